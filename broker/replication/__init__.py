@@ -1,0 +1,2 @@
+"""The replicas of this broker: their roles, in-sync sets, high watermarks, and who waits for them.
+"""

@@ -1,0 +1,2 @@
+"""The public face of Holdfast: from holdfast import Producer, Consumer, Admin.
+"""

@@ -1,0 +1,1 @@
+"""Tests of broker/log, without other processes."""

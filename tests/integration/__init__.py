@@ -1,0 +1,1 @@
+"""Scenarios against real broker processes and a real ZooKeeper."""
