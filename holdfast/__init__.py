@@ -1,2 +1,1 @@
-"""The public face of Holdfast: from holdfast import Producer, Consumer, Admin.
-"""
+"""The public face of Holdfast: from holdfast import Producer, Consumer, Admin."""

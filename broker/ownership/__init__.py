@@ -1,2 +1,1 @@
-"""One writer, one reader: who owns which resource, and what that forbids to everybody else.
-"""
+"""One writer, one reader: who owns which resource, and what that forbids to everybody else."""

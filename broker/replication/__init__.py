@@ -1,2 +1,1 @@
-"""The replicas of this broker: their roles, in-sync sets, high watermarks, and who waits for them.
-"""
+"""The replicas of this broker: their roles, in-sync sets, high watermarks, and who waits for them."""

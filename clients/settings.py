@@ -1,0 +1,222 @@
+"""Settings: one row each, and the checked values that come of them.
+
+A row says a setting's name, type, default, bounds and meaning. Everything else follows from the rows: what a
+properties file may hold, what the error says when it holds something else, and the table in docs/settings.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import javaproperties
+
+
+class SettingError(ValueError):
+    """A value that a setting does not take; the message names the key, the value and what is allowed."""
+
+
+class SettingType(enum.Enum):
+    """What a setting's text is read as."""
+
+    STRING = "string"
+    BOOLEAN = "boolean"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    LIST = "list"
+    PASSWORD = "password"
+
+
+_INT_BOUNDS = {SettingType.INT: (-(2**31), 2**31 - 1), SettingType.LONG: (-(2**63), 2**63 - 1)}
+_EXPECTED = {
+    SettingType.STRING: "text",
+    SettingType.BOOLEAN: "true or false",
+    SettingType.INT: "a whole number",
+    SettingType.LONG: "a whole number",
+    SettingType.DOUBLE: "a number",
+    SettingType.LIST: "a comma-separated list",
+    SettingType.PASSWORD: "text",
+}
+REQUIRED = object()
+"""The default of a setting that has none: it must be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row.
+
+    `default` is the parsed value (None: unset). `minimum` and `maximum` bound numbers, both inclusive;
+    `choices` lists the only values (of a list: the only members). `check` raises ValueError with what is
+    allowed for anything these cannot say.
+    """
+
+    name: str
+    type: SettingType
+    default: Any
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    check: Callable[[Any], None] | None = None
+
+    def allowed(self) -> str:
+        """What the setting takes, in words, for error messages and the generated table."""
+        if self.choices:
+            joined = ", ".join(self.choices)
+            return f"any of {joined}" if self.type is SettingType.LIST else f"one of {joined}"
+        expected = _EXPECTED[self.type]
+        if self.minimum is not None and self.maximum is not None:
+            return f"{expected} from {self.minimum} to {self.maximum}"
+        if self.minimum is not None:
+            return f"{expected}, at least {self.minimum}"
+        if self.maximum is not None:
+            return f"{expected}, at most {self.maximum}"
+        return expected
+
+    def parse(self, value: Any) -> Any:
+        """The value that `value`, text or already typed, stands for. Raises `SettingError`."""
+        try:
+            parsed = self._convert(value)
+            self._check_bounds(parsed)
+            if self.check is not None:
+                self.check(parsed)
+        except ValueError as error:
+            allowed = str(error) or self.allowed()
+            shown = "(hidden)" if self.type is SettingType.PASSWORD else repr(value)
+            raise SettingError(f"{self.name}={shown} is not allowed: expected {allowed}") from None
+        return parsed
+
+    def _convert(self, value: Any) -> Any:
+        if value is None:
+            return None
+        match self.type:
+            case SettingType.BOOLEAN:
+                return _as_boolean(value)
+            case SettingType.INT | SettingType.LONG:
+                return _as_int(value)
+            case SettingType.DOUBLE:
+                return _as_float(value)
+            case SettingType.LIST:
+                items = value.split(",") if isinstance(value, str) else value
+                return tuple(item for item in (str(item).strip() for item in items) if item)
+            case _:
+                return str(value).strip()
+
+    def _check_bounds(self, parsed: Any) -> None:
+        if parsed is None:
+            return
+        if self.choices:
+            members = parsed if self.type is SettingType.LIST else (parsed,)
+            if any(member not in self.choices for member in members):
+                raise ValueError
+        if self.type in (SettingType.INT, SettingType.LONG, SettingType.DOUBLE):
+            low, high = _INT_BOUNDS.get(self.type, (float("-inf"), float("inf")))
+            low = low if self.minimum is None else self.minimum
+            high = high if self.maximum is None else self.maximum
+            if not low <= parsed <= high:
+                raise ValueError(f"{_EXPECTED[self.type]} from {low} to {high}")
+
+
+def _as_boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    match str(value).strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+    raise ValueError
+
+
+def _as_int(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError from None
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError from None
+
+
+class Settings(Mapping[str, Any]):
+    """Checked values, one for each row, looked up by the setting's dotted name.
+
+    `unknown` maps each key that no row has to the closest name that one does have (or None). Whether an
+    unknown key is a warning or an error is the caller's to say.
+
+    Raises `SettingError` for a value out of bounds and for a required setting that is missing.
+    """
+
+    def __init__(self, rows: Sequence[Setting], values: Mapping[str, Any]) -> None:
+        self.rows = {row.name: row for row in rows}
+        self.given = frozenset(values) & frozenset(self.rows)
+        self.unknown: dict[str, str | None] = {
+            key: closest_name(key, self.rows) for key in values if key not in self.rows
+        }
+        missing = [row.name for row in rows if row.default is REQUIRED and row.name not in values]
+        if missing:
+            row = self.rows[missing[0]]
+            raise SettingError(f"{row.name} is missing: it has no default; expected {row.allowed()}")
+        self._values = {
+            row.name: row.parse(values[row.name]) if row.name in values else row.default for row in rows
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def with_values(self, values: Mapping[str, Any]) -> Settings:
+        """These settings with some values replaced, all checked anew."""
+        given = {name: self._values[name] for name in self.given}
+        return Settings(list(self.rows.values()), {**given, **values})
+
+
+def closest_name(key: str, names: Mapping[str, Any]) -> str | None:
+    """The name most like `key`, where one is alike enough to have been meant."""
+    matches = difflib.get_close_matches(key, list(names), n=1, cutoff=0.7)
+    return matches[0] if matches else None
+
+
+def read_properties(path: str | Path) -> dict[str, str]:
+    """The keys and values of a Java-style properties file. Raises OSError."""
+    with open(path, encoding="latin-1") as file:
+        return dict(javaproperties.load(file))
+
+
+def settings_table(rows: Sequence[Setting]) -> str:
+    """The rows as a Markdown table, for docs/settings.md."""
+    lines = ["| Setting | Type | Default | Allowed | Meaning |", "| --- | --- | --- | --- | --- |"]
+    for row in rows:
+        allowed = row.allowed() if row.choices or row.minimum is not None or row.maximum is not None else ""
+        default = "(required)" if row.default is REQUIRED else _shown_default(row.default)
+        cells = (f"`{row.name}`", row.type.value, default, allowed, " ".join(row.doc.split()))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown_default(default: Any) -> str:
+    match default:
+        case None:
+            return ""
+        case True | False:
+            return str(default).lower()
+        case tuple():
+            return ",".join(default)
+        case _:
+            return str(default)
