@@ -1,0 +1,103 @@
+"""The records that every stock client sends and expects: a function of their index, so each one is checkable.
+
+Standard library only: it also runs in an environment that holds another version of a client.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+PARTITIONS = 3
+TEXT = b"".join(
+    b"carrier %d flies from gate %d after %d minutes; " % (i, i * 7 % 31, i * i % 97) for i in range(2000)
+)
+# Mostly small, a few in the kilobytes, and each thousandth of 40 KB: several batches and many a batch.
+SMALL_SIZES = (0, 1, 17, 60, 100, 150, 200, 250, 333, 512, 700, 1024, 2048)
+LARGE_EVERY = 1000
+LARGE_SIZE = 40_000
+
+
+def partition_of(index: int) -> int:
+    return index % PARTITIONS
+
+
+def key_of(index: int) -> bytes:
+    return b"%08d" % index
+
+
+def value_of(index: int) -> bytes:
+    if index % LARGE_EVERY == LARGE_EVERY - 1:
+        size = LARGE_SIZE
+    else:
+        size = SMALL_SIZES[index % len(SMALL_SIZES)]
+    start = index % 4096
+    return TEXT[start : start + size]
+
+
+class Checker:
+    """Checks one reading: every record from `first_index` up to `count`, in order, and nothing else."""
+
+    def __init__(self, first_index: int, count: int) -> None:
+        self.seen = 0
+        self.wanted = count - first_index
+        self.problems: list[str] = []
+        self._next = {
+            partition_of(index): index for index in range(first_index, min(first_index + PARTITIONS, count))
+        }
+
+    def done(self) -> bool:
+        return self.seen >= self.wanted or len(self.problems) >= 5
+
+    def record(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        index = self._next.get(partition)
+        if index is None:
+            self.problems.append(f"partition {partition} has a record that none expects at offset {offset}")
+            return
+        if key != key_of(index) or (value or b"") != value_of(index) or offset != index // PARTITIONS:
+            self.problems.append(
+                f"partition {partition}, offset {offset}: expected record {index}, got key {key!r}"
+            )
+        self._next[partition] = index + PARTITIONS
+        self.seen += 1
+
+    def result(self) -> dict[str, Any]:
+        return {"seen": self.seen, "wanted": self.wanted, "problems": self.problems}
+
+
+class Job(argparse.Namespace):
+    """What a driver is asked to do."""
+
+    action: str
+    bootstrap: str
+    topic: str
+    count: int
+    codec: str
+    idempotent: bool
+    base_ms: int
+
+
+def read_job() -> Job:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("action", choices=("create", "produce", "consume", "admin"))
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--count", type=int, default=0)
+    parser.add_argument("--codec", default="none")
+    parser.add_argument("--idempotent", action="store_true")
+    parser.add_argument("--base-ms", type=int, default=0, help="timestamp of record 0; record i has base + i")
+    return parser.parse_args(namespace=Job())
+
+
+def late_index(count: int) -> int:
+    """Where the readings from an offset and from a timestamp begin: a multiple of the partitions."""
+    return count * 9 // 10 // PARTITIONS * PARTITIONS
+
+
+def run(actions: dict[str, Callable[[Job], dict[str, Any]]]) -> NoReturn:
+    """Do what the command line asks for and print the outcome as one line of JSON."""
+    job = read_job()
+    print(json.dumps(actions[job.action](job)), flush=True)
+    raise SystemExit(0)
