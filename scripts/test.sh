@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Installs what the tests need, then runs every check that a change must pass. See --help.
+
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+    cat <<'END'
+Usage: scripts/test.sh [pytest arguments]
+
+Sets itself up (scripts/install.sh --with-tests, kcat where apt-get can bring it, and a second environment with
+kafka-python 2.x), then runs ruff, ruff format, mypy and pytest, and stops at the first that finds something.
+Arguments go to pytest: scripts/test.sh tests/protocol -k records
+
+The tests start ZooKeeper and brokers of their own, on free loopback ports, and stop them.
+END
+    exit 0
+fi
+
+# The environment beside the main one that holds the older major version of kafka-python, which people still run.
+install_kafka_python_2() {
+    local venv=$HOLDFAST_HOME/.venv-kafka-python-2 wanted='kafka-python>=2.3,<3'
+    if [[ ! -f $venv/holdfast-fingerprint || $(<"$venv/holdfast-fingerprint") != "$wanted" ]]; then
+        printf 'Installing kafka-python 2.x into %s\n' "$venv"
+        "$python" -m venv --without-pip "$venv"
+        "$python" -m pip --python "$venv/bin/python" install --quiet --disable-pip-version-check \
+            "$wanted" crc32c lz4 python-snappy zstandard
+        printf '%s\n' "$wanted" >"$venv/holdfast-fingerprint"
+    fi
+}
+
+install_kcat() {
+    command -v kcat >/dev/null && return
+    if [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null; then
+        printf 'Installing kcat\n'
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends kcat
+    else
+        printf 'kcat is not installed: the tests that use it will be skipped. On Debian: apt-get install kcat\n'
+    fi
+}
+
+bash "$HOLDFAST_HOME/scripts/install.sh" --with-tests --quiet
+python=$(find_python)
+install_kafka_python_2
+install_kcat
+use_java
+
+cd "$HOLDFAST_HOME"
+printf 'ruff check\n'
+"$python" -m ruff check
+printf 'ruff format --check\n'
+"$python" -m ruff format --check
+printf 'mypy\n'
+"$python" -m mypy
+run_python -m pytest "$@"

@@ -1,0 +1,187 @@
+"""The arrows of the house: protocol < clients, coordinator < broker, and pipeline on clients.
+
+Read from the sources, so that an import in a function or under TYPE_CHECKING counts too.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parent.parent
+
+MAY_IMPORT = {
+    "protocol": set(),
+    "clients": {"protocol"},
+    "coordinator": {"protocol"},
+    "broker": {"protocol", "clients", "coordinator"},
+    "pipeline": {"clients", "protocol"},
+    "holdfast": {"clients", "protocol"},
+    "benchmarks": {"protocol", "clients", "coordinator", "broker", "pipeline", "holdfast"},
+}
+"""Which of our packages each of them may import, itself aside."""
+
+# What the broker takes from the clients is the settings row and its table; the rest is for applications.
+BROKER_MAY_IMPORT_OF_CLIENTS = ("clients.settings", "clients.config")
+
+TWISTED_ALLOWED_IN_COORDINATOR = (
+    "twisted.internet.defer",
+    "twisted.internet.interfaces",
+    "twisted.logger",
+    "twisted.python",
+)
+KAZOO_ROOM = "coordinator/zookeeper.py"
+REACTOR_ROOMS = ("broker/app.py", "broker/__main__.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module, and where."""
+
+    path: str
+    line: int
+    module: str
+
+    @property
+    def package(self) -> str:
+        return self.path.split("/", 1)[0]
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} imports {self.module}"
+
+
+def sources(package: str) -> list[Path]:
+    return sorted((HOME / package).rglob("*.py"))
+
+
+def imports_of(package: str) -> Iterator[Import]:
+    for source in sources(package):
+        yield from imports_in(str(source.relative_to(HOME)), source.read_text())
+
+
+def imports_in(path: str, text: str) -> Iterator[Import]:
+    """Every module that the source `text` of `path` imports; of `from a import b` it is a.b."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Import(names=names):
+                for name in names:
+                    yield Import(path, node.lineno, name.name)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = module or ""
+                if level:
+                    folder = path.removesuffix(".py").split("/")[:-level]
+                    base = ".".join([*folder, *([base] if base else [])])
+                for name in names:
+                    yield Import(path, node.lineno, f"{base}.{name.name}")
+
+
+def is_under(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(package + ".") for package in packages)
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
+    forbidden = set(MAY_IMPORT) - MAY_IMPORT[package] - {package} | {"tests"}
+
+    wrong = [str(found) for found in imports_of(package) if is_under(found.module, *forbidden)]
+
+    assert not wrong
+
+
+def test_every_top_level_package_has_its_place_in_the_table() -> None:
+    packages = {found.parent.name for found in HOME.glob("*/__init__.py")}
+
+    assert packages == set(MAY_IMPORT) | {"tests"}
+
+
+def test_the_broker_takes_nothing_but_settings_from_the_clients() -> None:
+    wrong = [
+        str(found)
+        for found in imports_of("broker")
+        if is_under(found.module, "clients") and not is_under(found.module, *BROKER_MAY_IMPORT_OF_CLIENTS)
+    ]
+
+    assert not wrong
+
+
+def test_one_file_knows_kazoo() -> None:
+    wrong = [
+        str(found)
+        for package in MAY_IMPORT
+        for found in imports_of(package)
+        if is_under(found.module, "kazoo") and found.path != KAZOO_ROOM
+    ]
+
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", ["protocol", "clients", "holdfast", "pipeline"])
+def test_clients_and_what_is_below_them_know_no_twisted(package: str) -> None:
+    wrong = [
+        str(found) for found in imports_of(package) if is_under(found.module, "twisted", "zope", "autobahn")
+    ]
+
+    assert not wrong
+
+
+def test_the_coordinator_knows_deferreds_but_no_network() -> None:
+    wrong = [
+        str(found)
+        for found in imports_of("coordinator")
+        if is_under(found.module, "twisted") and not is_under(found.module, *TWISTED_ALLOWED_IN_COORDINATOR)
+    ]
+
+    assert not wrong
+
+
+def test_the_global_reactor_is_named_where_the_broker_is_wired_and_nowhere_else() -> None:
+    wrong = [
+        str(found)
+        for package in MAY_IMPORT
+        for found in imports_of(package)
+        if is_under(found.module, "twisted.internet.reactor") and found.path not in REACTOR_ROOMS
+    ]
+
+    assert not wrong
+
+
+def test_importing_the_clients_loads_nothing_heavy() -> None:
+    heavy = ["click", "rich", "pyarrow", "pandas", "numpy", "kazoo", "twisted", "pyspark"]
+    code = (
+        "import sys, clients, holdfast\n"
+        "from holdfast import Producer, Consumer, Admin\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (answer.stdout.strip(), answer.returncode) == ("[]", 0), answer.stderr
+
+
+def test_the_reader_of_imports_sees_each_form() -> None:
+    text = (
+        "import kazoo.client as k\n"
+        "from twisted.internet import reactor\n"
+        "from . import znodes\n"
+        "from ..broker import app\n"
+        "def late() -> None:\n"
+        "    from broker.log import segment\n"
+    )
+
+    found = [item.module for item in imports_in("coordinator/room.py", text)]
+
+    assert sorted(found) == [
+        "broker.app",
+        "broker.log.segment",
+        "coordinator.znodes",
+        "kazoo.client",
+        "twisted.internet.reactor",
+    ]
