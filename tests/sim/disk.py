@@ -167,7 +167,7 @@ class SimDisk:
 
     def take_room(self, size: int) -> int:
         """How many of `size` bytes still fit; they count as used from now on."""
-        # Files that went away are found out about only when the bound is reached: a sum per write would be slow.
+        # Files that went away are noticed only when the bound is reached: a sum per write would be slow.
         if self._used_at_most + size > self.capacity:
             self._used_at_most = self.capacity - self.room()
         taken = min(size, self.capacity - self._used_at_most)
