@@ -1,0 +1,325 @@
+"""The header of a record batch, version 2: 61 bytes, and all that a broker looks at.
+
+Records are never touched here: a batch is its header and a piece of a buffer. The layout, in this file and
+nowhere else:
+
+    bytes   field                   bytes   field
+     0- 7   base offset             27-34   base timestamp, ms
+     8-11   length of what follows  35-42   max timestamp, ms
+    12-15   partition leader epoch  43-50   producer id
+    16      magic                   51-52   producer epoch
+    17-20   CRC-32C of bytes 21 on  53-56   base sequence
+    21-22   attributes              57-60   record count
+    23-26   last offset delta       61-     records, maybe compressed
+
+Base offset and leader epoch lie outside the checksum, so that a broker assigns them in the bytes it received.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import NamedTuple
+
+from protocol.checksum import Buffer, crc32c
+from protocol.errors import BrokerError, ErrorCode
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+"""Base offset and length: what the length field does not count."""
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+MAGIC = 2
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+
+_LEADER_EPOCH_AT = 12
+_MAGIC_AT = 16
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+_MIN_OLD_SIZE = 17
+
+_COMPRESSION_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_DELETE_HORIZON = 0x40
+
+
+class Compression(enum.IntEnum):
+    """The codec of a batch's records, as its attributes number it."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TimestampType(enum.IntEnum):
+    """Who set a batch's timestamps: the producer or the broker that appended it."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """One batch's header as read, and where in the buffer the batch begins.
+
+    A tuple because it is made once for every batch that passes: building it costs what unpacking costs.
+    """
+
+    position: int
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LOG_OVERHEAD
+
+    @property
+    def end(self) -> int:
+        """Position of the byte after the batch."""
+        return self.position + self.length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 for a batch without."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def compression(self) -> int:
+        """The codec's number; above 4 there is none of that number."""
+        return self.attributes & _COMPRESSION_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return (
+            TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
+        )
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether a cleaner put its delete horizon where the base timestamp was."""
+        return bool(self.attributes & _DELETE_HORIZON)
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+
+def corrupt(message: str) -> BrokerError:
+    """The error for bytes that are no record batch."""
+    return BrokerError(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch that begins at `position`; the batch itself may go on beyond the buffer.
+
+    Raises BrokerError: CORRUPT_MESSAGE where no header fits or its length is impossible,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT for the message formats 0 and 1, which came before batches.
+    """
+    try:
+        header = BatchHeader(position, *_HEADER.unpack_from(buffer, position))
+    except struct.error:
+        _refuse_old_format(buffer, position)
+        raise corrupt(f"{len(buffer) - position} bytes are no batch header") from None
+    if header.magic != MAGIC:
+        _refuse_old_format(buffer, position)
+        raise corrupt(f"no message format has the number {header.magic}")
+    if header.length < HEADER_SIZE - LOG_OVERHEAD:
+        raise corrupt(f"a batch cannot be {header.length} bytes long")
+    return header
+
+
+def _refuse_old_format(buffer: Buffer, position: int) -> None:
+    if len(buffer) - position >= _MIN_OLD_SIZE and buffer[position + _MAGIC_AT] in (0, 1):
+        raise BrokerError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"message format {buffer[position + _MAGIC_AT]} is not taken: only record batches (format 2) are",
+        )
+
+
+def split(buffer: Buffer) -> list[BatchHeader]:
+    """The headers of all batches in `buffer`, which must end where the last batch ends.
+
+    Raises BrokerError as `read_header` does, and CORRUPT_MESSAGE for a batch that is cut off.
+    """
+    headers = []
+    position = 0
+    size = len(buffer)
+    while position < size:
+        header = read_header(buffer, position)
+        position = header.end
+        if position > size:
+            raise corrupt(f"a batch of {header.size} bytes is cut off after {size - header.position}")
+        headers.append(header)
+    return headers
+
+
+def whole_batches(buffer: Buffer) -> list[BatchHeader]:
+    """The headers of the whole batches at the start of `buffer`, as a fetch answers them: its end may cut
+    a batch short, and that one is left out.
+
+    Raises BrokerError as `read_header` does.
+    """
+    headers = []
+    position = 0
+    size = len(buffer)
+    while size - position >= HEADER_SIZE:
+        header = read_header(buffer, position)
+        position = header.end
+        if position > size:
+            break
+        headers.append(header)
+    return headers
+
+
+def has_valid_crc(buffer: Buffer, header: BatchHeader) -> bool:
+    """Whether the batch's checksum is that of its bytes; the whole batch must be in `buffer`."""
+    covered = memoryview(buffer)[header.position + _ATTRIBUTES_AT : header.end]
+    return crc32c(covered) == header.crc
+
+
+def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
+    """Refuse what no broker may append as it stands: the checks that need no knowledge of the log.
+
+    `max_bytes` is the largest batch that is taken (`max.message.bytes`). Raises BrokerError:
+    MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (checksum), UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD.
+    """
+    if header.length + LOG_OVERHEAD > max_bytes:
+        raise BrokerError(
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes, at most {max_bytes} are taken"
+        )
+    if not has_valid_crc(buffer, header):
+        raise corrupt(f"the CRC-32C of the batch at byte {header.position} is not that of its header")
+    if header.attributes & _COMPRESSION_MASK > Compression.ZSTD:
+        raise BrokerError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.compression}"
+        )
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise _invalid(f"{header.record_count} records but last offset delta {header.last_offset_delta}")
+    if header.producer_id < 0:
+        if header.producer_id != NO_PRODUCER_ID:
+            raise _invalid(f"producer id {header.producer_id}")
+        if header.attributes & _TRANSACTIONAL:
+            raise _invalid("a transactional batch without a producer id")
+    elif header.producer_epoch < 0 or (header.base_sequence < 0 and not header.attributes & _CONTROL):
+        raise _invalid(
+            f"producer {header.producer_id} with epoch {header.producer_epoch} "
+            f"and sequence {header.base_sequence}"
+        )
+
+
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_RECORD, message)
+
+
+def assign(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write the offset and the leader epoch of the batch at `position` into its bytes; its checksum covers
+    neither."""
+    _BASE_OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
+
+
+def set_log_append_time(
+    buffer: bytearray | memoryview, header: BatchHeader, timestamp_ms: int
+) -> BatchHeader:
+    """Give the batch the broker's time as that of all its records; the header as it is afterwards."""
+    start = header.position
+    attributes = header.attributes | _LOG_APPEND_TIME
+    _ATTRIBUTES.pack_into(buffer, start + _ATTRIBUTES_AT, attributes)
+    _MAX_TIMESTAMP.pack_into(buffer, start + _MAX_TIMESTAMP_AT, timestamp_ms)
+    crc = crc32c(memoryview(buffer)[start + _ATTRIBUTES_AT : header.end])
+    _CRC.pack_into(buffer, start + _CRC_AT, crc)
+    return header._replace(attributes=attributes, max_timestamp=timestamp_ms, crc=crc)
+
+
+def attributes(
+    compression: int,
+    *,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> int:
+    """The attributes field of a batch."""
+    return (
+        compression
+        | (_LOG_APPEND_TIME if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+        | (_TRANSACTIONAL if is_transactional else 0)
+        | (_CONTROL if is_control else 0)
+    )
+
+
+def write_header(
+    batch: bytearray | memoryview,
+    *,
+    attributes: int,
+    record_count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> None:
+    """Fill the first 61 bytes of `batch`, of which the rest is the records, length and checksum included."""
+    values = (
+        attributes, last_offset_delta, base_timestamp, max_timestamp,
+        producer_id, producer_epoch, base_sequence, record_count,
+    )  # fmt: skip
+    length = len(batch) - LOG_OVERHEAD
+    _HEADER.pack_into(batch, 0, base_offset, length, leader_epoch, MAGIC, 0, *values)
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
+
+
+def batch_size_at(buffer: Buffer, position: int) -> int | None:
+    """Bytes of the batch at `position`, its base offset and length being in the buffer; None where they are
+    not, or where no batch has that length."""
+    if position + LOG_OVERHEAD > len(buffer):
+        return None
+    length: int = _OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]
+    return None if length < HEADER_SIZE - LOG_OVERHEAD else length + LOG_OVERHEAD
