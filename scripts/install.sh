@@ -54,8 +54,8 @@ step() {
         tail -n 30 "$log" >&2
         fail "this did not work: $*"
     fi
-    if [[ -t 1 ]]; then printf '\r'; fi
-    printf '%s %ds\n' "$([[ -t 1 ]] && printf '%s' "$title")" $((SECONDS - start))
+    [[ ! -t 1 ]] || printf '\r%s ' "$title"
+    printf '%ds\n' $((SECONDS - start))
 }
 
 # Prints an interpreter of version 3.11 or later.
@@ -153,14 +153,14 @@ if is_installed; then
 fi
 
 [[ -x $venv/bin/python ]] || make_venv "$(find_base_python)"
-names=$(extras)
+chosen=$(extras)
 note=
 [[ $spark == false || -d $(echo "$venv"/lib/python*/site-packages/pyspark) ]] || note=" (PySpark is 450 MB: a few minutes)"
-step "Installing Holdfast${names:+ with $names}$note" \
-    "$venv/bin/python" -m pip install --disable-pip-version-check --editable "$HOLDFAST_HOME${names:+[$names]}"
+step "Installing Holdfast${chosen:+ with $chosen}$note" \
+    "$venv/bin/python" -m pip install --disable-pip-version-check --editable "$HOLDFAST_HOME${chosen:+[$chosen]}"
 if [[ $spark == true ]] && ! find_java_home >/dev/null; then
     step "Installing Java into the environment" install_java
 fi
-printf '%s\n' "$names" >"$venv/holdfast-extras"
+printf '%s\n' "$chosen" >"$venv/holdfast-extras"
 fingerprint >"$venv/holdfast-fingerprint"
 printf 'Holdfast is installed in %s.\n' "$venv"

@@ -8,7 +8,7 @@ if [[ ${1:-} == --help || ${1:-} == -h ]]; then
 Usage: scripts/test.sh [pytest arguments]
 
 Sets itself up (scripts/install.sh --with-tests, kcat where apt-get can bring it, and a second environment with
-kafka-python 2.x), then runs ruff, ruff format, mypy and pytest, and stops at the first that finds something.
+kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first that finds something.
 Arguments go to pytest: scripts/test.sh tests/protocol -k records
 
 The tests start ZooKeeper and brokers of their own, on free loopback ports, and stop them.
@@ -45,6 +45,8 @@ install_kcat
 use_java
 
 cd "$HOLDFAST_HOME"
+printf 'shellcheck\n'
+"$(dirname "$python")/shellcheck" scripts/*.sh .ci/run
 printf 'ruff check\n'
 "$python" -m ruff check
 printf 'ruff format --check\n'
