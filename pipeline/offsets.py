@@ -1,0 +1,220 @@
+"""From what was asked for to exact offsets: decided once, on the driver, before any task runs.
+
+Pure but for the questions it asks a `Lookup`. Every task then reads exactly [start, end), however long after
+and however often it runs, and two runs over the same ranges see the same records.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pipeline.options import (
+    EARLIEST,
+    LATEST,
+    Boundary,
+    Offsets,
+    OptionError,
+    ReadOptions,
+    Timestamps,
+    TopicPartition,
+    Topics,
+)
+
+
+class DataLossError(Exception):
+    """Records that were asked for are gone. The option failOnDataLoss=false reads what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Records of one partition: from offset `start` up to, and not including, `end`."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.partition} [{self.start}, {self.end})"
+
+
+class Lookup(Protocol):
+    """What the cluster is asked while a read is planned."""
+
+    def topics(self) -> Sequence[str]:
+        """The names of the topics that are there."""
+        ...
+
+    def partitions(self, topic: str) -> Sequence[int]:
+        """The partitions of a topic; none where there is no such topic."""
+        ...
+
+    def earliest(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offset of the first record of each."""
+        ...
+
+    def latest(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offset after the last committed record of each."""
+        ...
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
+        """The offset of the first record of each that is not older than its time; None: it has none."""
+        ...
+
+
+def plan(options: ReadOptions, lookup: Lookup) -> list[OffsetRange]:
+    """What each Spark partition reads, none of it empty, in the order of topics and partitions.
+
+    Raises `OptionError` where the options do not fit the topics and `DataLossError` where records are gone.
+    """
+    partitions = _partitions(options.topics, lookup)
+    earliest, latest = lookup.earliest(partitions), lookup.latest(partitions)
+    starts = _starts(options, partitions, earliest, latest, lookup)
+    ends = _ends(options, partitions, latest, lookup)
+    ranges = [
+        _checked(OffsetRange(partition, starts[partition], ends[partition]), earliest, latest, options)
+        for partition in partitions
+    ]
+    return cut([found for found in ranges if found.start < found.end], options)
+
+
+def cut(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[OffsetRange]:
+    """`ranges` in as many pieces as minPartitions and maxRecordsPerPartition ask for."""
+    wanted = options.min_partitions or 0
+    most = options.max_records_per_partition
+    total = sum(len(found) for found in ranges)
+    pieces: list[OffsetRange] = []
+    for found in ranges:
+        size = len(found)
+        count = -(-size // most) if most else 1
+        if wanted > len(ranges):
+            count = max(count, -(-size * wanted // total))
+        count = min(count, size)
+        bounds = [found.start + size * index // count for index in range(count + 1)]
+        pieces += [OffsetRange(found.partition, low, high) for low, high in itertools.pairwise(bounds)]
+    return pieces
+
+
+def _partitions(topics: Topics, lookup: Lookup) -> list[TopicPartition]:
+    if topics.partitions:
+        for wanted in topics.partitions:
+            if wanted.partition not in lookup.partitions(wanted.topic):
+                raise OptionError(f"there is no partition {wanted}")
+        return list(topics.partitions)
+    if topics.pattern is not None:
+        pattern = re.compile(topics.pattern)
+        names = [topic for topic in sorted(lookup.topics()) if pattern.fullmatch(topic)]
+        if not names:
+            raise OptionError(f"no topic matches subscribePattern={topics.pattern!r}")
+    else:
+        names = sorted(topics.names)
+    found = []
+    for topic in names:
+        numbers = lookup.partitions(topic)
+        if not numbers:
+            raise OptionError(f"there is no topic {topic}")
+        found += [TopicPartition(topic, number) for number in sorted(numbers)]
+    return found
+
+
+def _starts(
+    options: ReadOptions,
+    partitions: Sequence[TopicPartition],
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    lookup: Lookup,
+) -> dict[TopicPartition, int]:
+    boundary = options.start
+    _must_fit(boundary, partitions, "starting")
+    match boundary:
+        case Offsets():
+            asked = _asked(boundary, partitions)
+            return {
+                partition: earliest[partition] if offset == EARLIEST else offset
+                for partition, offset in asked.items()
+            }
+        case Timestamps():
+            found = lookup.at_times(_times(boundary, partitions))
+            missing = [partition for partition in partitions if found.get(partition) is None]
+            if missing and options.without_match == "error":
+                raise OptionError(
+                    f"no record of {missing[0]} is as young as its starting timestamp; with "
+                    "startingOffsetsByTimestampStrategy=latest such a partition is left out"
+                )
+            return _or_else(found, latest)
+
+
+def _ends(
+    options: ReadOptions,
+    partitions: Sequence[TopicPartition],
+    latest: Mapping[TopicPartition, int],
+    lookup: Lookup,
+) -> dict[TopicPartition, int]:
+    boundary = options.end
+    _must_fit(boundary, partitions, "ending")
+    match boundary:
+        case Offsets():
+            asked = _asked(boundary, partitions)
+            return {
+                partition: latest[partition] if offset == LATEST else offset
+                for partition, offset in asked.items()
+            }
+        case Timestamps():
+            return _or_else(lookup.at_times(_times(boundary, partitions)), latest)
+
+
+def _or_else(
+    found: Mapping[TopicPartition, int | None], default: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    chosen = {}
+    for partition, fallback in default.items():
+        offset = found.get(partition)
+        chosen[partition] = fallback if offset is None else offset
+    return chosen
+
+
+def _must_fit(boundary: Boundary, partitions: Sequence[TopicPartition], which: str) -> None:
+    """A boundary for each partition names exactly those that are read: a forgotten one is a mistake."""
+    match boundary:
+        case Offsets(default=None, partitions=named) | Timestamps(default_ms=None, partitions_ms=named):
+            missing = [str(partition) for partition in partitions if partition not in named]
+            if missing:
+                raise OptionError(f"the {which} offsets say nothing about {', '.join(missing)}")
+            superfluous = [str(partition) for partition in sorted(set(named) - set(partitions))]
+            if superfluous:
+                raise OptionError(f"the {which} offsets name {', '.join(superfluous)}, which is not read")
+
+
+def _asked(boundary: Offsets, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    if boundary.default is not None:
+        return dict.fromkeys(partitions, boundary.default)
+    return {partition: boundary.partitions[partition] for partition in partitions}
+
+
+def _times(boundary: Timestamps, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    if boundary.default_ms is not None:
+        return dict.fromkeys(partitions, boundary.default_ms)
+    return {partition: boundary.partitions_ms[partition] for partition in partitions}
+
+
+def _checked(
+    found: OffsetRange,
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    options: ReadOptions,
+) -> OffsetRange:
+    low, high = earliest[found.partition], latest[found.partition]
+    if low <= found.start and found.end <= high:
+        return found
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{found} was asked for, and the partition holds [{low}, {high}). Records may have been deleted "
+            "by retention, or the topic made anew. To read what is left, set failOnDataLoss to false."
+        )
+    return OffsetRange(found.partition, max(found.start, low), min(found.end, high))

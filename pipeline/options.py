@@ -1,0 +1,334 @@
+"""The options of spark.read.format("holdfast"): named, typed and explained as rows, read into one value.
+
+They are those of Spark's Kafka source, so that changing `format("kafka")` is all that an existing job needs.
+Keys that begin with "kafka." are the consumer's own properties. Spark gives option names in lower case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeGuard
+
+from clients.settings import Setting, SettingError, Settings, SettingType, closest_name
+
+EARLIEST = -2
+LATEST = -1
+""""The first record" and "after the last one" where JSON gives offsets, as with Spark's Kafka source."""
+
+CLIENT_PREFIX = "kafka."
+BOOTSTRAP = "kafka.bootstrap.servers"
+
+
+class OptionError(ValueError):
+    """An option that is unknown, missing, contradictory or has a value it does not take."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """A boundary given as an offset for each partition: a number, `EARLIEST` or `LATEST`.
+
+    `default` is for partitions that `partitions` does not name; None: it has to name every one.
+    """
+
+    default: int | None
+    partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamps:
+    """A boundary given as a time: the first record whose timestamp is not before it.
+
+    `default_ms` is for partitions that `partitions_ms` does not name; None: it has to name every one.
+    """
+
+    default_ms: int | None
+    partitions_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+Boundary = Offsets | Timestamps
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Which partitions to read: those named, or all of the topics named, or of the topics that match."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a batch read was asked for."""
+
+    topics: Topics
+    start: Boundary
+    end: Boundary
+    without_match: str
+    fail_on_data_loss: bool
+    include_headers: bool
+    poll_timeout_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    client: Mapping[str, str]
+    """Properties of the consumer, without their prefix."""
+
+
+def _json_object(value: Any) -> None:
+    try:
+        if not isinstance(json.loads(value), dict):
+            raise ValueError("a JSON object")
+    except json.JSONDecodeError:
+        raise ValueError("a JSON object") from None
+
+
+def _regex(value: Any) -> None:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from None
+
+
+def _named_or_json(name: str, value: Any) -> None:
+    if value == name:
+        return
+    try:
+        _json_object(value)
+    except ValueError:
+        example = '{"topic": {"0": 23, "1": 42}}'
+        raise ValueError(f"{name}, or an offset for each partition: {example}") from None
+
+
+_STRING, _LONG, _INT, _BOOLEAN = SettingType.STRING, SettingType.LONG, SettingType.INT, SettingType.BOOLEAN
+
+OPTIONS: tuple[Setting, ...] = (
+    Setting("subscribe", SettingType.LIST, None, "The topics to read, separated by commas."),
+    Setting("subscribePattern", _STRING, None, "Read the topics whose whole name matches.", check=_regex),
+    Setting("assign", _STRING, None, 'Read these partitions: {"topic": [0, 1]}.', check=_json_object),
+    Setting(
+        "startingOffsets",
+        _STRING,
+        None,
+        'Where to begin: earliest (the default), or {"topic": {"0": 23, "1": -2}} with an offset for every '
+        "partition, -2 being the first record.",
+        check=partial(_named_or_json, "earliest"),
+    ),
+    Setting(
+        "endingOffsets",
+        _STRING,
+        None,
+        "Where to end: latest (the default; what is there when the job is planned), or JSON as in "
+        "startingOffsets, -1 being after the last record. The offset given is not read any more.",
+        check=partial(_named_or_json, "latest"),
+    ),
+    Setting(
+        "startingTimestamp",
+        _LONG,
+        None,
+        "Begin with the first record of each partition that is not older, in milliseconds since 1970.",
+        minimum=0,
+    ),
+    Setting(
+        "endingTimestamp",
+        _LONG,
+        None,
+        "End before the first record of each partition that is not older, in milliseconds since 1970.",
+        minimum=0,
+    ),
+    Setting(
+        "startingOffsetsByTimestamp",
+        _STRING,
+        None,
+        'startingTimestamp with a time for each partition: {"topic": {"0": 1700000000000}}.',
+        check=_json_object,
+    ),
+    Setting(
+        "endingOffsetsByTimestamp",
+        _STRING,
+        None,
+        'endingTimestamp with a time for each partition: {"topic": {"0": 1700000000000}}.',
+        check=_json_object,
+    ),
+    Setting(
+        "startingOffsetsByTimestampStrategy",
+        _STRING,
+        "error",
+        "What to do with a partition that has no record from the starting time on: fail, or leave it out.",
+        choices=("error", "latest"),
+    ),
+    Setting(
+        "failOnDataLoss",
+        _BOOLEAN,
+        True,
+        "Fail where records that were asked for are gone (retention, a topic made anew). With false, read "
+        "what is left.",
+    ),
+    Setting("includeHeaders", _BOOLEAN, False, "Add the column headers."),
+    Setting(
+        "minPartitions",
+        _INT,
+        None,
+        "Cut the larger topic partitions into several Spark partitions, to have at least this many.",
+        minimum=1,
+    ),
+    Setting(
+        "maxRecordsPerPartition",
+        _LONG,
+        None,
+        "Cut topic partitions so that no Spark partition spans more offsets than this.",
+        minimum=1,
+    ),
+    Setting(
+        "kafkaConsumer.pollTimeoutMs",
+        _LONG,
+        120_000,
+        "How long a task waits for data that ought to be there before it fails.",
+        minimum=1,
+    ),
+)
+
+_CANONICAL = {row.name.lower(): row.name for row in OPTIONS}
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of a batch read. Raises `OptionError`, which says what was expected."""
+    client = {
+        key.lower().removeprefix(CLIENT_PREFIX): value
+        for key, value in given.items()
+        if key.lower().startswith(CLIENT_PREFIX)
+    }
+    own = {key: value for key, value in given.items() if not key.lower().startswith(CLIENT_PREFIX)}
+    settings = _check(own)
+    if not client.get("bootstrap.servers", "").strip():
+        raise OptionError(f'{BOOTSTRAP} is missing: .option("{BOOTSTRAP}", "host:port")')
+    return ReadOptions(
+        topics=_topics(settings),
+        start=_start(settings),
+        end=_end(settings),
+        without_match=settings["startingOffsetsByTimestampStrategy"],
+        fail_on_data_loss=settings["failOnDataLoss"],
+        include_headers=settings["includeHeaders"],
+        poll_timeout_ms=settings["kafkaConsumer.pollTimeoutMs"],
+        min_partitions=settings["minPartitions"],
+        max_records_per_partition=settings["maxRecordsPerPartition"],
+        client=client,
+    )
+
+
+def includes_headers(given: Mapping[str, str]) -> bool:
+    """Whether the schema has the column headers: asked before the rest of the options matters."""
+    own = {key: value for key, value in given.items() if key.lower() == "includeheaders"}
+    return bool(_check(own)["includeHeaders"])
+
+
+def _check(own: Mapping[str, str]) -> Settings:
+    values: dict[str, str] = {}
+    for key, value in own.items():
+        name = _CANONICAL.get(key.lower())
+        if name is None:
+            raise OptionError(_unknown(key))
+        values[name] = value
+    try:
+        return Settings(OPTIONS, values)
+    except SettingError as error:
+        raise OptionError(str(error)) from None
+
+
+def _unknown(key: str) -> str:
+    if key.lower() == "bootstrap.servers":
+        closest: str | None = BOOTSTRAP
+    else:
+        closest = _CANONICAL.get(closest_name(key.lower(), _CANONICAL) or "")
+    meant = f"did you mean {closest}?" if closest else f"the options are {', '.join(_CANONICAL.values())}"
+    return f'unknown option {key}: {meant} (properties of the consumer are given as "{CLIENT_PREFIX}...")'
+
+
+def _only_one(settings: Settings, *names: str) -> str | None:
+    chosen = [name for name in names if settings[name] is not None]
+    if len(chosen) > 1:
+        raise OptionError(f"{' and '.join(chosen)} contradict each other: give one of them")
+    return chosen[0] if chosen else None
+
+
+def _topics(settings: Settings) -> Topics:
+    match _only_one(settings, "subscribe", "subscribePattern", "assign"):
+        case "subscribe":
+            if not settings["subscribe"]:
+                raise OptionError("subscribe names no topic")
+            return Topics(names=tuple(dict.fromkeys(settings["subscribe"])))
+        case "subscribePattern":
+            return Topics(pattern=settings["subscribePattern"])
+        case "assign":
+            return Topics(partitions=_assigned(settings["assign"]))
+    raise OptionError(
+        'which topic is to be read? .option("subscribe", "topic"), or subscribePattern, or assign'
+    )
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    found = []
+    for topic, numbers in json.loads(text).items():
+        if not isinstance(numbers, list) or not all(_is_number(number) and number >= 0 for number in numbers):
+            raise OptionError(f'assign={text!r} is not allowed: expected {{"topic": [0, 1]}}')
+        found += [TopicPartition(topic, number) for number in numbers]
+    if not found:
+        raise OptionError("assign names no partition")
+    return tuple(sorted(set(found)))
+
+
+def _start(settings: Settings) -> Boundary:
+    chosen = _only_one(settings, "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+    boundary = _boundary(settings, chosen, "earliest", EARLIEST)
+    if isinstance(boundary, Offsets) and LATEST in boundary.partitions.values():
+        raise OptionError("startingOffsets cannot be latest (-1) in a batch read: it would read nothing")
+    return boundary
+
+
+def _end(settings: Settings) -> Boundary:
+    chosen = _only_one(settings, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+    boundary = _boundary(settings, chosen, "latest", LATEST)
+    if isinstance(boundary, Offsets) and EARLIEST in boundary.partitions.values():
+        raise OptionError("endingOffsets cannot be earliest (-2): it would read nothing")
+    return boundary
+
+
+def _boundary(settings: Settings, chosen: str | None, name: str, meaning: int) -> Boundary:
+    if chosen is None or settings[chosen] == name:
+        return Offsets(default=meaning)
+    if chosen.endswith("Timestamp") and not chosen.endswith("ByTimestamp"):
+        return Timestamps(default_ms=settings[chosen])
+    numbers = _numbers(chosen, settings[chosen])
+    if chosen.endswith("ByTimestamp"):
+        return Timestamps(default_ms=None, partitions_ms=numbers)
+    return Offsets(default=None, partitions=numbers)
+
+
+def _numbers(option: str, text: str) -> dict[TopicPartition, int]:
+    lowest = 0 if option.endswith("ByTimestamp") else EARLIEST
+    numbers: dict[TopicPartition, int] = {}
+    for topic, partitions in json.loads(text).items():
+        for partition, number in partitions.items() if isinstance(partitions, dict) else [("", None)]:
+            if not (partition.isdecimal() and _is_number(number) and number >= lowest):
+                expected = '{"topic": {"0": 23, "1": 42}}'
+                raise OptionError(f"{option}={text!r} is not allowed: expected {expected}")
+            numbers[TopicPartition(topic, int(partition))] = number
+    return numbers
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
