@@ -34,7 +34,8 @@ class DecompressionError(ValueError):
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """`data` compressed by `codec`; `level` is the codec's own scale, None its default (snappy has none)."""
+    """`data` compressed by `codec`. `level` is the scale of gzip and zstd, None their default; the others
+    know no levels."""
     match codec:
         case Compression.NONE:
             return bytes(data)
@@ -43,7 +44,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
         case Compression.SNAPPY:
             return _compress_snappy(data)
         case Compression.LZ4:
-            return _compress_lz4(data, level)
+            return _compress_lz4(data)
         case Compression.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=level))
 
@@ -166,13 +167,12 @@ _LZ4_BLOCK_LENGTH = struct.Struct("<I")
 _LZ4_END = _LZ4_BLOCK_LENGTH.pack(0)
 
 
-def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    how = {} if level is None else {"mode": "high_compression", "compression": level}
+def _compress_lz4(data: Buffer) -> bytes:
     parts: list[Buffer] = [_LZ4_FRAME_HEADER]
     view = memoryview(data)
     for start in range(0, len(view), _LZ4_BLOCK_SIZE):
         block = view[start : start + _LZ4_BLOCK_SIZE]
-        packed = bytes(cramjam.lz4.compress_block(block, store_size=False, **how))
+        packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
         if len(packed) < len(block):
             parts += (_LZ4_BLOCK_LENGTH.pack(len(packed)), packed)
         else:

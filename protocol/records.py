@@ -152,11 +152,11 @@ class BatchBuilder:
         base_offset: int = 0,
     ) -> bytearray:
         """The batch, checksum included; there must be a record in it. May be called again."""
-        batch = bytearray(HEADER_SIZE)
         if self._compression is Compression.NONE:
-            batch = batch.join((batch, *self._encode()))
+            batch = bytearray().join((bytes(HEADER_SIZE), *self._encode()))
         else:
-            batch += compress(self._compression, b"".join(self._encode()), self._level)
+            records = compress(self._compression, b"".join(self._encode()), self._level)
+            batch = bytearray().join((bytes(HEADER_SIZE), records))
         count = len(self._values)
         write_header(
             batch,
