@@ -1,0 +1,174 @@
+"""What a leader knows of its followers, and what follows from it: in-sync replicas and high watermark.
+
+Numbers only: no log, no clock, no network. Changes of the in-sync set are proposed to the controller and
+count only when it has written them (KIP-497); until then the *maximal* set, which has both the old members
+and the proposed ones, decides the high watermark, so that neither outcome can lose a committed record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+UNKNOWN_OFFSET = -1
+
+
+@dataclass(slots=True)
+class RemoteReplica:
+    """A follower as its fetches show it. Offsets are -1 until it has fetched from this leader."""
+
+    broker_id: int
+    log_end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    caught_up_ms: int = 0
+    """When the follower last had all that the leader had at that time."""
+    fetched_ms: int = 0
+    end_offset_at_fetch: int = UNKNOWN_OFFSET
+    """Where the leader's log ended when the follower last fetched."""
+    broker_epoch: int = -1
+
+    def is_caught_up(self, end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
+        return self.log_end_offset == end_offset or now_ms - self.caught_up_ms <= lag_ms_max
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposal:
+    """An in-sync set that the leader asks the controller to write (AlterPartition)."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+
+
+class Leadership:
+    """The state of one partition's leader, for one leader epoch."""
+
+    def __init__(
+        self,
+        local_id: int,
+        leader_epoch: int,
+        start_offset: int,
+        replicas: Sequence[int],
+        isr: Sequence[int],
+        partition_epoch: int,
+        now_ms: int,
+    ) -> None:
+        self.local_id = local_id
+        self.leader_epoch = leader_epoch
+        self.start_offset = start_offset
+        """Where the log ended when this leader epoch began."""
+        self.partition_epoch = partition_epoch
+        self.isr: tuple[int, ...] = tuple(isr)
+        """The in-sync replicas as the controller last wrote them."""
+        self.pending: tuple[int, ...] | None = None
+        """The in-sync replicas as proposed, while the controller has not answered."""
+        self.remotes: dict[int, RemoteReplica] = {}
+        self.set_replicas(replicas, now_ms)
+
+    def set_replicas(self, replicas: Sequence[int], now_ms: int) -> None:
+        """Take a new assignment; what is known of replicas that stay is kept."""
+        known = self.remotes
+        self.remotes = {
+            replica: known.get(replica) or RemoteReplica(replica, caught_up_ms=now_ms)
+            for replica in replicas
+            if replica != self.local_id
+        }
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        """Every replica that may be in the set the controller has written or is about to write."""
+        return frozenset(self.isr).union(self.pending or ())
+
+    def record_fetch(
+        self, replica_id: int, fetch_offset: int, log_start_offset: int, end_offset: int, now_ms: int
+    ) -> RemoteReplica | None:
+        """Take note that a follower asks for `fetch_offset`, and so has all before it.
+
+        `end_offset` is the leader's own. Returns None for a broker that is no replica.
+        """
+        remote = self.remotes.get(replica_id)
+        if remote is None:
+            return None
+        if fetch_offset >= end_offset:
+            remote.caught_up_ms = max(remote.caught_up_ms, now_ms)
+        elif fetch_offset >= remote.end_offset_at_fetch > UNKNOWN_OFFSET:
+            remote.caught_up_ms = max(remote.caught_up_ms, remote.fetched_ms)
+        remote.log_end_offset = fetch_offset
+        remote.log_start_offset = log_start_offset
+        remote.end_offset_at_fetch = end_offset
+        remote.fetched_ms = now_ms
+        return remote
+
+    def committed_offset(self, local_offset: int, end_offset: int, now_ms: int, lag_ms_max: int) -> int:
+        """The offset before which every in-sync replica has everything: what the high watermark may rise to.
+
+        `local_offset` is what this broker itself answers for. Replicas that have caught up but are not in the
+        set yet hold the watermark back too: it must not pass them just before they join.
+        """
+        if not self.remotes:
+            return local_offset
+        maximal = self.maximal_isr
+        committed = local_offset
+        for remote in self.remotes.values():
+            if remote.log_end_offset < committed and (
+                remote.broker_id in maximal
+                or (
+                    remote.log_end_offset > UNKNOWN_OFFSET
+                    and remote.is_caught_up(end_offset, now_ms, lag_ms_max)
+                )
+            ):
+                committed = remote.log_end_offset
+        return committed
+
+    def low_watermark(self, local_start_offset: int, is_live: Callable[[int], bool]) -> int:
+        """The lowest log start offset among this broker and the live followers (KIP-107)."""
+        return min(
+            [local_start_offset]
+            + [remote.log_start_offset for remote in self.remotes.values() if is_live(remote.broker_id)]
+        )
+
+    def expanded_isr(
+        self, replica_id: int, high_watermark: int, is_eligible: Callable[[int], bool]
+    ) -> tuple[int, ...] | None:
+        """The set with `replica_id` in it, if it may join: it has all that is committed, and all from before
+        this leader epoch. None otherwise, and while a proposal is pending."""
+        remote = self.remotes.get(replica_id)
+        if remote is None or self.pending is not None or replica_id in self.isr:
+            return None
+        if remote.log_end_offset < max(high_watermark, self.start_offset) or not is_eligible(replica_id):
+            return None
+        return (*self.isr, replica_id)
+
+    def shrunken_isr(self, end_offset: int, now_ms: int, lag_ms_max: int) -> tuple[int, ...] | None:
+        """The set without those that have lagged for longer than `lag_ms_max`; None if nobody has, and while
+        a proposal is pending."""
+        if self.pending is not None:
+            return None
+        lagging = {
+            replica
+            for replica in self.isr
+            if replica in self.remotes
+            and not self.remotes[replica].is_caught_up(end_offset, now_ms, lag_ms_max)
+        }
+        if not lagging:
+            return None
+        return tuple(replica for replica in self.isr if replica not in lagging)
+
+    def propose(self, isr: tuple[int, ...]) -> None:
+        assert self.pending is None
+        self.pending = isr
+
+    def settle(self, isr: Iterable[int], partition_epoch: int) -> bool:
+        """Take the controller's answer. False, and nothing changes, if it is older than what is known."""
+        if partition_epoch < self.partition_epoch:
+            return False
+        self.isr = tuple(isr)
+        self.partition_epoch = partition_epoch
+        self.pending = None
+        return True
+
+    def withdraw(self) -> None:
+        """The controller refused the proposal for good: the set stays as it was."""
+        self.pending = None

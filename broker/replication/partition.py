@@ -1,0 +1,261 @@
+"""One replica of a partition on this broker: its role, its high watermark, and what it may append and show.
+
+A machine without network, clock or threads: it is told the time, and answers with results and proposals that
+`Replicas` carries out. The log it stands on is given to it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from broker.log.log import Log
+from broker.replication.admission import Admission
+from broker.replication.leadership import IsrProposal, Leadership
+from protocol.errors import BrokerError, ErrorCode
+from protocol.frames import FileSlice
+
+NO_LEADER = -1
+NO_EPOCH = -1
+CONSUMER_ID = -1
+"""The replica id of a fetch that comes from a consumer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the controller says of a partition (LeaderAndIsr)."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The role of a replica that copies `leader`, which may be none (-1)."""
+
+    leader: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRead:
+    """What a fetch gets of one partition."""
+
+    high_watermark: int
+    log_start_offset: int
+    records: FileSlice | None = None
+    is_cold: bool = False
+    diverging: tuple[int, int] | None = None
+    """(epoch, end offset) where the reader's log parts from this one: it has to truncate (KIP-595)."""
+
+
+class Partition:
+    """A partition's replica on this broker.
+
+    `role` is None until the controller has said something.
+    """
+
+    def __init__(self, topic: str, index: int, topic_id: uuid.UUID, local_id: int, log: Log) -> None:
+        self.topic = topic
+        self.index = index
+        self.key = (topic, index)
+        self.topic_id = topic_id
+        self.local_id = local_id
+        self.log = log
+        self.role: Leadership | Following | None = None
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.replicas: tuple[int, ...] = ()
+        self.high_watermark = 0
+        self.admission: Admission | None = None
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.index} epoch {self.leader_epoch} {type(self.role).__name__}>"
+
+    @property
+    def leader(self) -> int:
+        """The leader's broker id; -1 where there is none or none is known."""
+        match self.role:
+            case Leadership():
+                return self.local_id
+            case Following(leader):
+                return leader
+            case _:
+                return NO_LEADER
+
+    # -- roles -------------------------------------------------------------------------------------------
+
+    def lead(self, assignment: Assignment, now_ms: int) -> bool:
+        """Become the leader, or take a new in-sync set or assignment as the leader that one is already.
+
+        Returns whether a new leader epoch begins here.
+        """
+        self._accept(assignment)
+        role = self.role
+        if isinstance(role, Leadership) and role.leader_epoch == assignment.leader_epoch:
+            role.settle(assignment.isr, assignment.partition_epoch)
+            role.set_replicas(assignment.replicas, now_ms)
+            return False
+        end_offset = self.log.log_end_offset
+        self.log.epochs.assign(assignment.leader_epoch, end_offset)
+        self.role = Leadership(
+            self.local_id,
+            assignment.leader_epoch,
+            end_offset,
+            assignment.replicas,
+            assignment.isr,
+            assignment.partition_epoch,
+            now_ms,
+        )
+        return True
+
+    def follow(self, assignment: Assignment) -> bool:
+        """Become a follower. Returns whether the leader or its epoch is another than before."""
+        is_new = assignment.leader_epoch != self.leader_epoch or assignment.leader != self.leader
+        self._accept(assignment)
+        self.role = Following(assignment.leader)
+        return is_new
+
+    def _accept(self, assignment: Assignment) -> None:
+        assert assignment.leader_epoch >= self.leader_epoch, "leader epochs never go down"
+        self.leader_epoch = assignment.leader_epoch
+        self.partition_epoch = assignment.partition_epoch
+        self.replicas = assignment.replicas
+
+    def leadership(self, current_leader_epoch: int = NO_EPOCH) -> Leadership:
+        """The leader's state, for a request that names the leader epoch it believes in (-1: it names none).
+
+        Raises BrokerError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+        """
+        self.check_leader_epoch(current_leader_epoch)
+        role = self.role
+        if not isinstance(role, Leadership):
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return role
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Raises BrokerError where a request's leader epoch is older or newer than this replica's (KIP-320)."""
+        if current_leader_epoch in (NO_EPOCH, self.leader_epoch):
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    # -- the high watermark ------------------------------------------------------------------------------
+
+    def restore_high_watermark(self, checkpoint: int) -> None:
+        """Start from a checkpointed high watermark, held within the log."""
+        self.high_watermark = min(max(checkpoint, self.log.log_start_offset), self.log.log_end_offset)
+
+    def advance_high_watermark(self, now_ms: int, lag_ms_max: int) -> bool:
+        """As leader, let the high watermark rise to what all in-sync replicas have. Returns whether it rose."""
+        role = self.role
+        if not isinstance(role, Leadership):
+            return False
+        log = self.log
+        end_offset = log.log_end_offset
+        # With flush.before.ack this replica answers only for what would survive a power cut.
+        local_offset = log.recovery_point if log.config.flush_before_ack else end_offset
+        committed = role.committed_offset(local_offset, end_offset, now_ms, lag_ms_max)
+        if committed <= self.high_watermark:
+            return False
+        self.high_watermark = committed
+        return True
+
+    def take_high_watermark(self, leaders: int) -> bool:
+        """As follower, take the leader's high watermark as far as the own log reaches."""
+        taken = min(leaders, self.log.log_end_offset)
+        if taken <= self.high_watermark:
+            return False
+        self.high_watermark = taken
+        return True
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log, and the high watermark with it."""
+        self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        replica_id: int = CONSUMER_ID,
+        current_leader_epoch: int = NO_EPOCH,
+        last_fetched_epoch: int = NO_EPOCH,
+        min_one_batch: bool = True,
+    ) -> PartitionRead:
+        """Batches from `offset` on: for a consumer below the high watermark, for a follower to the log's end.
+
+        Raises BrokerError: OFFSET_OUT_OF_RANGE, and what `leadership` raises.
+        """
+        self.leadership(current_leader_epoch)
+        log = self.log
+        if last_fetched_epoch != NO_EPOCH:
+            diverging = self._divergence(offset, last_fetched_epoch)
+            if diverging is not None:
+                return PartitionRead(self.high_watermark, log.log_start_offset, diverging=diverging)
+        upper_offset = self.high_watermark if replica_id < 0 else log.log_end_offset
+        read = log.read(offset, max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch)
+        return PartitionRead(self.high_watermark, log.log_start_offset, read.slice, read.is_cold)
+
+    def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
+        if epoch == NO_EPOCH or end_offset < 0:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"the log knows no leader epoch up to {last_fetched_epoch}"
+            )
+        if epoch < last_fetched_epoch or end_offset < offset:
+            return epoch, end_offset
+        return None
+
+    # -- the in-sync set ---------------------------------------------------------------------------------
+
+    def record_fetch(
+        self, replica_id: int, fetch_offset: int, log_start_offset: int, now_ms: int
+    ) -> Leadership | None:
+        """Take note of a follower's fetch. Returns None where that broker is no replica, or this no leader."""
+        role = self.role
+        if not isinstance(role, Leadership):
+            return None
+        remote = role.record_fetch(
+            replica_id, fetch_offset, log_start_offset, self.log.log_end_offset, now_ms
+        )
+        return None if remote is None else role
+
+    def propose_expansion(self, replica_id: int, is_eligible: Callable[[int], bool]) -> IsrProposal | None:
+        """A proposal to take a follower into the in-sync set, if it may join."""
+        role = self.role
+        if not isinstance(role, Leadership):
+            return None
+        return self._propose(role, role.expanded_isr(replica_id, self.high_watermark, is_eligible))
+
+    def propose_shrink(self, now_ms: int, lag_ms_max: int) -> IsrProposal | None:
+        """A proposal to drop the followers that lag from the in-sync set, if there are any."""
+        role = self.role
+        if not isinstance(role, Leadership):
+            return None
+        return self._propose(role, role.shrunken_isr(self.log.log_end_offset, now_ms, lag_ms_max))
+
+    def _propose(self, role: Leadership, isr: tuple[int, ...] | None) -> IsrProposal | None:
+        if isr is None:
+            return None
+        role.propose(isr)
+        return IsrProposal(self.topic, self.index, role.leader_epoch, role.partition_epoch, isr)
+
+    def settle_isr(self, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> bool:
+        """Take the controller's answer to a proposal. False where it is about a leader epoch that is over."""
+        role = self.role
+        if not isinstance(role, Leadership) or role.leader_epoch != leader_epoch:
+            return False
+        if not role.settle(isr, partition_epoch):
+            return False
+        self.partition_epoch = partition_epoch
+        return True

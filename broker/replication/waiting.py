@@ -1,0 +1,127 @@
+"""Requests that wait: for the high watermark to pass, for bytes to arrive, for a low watermark to rise.
+
+A request is parked under the keys (partitions) that can complete it. Waking a key asks only the requests that
+wait for it, and costs one dictionary look-up where none does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol
+
+
+class DelayedCall(Protocol):
+    """A call that the clock will make."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """What is needed of Twisted's `IReactorTime`."""
+
+    def seconds(self) -> float: ...
+
+    def callLater(self, delay: float, call: Callable[..., object], *args: object) -> DelayedCall: ...
+
+
+MAX_WAIT_MS = 24 * 60 * 60 * 1000
+"""No request waits longer, whatever it asks for."""
+
+
+class Parked:
+    """One waiting request; ends by completing, by its timeout or by `cancel`, whichever comes first."""
+
+    __slots__ = ("_check", "_expire", "_keys", "_timer", "_waiting")
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        keys: Sequence[Hashable],
+        check: Callable[[Hashable], bool],
+        expire: Callable[[], None],
+    ) -> None:
+        self._waiting = waiting
+        self._keys = keys
+        self._check = check
+        self._expire = expire
+        self._timer: DelayedCall | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._timer is None
+
+    def cancel(self) -> None:
+        """Forget the request: neither its check nor its expiry runs any more. Harmless once it is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._timer = None
+        self._waiting._remove(self, self._keys)
+
+
+class Waiting:
+    """The requests that wait for one kind of event.
+
+    `capacity` bounds how many are parked: one more is not parked but expires at once, which is always a valid
+    answer, if an early one.
+    """
+
+    def __init__(self, clock: Clock, capacity: int = 1_000_000) -> None:
+        self._clock = clock
+        self._capacity = capacity
+        self._parked: dict[Hashable, dict[Parked, None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """How many requests are parked."""
+        return self._count
+
+    def park(
+        self,
+        keys: Sequence[Hashable],
+        timeout_ms: int,
+        check: Callable[[Hashable], bool],
+        expire: Callable[[], None],
+    ) -> Parked:
+        """Park a request under `keys` for at most `timeout_ms`.
+
+        `check(key)` is called when `key` is woken and says whether the request is over, having answered it
+        if so. `expire()` is called when time is up and must answer. Exactly one of them ends the request.
+        """
+        parked = Parked(self, keys, check, expire)
+        if self._count >= self._capacity:
+            expire()
+            return parked
+        self._count += 1
+        for key in keys:
+            self._parked.setdefault(key, {})[parked] = None
+        timeout_ms = min(max(timeout_ms, 0), MAX_WAIT_MS)
+        parked._timer = self._clock.callLater(timeout_ms / 1000, self._run_out, parked)
+        return parked
+
+    def wake(self, key: Hashable) -> None:
+        """Ask every request parked under `key` whether it is complete now."""
+        waiters = self._parked.get(key)
+        if not waiters:
+            return
+        # A copy: an answer may lead to other requests being woken, parked or cancelled.
+        for parked in list(waiters):
+            timer = parked._timer
+            if timer is not None and parked._check(key) and parked._timer is not None:
+                timer.cancel()
+                parked._forget()
+
+    def _run_out(self, parked: Parked) -> None:
+        parked._forget()
+        parked._expire()
+
+    def _remove(self, parked: Parked, keys: Sequence[Hashable]) -> None:
+        self._count -= 1
+        for key in keys:
+            waiters = self._parked.get(key)
+            if waiters is not None:
+                waiters.pop(parked, None)
+                if not waiters:
+                    del self._parked[key]

@@ -1,0 +1,137 @@
+"""Requests that wait: completed by an event, by time, or given up."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from twisted.internet.task import Clock
+
+from broker.replication.waiting import MAX_WAIT_MS, Waiting
+
+
+class Request:
+    """Completes once every key of `needed` has been woken."""
+
+    def __init__(self, *needed: str) -> None:
+        self.needed = set(needed)
+        self.asked: list[Hashable] = []
+        self.outcome: list[str] = []
+
+    def check(self, key: Hashable) -> bool:
+        self.asked.append(key)
+        self.needed.discard(str(key))
+        if not self.needed:
+            self.outcome.append("completed")
+        return not self.needed
+
+    def expire(self) -> None:
+        self.outcome.append("expired")
+
+
+def test_a_request_completes_when_all_it_waits_for_has_happened() -> None:
+    clock = Clock()
+    waiting = Waiting(clock)
+    request = Request("a", "b")
+    parked = waiting.park(["a", "b"], 1000, request.check, request.expire)
+    waiting.wake("a")
+    assert request.outcome == []
+    assert not parked.is_over
+    waiting.wake("b")
+    assert request.outcome == ["completed"]
+    assert parked.is_over
+    clock.advance(10)
+    assert request.outcome == ["completed"]
+    assert len(waiting) == 0
+    assert clock.getDelayedCalls() == []
+
+
+def test_only_those_that_wait_for_the_key_are_asked() -> None:
+    waiting = Waiting(Clock())
+    one, other = Request("a"), Request("b")
+    waiting.park(["a"], 1000, one.check, one.expire)
+    waiting.park(["b"], 1000, other.check, other.expire)
+    waiting.wake("a")
+    waiting.wake("nobody waits for this")
+    assert one.outcome == ["completed"]
+    assert other.asked == []
+    assert len(waiting) == 1
+
+
+def test_a_request_expires_once_when_its_time_is_up() -> None:
+    clock = Clock()
+    waiting = Waiting(clock)
+    request = Request("a")
+    waiting.park(["a"], 500, request.check, request.expire)
+    clock.advance(0.499)
+    assert request.outcome == []
+    clock.advance(0.001)
+    assert request.outcome == ["expired"]
+    waiting.wake("a")
+    assert request.outcome == ["expired"]
+    assert len(waiting) == 0
+
+
+def test_a_cancelled_request_is_never_answered() -> None:
+    clock = Clock()
+    waiting = Waiting(clock)
+    request = Request("a")
+    parked = waiting.park(["a"], 500, request.check, request.expire)
+    parked.cancel()
+    parked.cancel()
+    waiting.wake("a")
+    clock.advance(1)
+    assert request.outcome == []
+    assert len(waiting) == 0
+
+
+def test_the_number_of_parked_requests_is_bounded() -> None:
+    waiting = Waiting(Clock(), capacity=1)
+    first, second = Request("a"), Request("a")
+    waiting.park(["a"], 500, first.check, first.expire)
+    assert waiting.park(["a"], 500, second.check, second.expire).is_over
+    assert second.outcome == ["expired"]
+    assert first.outcome == []
+    assert len(waiting) == 1
+
+
+def test_an_absurd_timeout_is_cut() -> None:
+    clock = Clock()
+    waiting = Waiting(clock)
+    request = Request("a")
+    waiting.park(["a"], 2**31 - 1, request.check, request.expire)
+    clock.advance(MAX_WAIT_MS / 1000)
+    assert request.outcome == ["expired"]
+
+
+def test_a_request_that_is_cancelled_while_it_is_asked_is_forgotten_once() -> None:
+    waiting = Waiting(Clock())
+    cancelled: list[str] = []
+
+    def check(key: Hashable) -> bool:
+        parked.cancel()
+        cancelled.append(str(key))
+        return True
+
+    parked = waiting.park(["a"], 500, check, lambda: None)
+    waiting.wake("a")
+    waiting.wake("a")
+    assert cancelled == ["a"]
+    assert len(waiting) == 0
+
+
+def test_a_check_may_wake_and_park_others() -> None:
+    waiting = Waiting(Clock())
+    second = Request("b")
+    late = Request("a")
+
+    def check(key: Hashable) -> bool:
+        waiting.wake("b")
+        waiting.park(["a"], 500, late.check, late.expire)
+        return True
+
+    waiting.park(["a"], 500, check, lambda: None)
+    waiting.park(["b"], 500, second.check, second.expire)
+    waiting.wake("a")
+    assert second.outcome == ["completed"]
+    assert late.asked == []
+    assert len(waiting) == 1
