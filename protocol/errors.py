@@ -1,0 +1,362 @@
+"""Errors that a broker tells: one table, and the exceptions that they become.
+
+A row is a code, whether the same request may succeed when sent again, and what it means. Codes from -1 to 133
+are Kafka's; Holdfast's own start at 10000, so that no later Kafka collides with them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+RETRIABLE = True
+FATAL = False
+
+
+class ErrorCode(IntEnum):
+    """Every error code of the protocol. `retriable` and `message` are its row's."""
+
+    retriable: bool
+    message: str
+
+    def __new__(cls, code: int, retriable: bool, message: str) -> ErrorCode:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.retriable = retriable
+        member.message = message
+        return member
+
+    UNKNOWN_SERVER_ERROR = -1, FATAL, "The broker failed in a way it did not expect; its log says more."
+    NONE = 0, FATAL, "No error."
+    OFFSET_OUT_OF_RANGE = 1, FATAL, "The partition does not hold the offset that was asked for."
+    CORRUPT_MESSAGE = 2, RETRIABLE, "A record batch fails its checksum or is otherwise damaged."
+    UNKNOWN_TOPIC_OR_PARTITION = 3, RETRIABLE, "The broker does not know this topic or partition."
+    INVALID_FETCH_SIZE = 4, FATAL, "The number of bytes to fetch is not allowed."
+    LEADER_NOT_AVAILABLE = 5, RETRIABLE, "The partition has no leader at the moment."
+    NOT_LEADER_OR_FOLLOWER = (
+        6,
+        RETRIABLE,
+        "The broker does not lead the partition, or holds no replica of it.",
+    )
+    REQUEST_TIMED_OUT = 7, RETRIABLE, "The request was not finished within its time."
+    BROKER_NOT_AVAILABLE = 8, FATAL, "The broker is not available."
+    REPLICA_NOT_AVAILABLE = 9, RETRIABLE, "The replica is not available on this broker."
+    MESSAGE_TOO_LARGE = 10, FATAL, "The record batch is larger than the topic allows (max.message.bytes)."
+    STALE_CONTROLLER_EPOCH = 11, FATAL, "The request comes from a controller that has been replaced."
+    OFFSET_METADATA_TOO_LARGE = 12, FATAL, "The metadata committed with the offset is too long."
+    NETWORK_EXCEPTION = 13, RETRIABLE, "The connection was lost before the response came."
+    COORDINATOR_LOAD_IN_PROGRESS = 14, RETRIABLE, "The coordinator is still reading its state."
+    COORDINATOR_NOT_AVAILABLE = 15, RETRIABLE, "The coordinator is not available."
+    NOT_COORDINATOR = 16, RETRIABLE, "The broker does not coordinate this group or producer."
+    INVALID_TOPIC_EXCEPTION = 17, FATAL, "The topic name is not allowed, or the topic is internal."
+    RECORD_LIST_TOO_LARGE = 18, FATAL, "The record batches are larger than a segment (segment.bytes)."
+    NOT_ENOUGH_REPLICAS = (
+        19,
+        RETRIABLE,
+        "Fewer replicas are in sync than min.insync.replicas; nothing was written.",
+    )
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = (
+        20,
+        RETRIABLE,
+        "The records were written, but fewer replicas than min.insync.replicas have them.",
+    )
+    INVALID_REQUIRED_ACKS = 21, FATAL, "acks must be -1, 0 or 1."
+    ILLEGAL_GENERATION = 22, FATAL, "The generation of the group has passed."
+    INCONSISTENT_GROUP_PROTOCOL = 23, FATAL, "The member shares no protocol with the rest of the group."
+    INVALID_GROUP_ID = 24, FATAL, "The group id is not allowed."
+    UNKNOWN_MEMBER_ID = 25, FATAL, "The group does not know this member."
+    INVALID_SESSION_TIMEOUT = 26, FATAL, "The session timeout is outside of what the broker allows."
+    REBALANCE_IN_PROGRESS = 27, FATAL, "The group is rebalancing: join again."
+    INVALID_COMMIT_OFFSET_SIZE = 28, FATAL, "The commit is too large to be stored."
+    TOPIC_AUTHORIZATION_FAILED = 29, FATAL, "Not authorised for the topic."
+    GROUP_AUTHORIZATION_FAILED = 30, FATAL, "Not authorised for the group."
+    CLUSTER_AUTHORIZATION_FAILED = 31, FATAL, "Not authorised for the cluster."
+    INVALID_TIMESTAMP = 32, FATAL, "The timestamp of a record is outside of what the topic allows."
+    UNSUPPORTED_SASL_MECHANISM = 33, FATAL, "The broker does not offer this SASL mechanism."
+    ILLEGAL_SASL_STATE = 34, FATAL, "The request does not fit the state of the authentication."
+    UNSUPPORTED_VERSION = 35, FATAL, "The broker does not support this version of the API."
+    TOPIC_ALREADY_EXISTS = 36, FATAL, "A topic of this name exists."
+    INVALID_PARTITIONS = 37, FATAL, "The number of partitions is not allowed."
+    INVALID_REPLICATION_FACTOR = (
+        38,
+        FATAL,
+        "The replication factor is below one or above the number of brokers.",
+    )
+    INVALID_REPLICA_ASSIGNMENT = 39, FATAL, "The assignment of replicas to brokers is not allowed."
+    INVALID_CONFIG = 40, FATAL, "A configuration is not allowed."
+    NOT_CONTROLLER = 41, RETRIABLE, "The broker is not the controller."
+    INVALID_REQUEST = 42, FATAL, "The request contradicts itself or the protocol; the broker's log says how."
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, FATAL, "The message format on the broker cannot carry this request."
+    POLICY_VIOLATION = 44, FATAL, "A policy of the broker forbids the request."
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45, FATAL, "Records of this producer are missing before this batch."
+    DUPLICATE_SEQUENCE_NUMBER = 46, FATAL, "The broker has written this batch before."
+    INVALID_PRODUCER_EPOCH = 47, FATAL, "The producer's epoch has passed."
+    INVALID_TXN_STATE = 48, FATAL, "The transaction is in a state that forbids this."
+    INVALID_PRODUCER_ID_MAPPING = 49, FATAL, "The producer id does not belong to the transactional id."
+    INVALID_TRANSACTION_TIMEOUT = 50, FATAL, "The transaction timeout is above what the broker allows."
+    CONCURRENT_TRANSACTIONS = 51, RETRIABLE, "The producer's previous transaction is not finished yet."
+    TRANSACTION_COORDINATOR_FENCED = 52, FATAL, "The transaction coordinator has been replaced."
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, FATAL, "Not authorised for the transactional id."
+    SECURITY_DISABLED = 54, FATAL, "The broker's security features are not enabled."
+    OPERATION_NOT_ATTEMPTED = 55, FATAL, "Not attempted, because another part of the request failed first."
+    KAFKA_STORAGE_ERROR = 56, RETRIABLE, "The broker's disk failed; the log directory is offline."
+    LOG_DIR_NOT_FOUND = 57, FATAL, "The broker's configuration has no such log directory."
+    SASL_AUTHENTICATION_FAILED = 58, FATAL, "Authentication failed."
+    UNKNOWN_PRODUCER_ID = 59, FATAL, "The broker has nothing, or nothing any more, of this producer."
+    REASSIGNMENT_IN_PROGRESS = 60, FATAL, "The partition is being reassigned."
+    DELEGATION_TOKEN_AUTH_DISABLED = 61, FATAL, "Delegation tokens are not enabled."
+    DELEGATION_TOKEN_NOT_FOUND = 62, FATAL, "There is no such delegation token."
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63, FATAL, "The delegation token belongs to someone else."
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
+        64,
+        FATAL,
+        "Delegation tokens cannot be asked for on this connection.",
+    )
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, FATAL, "Not authorised for the delegation token."
+    DELEGATION_TOKEN_EXPIRED = 66, FATAL, "The delegation token has expired."
+    INVALID_PRINCIPAL_TYPE = 67, FATAL, "This type of principal is not supported."
+    NON_EMPTY_GROUP = 68, FATAL, "The group still has members."
+    GROUP_ID_NOT_FOUND = 69, FATAL, "There is no such group."
+    FETCH_SESSION_ID_NOT_FOUND = 70, RETRIABLE, "There is no such fetch session."
+    INVALID_FETCH_SESSION_EPOCH = 71, RETRIABLE, "The fetch session's epoch is not the expected one."
+    LISTENER_NOT_FOUND = 72, RETRIABLE, "The leader has no listener of the name that the request came by."
+    TOPIC_DELETION_DISABLED = 73, FATAL, "Topics cannot be deleted (delete.topic.enable)."
+    FENCED_LEADER_EPOCH = 74, RETRIABLE, "The leader epoch is older than the broker's."
+    UNKNOWN_LEADER_EPOCH = 75, RETRIABLE, "The leader epoch is newer than the broker's."
+    UNSUPPORTED_COMPRESSION_TYPE = 76, FATAL, "The client cannot read this compression type."
+    STALE_BROKER_EPOCH = 77, FATAL, "The broker has registered anew since the request was made."
+    OFFSET_NOT_AVAILABLE = 78, RETRIABLE, "The new leader has not yet found its high watermark."
+    MEMBER_ID_REQUIRED = 79, FATAL, "Join again, with the member id that comes with this error."
+    PREFERRED_LEADER_NOT_AVAILABLE = 80, RETRIABLE, "The preferred leader is not available."
+    GROUP_MAX_SIZE_REACHED = 81, FATAL, "The group has as many members as it may."
+    FENCED_INSTANCE_ID = 82, FATAL, "Another member has taken over this group instance id."
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, RETRIABLE, "No replica that may become leader is available."
+    ELECTION_NOT_NEEDED = 84, RETRIABLE, "The partition has the leader that it should have."
+    NO_REASSIGNMENT_IN_PROGRESS = 85, FATAL, "The partition is not being reassigned."
+    GROUP_SUBSCRIBED_TO_TOPIC = 86, FATAL, "The group is subscribed to the topic, so its offsets stay."
+    INVALID_RECORD = 87, FATAL, "The broker refuses a record of the batch."
+    UNSTABLE_OFFSET_COMMIT = 88, RETRIABLE, "An offset of the partition is part of an unfinished transaction."
+    THROTTLING_QUOTA_EXCEEDED = 89, RETRIABLE, "The quota is used up."
+    PRODUCER_FENCED = 90, FATAL, "Another producer has taken over."
+    RESOURCE_NOT_FOUND = 91, FATAL, "There is no such resource."
+    DUPLICATE_RESOURCE = 92, FATAL, "The request names a resource twice, or it exists."
+    UNACCEPTABLE_CREDENTIAL = 93, FATAL, "The credential is not acceptable."
+    INCONSISTENT_VOTER_SET = 94, FATAL, "The candidate is not among the voters."
+    INVALID_UPDATE_VERSION = 95, FATAL, "The version to update to is not allowed."
+    FEATURE_UPDATE_FAILED = 96, FATAL, "The features could not be updated."
+    PRINCIPAL_DESERIALIZATION_FAILURE = 97, FATAL, "The principal of a forwarded request cannot be read."
+    SNAPSHOT_NOT_FOUND = 98, FATAL, "There is no such snapshot."
+    POSITION_OUT_OF_RANGE = 99, FATAL, "The position is outside of the snapshot."
+    UNKNOWN_TOPIC_ID = 100, RETRIABLE, "The broker knows no topic of this id."
+    DUPLICATE_BROKER_REGISTRATION = 101, FATAL, "A live broker has this id."
+    BROKER_ID_NOT_REGISTERED = 102, FATAL, "No broker of this id is registered."
+    INCONSISTENT_TOPIC_ID = 103, RETRIABLE, "The topic id is not the one in the broker's log."
+    INCONSISTENT_CLUSTER_ID = 104, FATAL, "The request belongs to another cluster."
+    TRANSACTIONAL_ID_NOT_FOUND = 105, FATAL, "There is no such transactional id."
+    FETCH_SESSION_TOPIC_ID_ERROR = 106, RETRIABLE, "The fetch session mixes topic names and topic ids."
+    INELIGIBLE_REPLICA = 107, FATAL, "A replica of the proposed ISR may not be in it."
+    NEW_LEADER_ELECTED = 108, FATAL, "The change of the ISR also elected a new leader."
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109, FATAL, "The offset has moved to tiered storage."
+    FENCED_MEMBER_EPOCH = 110, FATAL, "The member's epoch has passed: join again."
+    UNRELEASED_INSTANCE_ID = 111, FATAL, "Another member still uses this group instance id."
+    UNSUPPORTED_ASSIGNOR = 112, FATAL, "The group's coordinator has no such assignor."
+    STALE_MEMBER_EPOCH = 113, FATAL, "The member's epoch is behind: send the heartbeat first."
+    MISMATCHED_ENDPOINT_TYPE = 114, FATAL, "The request was sent to the wrong kind of endpoint."
+    UNSUPPORTED_ENDPOINT_TYPE = 115, FATAL, "This kind of endpoint is not supported."
+    UNKNOWN_CONTROLLER_ID = 116, FATAL, "There is no such controller."
+    UNKNOWN_SUBSCRIPTION_ID = 117, FATAL, "The telemetry subscription is not the current one."
+    TELEMETRY_TOO_LARGE = 118, FATAL, "The telemetry is larger than the broker takes."
+    INVALID_REGISTRATION = 119, FATAL, "The controller refuses the broker's registration."
+    TRANSACTION_ABORTABLE = 120, FATAL, "The transaction must be aborted; the producer may go on."
+    INVALID_RECORD_STATE = 121, FATAL, "The record's state forbids this acknowledgement."
+    SHARE_SESSION_NOT_FOUND = 122, RETRIABLE, "There is no such share session."
+    INVALID_SHARE_SESSION_EPOCH = 123, RETRIABLE, "The share session's epoch is not the expected one."
+    FENCED_STATE_EPOCH = 124, FATAL, "The share coordinator's state epoch has passed."
+    INVALID_VOTER_KEY = 125, FATAL, "The voter's key does not match."
+    DUPLICATE_VOTER = 126, FATAL, "The voter is among the voters."
+    VOTER_NOT_FOUND = 127, FATAL, "There is no such voter."
+    INVALID_REGULAR_EXPRESSION = 128, FATAL, "The regular expression is not valid."
+    REBOOTSTRAP_REQUIRED = (
+        129,
+        FATAL,
+        "The client's metadata is stale: start again from the bootstrap servers.",
+    )
+    STREAMS_INVALID_TOPOLOGY = 130, FATAL, "The topology is not valid."
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131, FATAL, "The topology's epoch is not valid."
+    STREAMS_TOPOLOGY_FENCED = 132, FATAL, "The topology's epoch has passed."
+    SHARE_SESSION_LIMIT_REACHED = 133, RETRIABLE, "The broker has as many share sessions as it may."
+
+
+class BrokerError(Exception):
+    """An error with a code of the protocol: told by a broker, or about to be.
+
+    `code` is the row, `retriable` what it says, and the text is `message` where one is given, else the row's.
+    Subclasses exist for what users want to catch; `error_for` picks the right one.
+    """
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message or code.message
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed when it is sent again, perhaps to another broker."""
+        return self.code.retriable
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.message}"
+
+
+class OffsetOutOfRangeError(BrokerError):
+    """The offset was deleted by retention, or was never written."""
+
+
+class CorruptMessageError(BrokerError):
+    """A record batch fails its checksum or is otherwise damaged."""
+
+
+class UnknownTopicOrPartitionError(BrokerError):
+    """The cluster has no such topic or partition, or has not heard of it yet."""
+
+
+class NotLeaderOrFollowerError(BrokerError):
+    """The partition has moved to another leader: fetch metadata and ask there."""
+
+
+class LeaderNotAvailableError(BrokerError):
+    """The partition has no leader at the moment."""
+
+
+class RequestTimedOutError(BrokerError):
+    """The request was not finished within its time. A write may or may not have happened."""
+
+
+class MessageTooLargeError(BrokerError):
+    """The record batch is larger than the topic allows."""
+
+
+class NotCoordinatorError(BrokerError):
+    """The group is coordinated by another broker, or by none at the moment."""
+
+
+class InvalidTopicError(BrokerError):
+    """The topic name is not allowed."""
+
+
+class NotEnoughReplicasError(BrokerError):
+    """Fewer replicas are in sync than min.insync.replicas. Only the code says whether anything was written."""
+
+
+class GroupRebalanceError(BrokerError):
+    """The member's place in its group has passed: it must join again."""
+
+
+class AuthorizationError(BrokerError):
+    """The principal may not do this."""
+
+
+class AuthenticationError(BrokerError):
+    """The broker did not accept the credentials."""
+
+
+class UnsupportedVersionError(BrokerError):
+    """The broker supports no version of the API that can carry the request."""
+
+
+class TopicExistsError(BrokerError):
+    """A topic of this name exists."""
+
+
+class InvalidConfigError(BrokerError):
+    """A configuration is not allowed."""
+
+
+class NotControllerError(BrokerError):
+    """The broker is not, or no longer, the controller."""
+
+
+class InvalidRequestError(BrokerError):
+    """The request contradicts itself or the protocol."""
+
+
+class OutOfOrderSequenceError(BrokerError):
+    """Records of this idempotent producer are missing before the batch."""
+
+
+class ProducerFencedError(BrokerError):
+    """Another producer has taken over; this one must not write any more."""
+
+
+class OperationNotAttemptedError(BrokerError):
+    """Another part of the request failed, so this part was not tried."""
+
+
+class StorageError(BrokerError):
+    """The broker's disk failed."""
+
+
+class FencedLeaderEpochError(BrokerError):
+    """The leader epoch in the request is older than the broker's: fetch metadata."""
+
+
+class UnknownLeaderEpochError(BrokerError):
+    """The leader epoch in the request is newer than the broker's: ask again later."""
+
+
+class QuotaExceededError(BrokerError):
+    """The quota is used up."""
+
+
+_EXCEPTIONS: dict[ErrorCode, type[BrokerError]] = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    ErrorCode.CORRUPT_MESSAGE: CorruptMessageError,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartitionError,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicOrPartitionError,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: NotLeaderOrFollowerError,
+    ErrorCode.LEADER_NOT_AVAILABLE: LeaderNotAvailableError,
+    ErrorCode.REQUEST_TIMED_OUT: RequestTimedOutError,
+    ErrorCode.MESSAGE_TOO_LARGE: MessageTooLargeError,
+    ErrorCode.RECORD_LIST_TOO_LARGE: MessageTooLargeError,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: NotCoordinatorError,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: NotCoordinatorError,
+    ErrorCode.NOT_COORDINATOR: NotCoordinatorError,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: InvalidTopicError,
+    ErrorCode.NOT_ENOUGH_REPLICAS: NotEnoughReplicasError,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NotEnoughReplicasError,
+    ErrorCode.ILLEGAL_GENERATION: GroupRebalanceError,
+    ErrorCode.UNKNOWN_MEMBER_ID: GroupRebalanceError,
+    ErrorCode.REBALANCE_IN_PROGRESS: GroupRebalanceError,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: AuthenticationError,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: AuthenticationError,
+    ErrorCode.UNSUPPORTED_VERSION: UnsupportedVersionError,
+    ErrorCode.TOPIC_ALREADY_EXISTS: TopicExistsError,
+    ErrorCode.INVALID_CONFIG: InvalidConfigError,
+    ErrorCode.NOT_CONTROLLER: NotControllerError,
+    ErrorCode.INVALID_REQUEST: InvalidRequestError,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequenceError,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFencedError,
+    ErrorCode.PRODUCER_FENCED: ProducerFencedError,
+    ErrorCode.OPERATION_NOT_ATTEMPTED: OperationNotAttemptedError,
+    ErrorCode.KAFKA_STORAGE_ERROR: StorageError,
+    ErrorCode.FENCED_LEADER_EPOCH: FencedLeaderEpochError,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: UnknownLeaderEpochError,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: QuotaExceededError,
+}
+
+
+def error_for(code: int, message: str | None = None) -> BrokerError:
+    """The exception for a code from the wire, of the subclass that users catch for it.
+
+    A code that this version does not know becomes UNKNOWN_SERVER_ERROR, and its text gives the number.
+    """
+    try:
+        row = ErrorCode(code)
+    except ValueError:
+        unknown = f"error code {code}" if message is None else f"error code {code}: {message}"
+        return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, unknown)
+    return _EXCEPTIONS.get(row, BrokerError)(row, message)
