@@ -1,0 +1,133 @@
+"""What this broker knows of the cluster: brokers, topics, leaders. The controller tells it (UpdateMetadata).
+
+Every broker answers for the whole cluster from this cache, so that clients may ask any of them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+)
+
+LEADER_DURING_DELETE = -2
+"""The leader of a partition that is being deleted, as the controller tells it."""
+
+ZERO_ID = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A live broker and where it listens: (host, port) for each listener name."""
+
+    id: int
+    endpoints: Mapping[str, tuple[str, int]]
+    rack: str | None
+
+    def endpoint(self, listener: str) -> tuple[str, int] | None:
+        """Where a client that came through `listener` reaches this broker; None if it has no such listener."""
+        return self.endpoints.get(listener)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """A partition as clients see it."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class TopicMetadata:
+    """A topic and its partitions by index."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
+
+
+class MetadataCache:
+    """The cluster as the controller last described it."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, BrokerNode] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        self.controller_id = -1
+        self.controller_epoch = -1
+        self._names: dict[uuid.UUID, str] = {}
+
+    def name_of(self, topic_id: uuid.UUID) -> str | None:
+        """The topic of that id; None where there is none (any more)."""
+        return self._names.get(topic_id)
+
+    def topic_id(self, name: str) -> uuid.UUID:
+        """The topic's id; the zero id where it is unknown."""
+        topic = self.topics.get(name)
+        return ZERO_ID if topic is None else topic.topic_id
+
+    def partition(self, topic: str, index: int) -> PartitionMetadata | None:
+        known = self.topics.get(topic)
+        return None if known is None else known.partitions.get(index)
+
+    def is_live(self, broker_id: int) -> bool:
+        return broker_id in self.brokers
+
+    def update(self, request: UpdateMetadataRequest) -> list[str]:
+        """Take the controller's news. Returns the topics that are gone by it, in the order they were told."""
+        self.controller_id = request.controller_id
+        self.controller_epoch = request.controller_epoch
+        # A request without brokers is about partitions only; one with brokers names all that live.
+        if request.live_brokers:
+            self.brokers = {broker.id: _node(broker) for broker in request.live_brokers}
+        gone = []
+        for topic in request.topic_states:
+            states = topic.partition_states
+            self._take_topic(topic.topic_name, topic.topic_id, states)
+            known = self.topics.get(topic.topic_name)
+            if known is not None and not known.partitions:
+                self._forget(known)
+                gone.append(topic.topic_name)
+        return gone
+
+    def _take_topic(
+        self, name: str, topic_id: uuid.UUID, states: list[UpdateMetadataPartitionState]
+    ) -> None:
+        topic = self.topics.get(name)
+        if topic is None or topic.topic_id != topic_id:
+            if topic is not None:
+                self._forget(topic)
+            topic = self.topics[name] = TopicMetadata(name, topic_id)
+            if topic_id != ZERO_ID:
+                self._names[topic_id] = name
+        for state in states:
+            if state.leader == LEADER_DURING_DELETE:
+                topic.partitions.pop(state.partition_index, None)
+            else:
+                topic.partitions[state.partition_index] = _partition(state)
+
+    def _forget(self, topic: TopicMetadata) -> None:
+        del self.topics[topic.name]
+        self._names.pop(topic.topic_id, None)
+
+
+def _node(broker: UpdateMetadataBroker) -> BrokerNode:
+    endpoints = {endpoint.listener: (endpoint.host, endpoint.port) for endpoint in broker.endpoints}
+    return BrokerNode(broker.id, endpoints, broker.rack)
+
+
+def _partition(state: UpdateMetadataPartitionState) -> PartitionMetadata:
+    return PartitionMetadata(
+        state.leader,
+        state.leader_epoch,
+        tuple(state.isr),
+        tuple(state.replicas),
+        tuple(state.offline_replicas),
+    )

@@ -1,0 +1,147 @@
+"""What a leader concludes from its followers' fetches: in-sync replicas and high watermark."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.replication.leadership import Leadership
+
+LAG_MS = 1000
+
+
+def leadership(*, replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] = (1, 2, 3)) -> Leadership:
+    return Leadership(1, 5, 100, replicas, isr, 7, now_ms=0)
+
+
+def everyone_lives(broker_id: int) -> bool:
+    return True
+
+
+def test_a_leader_alone_commits_what_it_has() -> None:
+    leader = leadership(replicas=(1,), isr=(1,))
+    assert leader.committed_offset(150, 150, 0, LAG_MS) == 150
+
+
+def test_nothing_is_committed_before_every_in_sync_replica_has_it() -> None:
+    leader = leadership()
+    leader.record_fetch(2, 120, 0, 150, 10)
+    assert leader.committed_offset(150, 150, 10, LAG_MS) == -1  # 3 has not fetched yet
+    leader.record_fetch(3, 110, 0, 150, 10)
+    assert leader.committed_offset(150, 150, 10, LAG_MS) == 110
+    leader.record_fetch(3, 150, 0, 150, 20)
+    assert leader.committed_offset(150, 150, 20, LAG_MS) == 120
+
+
+def test_a_lagging_replica_outside_the_set_does_not_hold_the_watermark_back() -> None:
+    leader = leadership(isr=(1, 2))
+    leader.record_fetch(2, 150, 0, 150, 5000)
+    leader.record_fetch(3, 20, 0, 150, 5000)
+    assert leader.committed_offset(150, 150, 5000, LAG_MS) == 150
+
+
+def test_a_replica_that_has_caught_up_holds_the_watermark_back_before_it_is_in_the_set() -> None:
+    leader = leadership(isr=(1, 2))
+    leader.record_fetch(3, 150, 0, 150, 10)
+    leader.record_fetch(2, 160, 0, 160, 20)
+    assert leader.committed_offset(160, 160, 20, LAG_MS) == 150
+
+
+def test_a_replica_joins_once_it_has_all_that_is_committed_and_all_from_before_this_epoch() -> None:
+    leader = leadership(isr=(1, 2))
+    leader.record_fetch(3, 99, 0, 150, 10)
+    assert leader.expanded_isr(3, 90, everyone_lives) is None  # the epoch began at 100
+    leader.record_fetch(3, 100, 0, 150, 10)
+    assert leader.expanded_isr(3, 120, everyone_lives) is None  # the high watermark is at 120
+    leader.record_fetch(3, 120, 0, 150, 10)
+    assert leader.expanded_isr(3, 120, lambda broker: False) is None
+    assert leader.expanded_isr(3, 120, everyone_lives) == (1, 2, 3)
+    assert leader.expanded_isr(2, 120, everyone_lives) is None  # it is in already
+    assert leader.expanded_isr(9, 120, everyone_lives) is None  # no replica
+
+
+def test_one_proposal_at_a_time_and_both_sets_count_meanwhile() -> None:
+    leader = leadership(isr=(1, 2))
+    leader.record_fetch(2, 150, 0, 150, 10)
+    leader.record_fetch(3, 130, 0, 150, 10)
+    leader.propose((1, 2, 3))
+    assert leader.maximal_isr == {1, 2, 3}
+    assert leader.isr == (1, 2)
+    assert leader.committed_offset(150, 150, 9000, LAG_MS) == 130
+    assert leader.shrunken_isr(150, 9000, LAG_MS) is None
+    leader.settle((1, 2, 3), 8)
+    assert (leader.isr, leader.pending, leader.partition_epoch) == ((1, 2, 3), None, 8)
+
+
+def test_a_shrink_counts_only_when_the_controller_has_written_it() -> None:
+    leader = leadership()
+    leader.record_fetch(2, 150, 0, 150, 4000)
+    leader.record_fetch(3, 110, 0, 150, 10)
+    assert leader.shrunken_isr(150, 500, LAG_MS) is None
+    shrunken = leader.shrunken_isr(150, 4000, LAG_MS)
+    assert shrunken == (1, 2)
+    leader.propose(shrunken)
+    assert leader.committed_offset(150, 150, 4000, LAG_MS) == 110
+    leader.settle(shrunken, 8)
+    assert leader.committed_offset(150, 150, 4000, LAG_MS) == 150
+
+
+def test_a_follower_that_keeps_pace_is_caught_up_though_it_never_reaches_the_end() -> None:
+    leader = leadership()
+    for step in range(1, 20):
+        # Each fetch brings it to where the leader was at the fetch before.
+        leader.record_fetch(2, 100 + 10 * (step - 1), 0, 100 + 10 * step, 600 * step)
+        leader.record_fetch(3, 100, 0, 100 + 10 * step, 600 * step)
+    assert leader.shrunken_isr(290, 600 * 19, LAG_MS) == (1, 2)
+
+
+def test_an_older_answer_of_the_controller_changes_nothing() -> None:
+    leader = leadership()
+    assert not leader.settle((1,), 6)
+    assert leader.isr == (1, 2, 3)
+
+
+def test_what_is_known_of_replicas_survives_a_new_assignment() -> None:
+    leader = leadership()
+    leader.record_fetch(2, 150, 0, 150, 10)
+    leader.set_replicas((1, 2, 4), 20)
+    assert leader.remotes[2].log_end_offset == 150
+    assert leader.remotes[4].log_end_offset == -1
+    assert 3 not in leader.remotes
+
+
+def test_the_low_watermark_is_that_of_the_live_replicas() -> None:
+    leader = leadership()
+    leader.record_fetch(2, 150, 30, 150, 10)
+    assert leader.low_watermark(40, everyone_lives) == -1  # 3 has not said
+    assert leader.low_watermark(40, lambda broker: broker == 2) == 30
+    assert leader.low_watermark(20, lambda broker: False) == 20
+
+
+FETCHES = st.lists(
+    st.tuples(st.sampled_from((2, 3)), st.integers(0, 60), st.integers(0, 5), st.integers(0, 400)),
+    max_size=60,
+)
+
+
+@given(isr=st.sets(st.sampled_from((2, 3))), fetches=FETCHES)
+def test_the_committed_offset_never_passes_a_member_of_the_set(
+    isr: set[int], fetches: list[tuple[int, int, int, int]]
+) -> None:
+    leader = leadership(isr=(1, *sorted(isr)))
+    end_offset, now_ms = 0, 0
+    for replica, behind, appended, passed_ms in fetches:
+        end_offset += appended
+        now_ms += passed_ms
+        leader.record_fetch(replica, max(0, end_offset - behind), 0, end_offset, now_ms)
+        proposal = leader.expanded_isr(replica, 0, everyone_lives) or leader.shrunken_isr(
+            end_offset, now_ms, LAG_MS
+        )
+        if proposal is not None:
+            leader.propose(proposal)
+        committed = leader.committed_offset(end_offset, end_offset, now_ms, LAG_MS)
+        assert committed <= end_offset
+        for member in leader.maximal_isr - {1}:
+            assert committed <= leader.remotes[member].log_end_offset
+        if proposal is not None and passed_ms % 2:
+            leader.settle(proposal, leader.partition_epoch + 1)
