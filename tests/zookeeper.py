@@ -27,13 +27,9 @@ _chroots = itertools.count(1)
 def docker_answers() -> bool:
     """Whether a Docker engine can be reached from here."""
     try:
-        import docker
+        from testcontainers.core.docker_client import DockerClient
 
-        client = docker.from_env(timeout=5)
-        try:
-            return bool(client.ping())
-        finally:
-            client.close()
+        return bool(DockerClient(timeout=5).client.ping())
     except Exception:
         return False  # No package, no engine, no permission: each means that processes are used.
 
@@ -101,8 +97,8 @@ def zookeeper_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call
     """Makes servers of a test's own, started and ready, to be stopped, paused and killed at will."""
     servers: list[ZooKeeperProcess] = []
 
-    def make(**options: int) -> ZooKeeperProcess:
-        server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"), **options)
+    def make(tick_time_ms: int = 500) -> ZooKeeperProcess:
+        server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"), tick_time_ms=tick_time_ms)
         servers.append(server)
         server.start()
         server.wait_ready()

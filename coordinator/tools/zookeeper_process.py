@@ -36,7 +36,7 @@ def _die_with_parent() -> None:
 class ZooKeeperProcess:
     """One server in `directory`, on a loopback port.
 
-    `tick_time_ms` sets the granularity of sessions; clients may ask for a session timeout of two ticks or more.
+    `tick_time_ms` is the granularity of sessions: clients may ask for a timeout of two ticks or more.
     """
 
     def __init__(
