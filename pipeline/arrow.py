@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.options import TopicPartition
+from clients.message import TopicPartition
 from protocol.records import Columns, Headers
 
 ROWS_PER_BATCH = 32_768

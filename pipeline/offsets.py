@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from clients.message import TopicPartition
 from pipeline.options import (
     EARLIEST,
     LATEST,
@@ -20,7 +21,6 @@ from pipeline.options import (
     OptionError,
     ReadOptions,
     Timestamps,
-    TopicPartition,
     Topics,
 )
 

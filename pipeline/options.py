@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeGuard
 
+from clients.message import TopicPartition
 from clients.settings import Setting, SettingError, Settings, SettingType, closest_name
 
 EARLIEST = -2
 LATEST = -1
-""""The first record" and "after the last one" where JSON gives offsets, as with Spark's Kafka source."""
+"""What JSON offsets write for the first record, and for the place after the last one."""
 
 CLIENT_PREFIX = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"
@@ -25,17 +26,6 @@ BOOTSTRAP = "kafka.bootstrap.servers"
 
 class OptionError(ValueError):
     """An option that is unknown, missing, contradictory or has a value it does not take."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clients.message import TopicPartition
 from pipeline.offsets import DataLossError, OffsetRange, cut, plan
-from pipeline.options import OptionError, TopicPartition, read_options
+from pipeline.options import OptionError, read_options
 
 ZERO, ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

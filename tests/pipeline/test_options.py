@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from clients.message import TopicPartition
 from pipeline.options import (
     EARLIEST,
     LATEST,
     Offsets,
     OptionError,
     Timestamps,
-    TopicPartition,
     Topics,
     includes_headers,
     read_options,
