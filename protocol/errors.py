@@ -18,7 +18,7 @@ class ErrorCode(IntEnum):
     retriable: bool
     message: str
 
-    def __new__(cls, code: int, retriable: bool, message: str) -> ErrorCode:
+    def __new__(cls, code: int, retriable: bool = FATAL, message: str = "") -> ErrorCode:
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable
@@ -244,7 +244,7 @@ class InvalidTopicError(BrokerError):
 
 
 class NotEnoughReplicasError(BrokerError):
-    """Fewer replicas are in sync than min.insync.replicas. Only the code says whether anything was written."""
+    """Fewer replicas are in sync than min.insync.replicas. The code says whether anything was written."""
 
 
 class GroupRebalanceError(BrokerError):

@@ -1,0 +1,261 @@
+"""The APIs: which request and response belong together, their keys and versions, and the headers around them.
+
+    @request(key=3, versions="0-12", flexible="9+")
+    class MetadataRequest(Request[MetadataResponse]):
+        ...
+
+declares an API; `APIS` has them all by key, and every request and response class knows its own as `.api`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import struct as packing
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
+
+from protocol import messages
+from protocol.frames import SIZE, Parts, parts_size
+from protocol.schema import (
+    Buffer,
+    MalformedMessage,
+    Message,
+    Versions,
+    decode_from,
+    encode_parts,
+    set_versions,
+    struct,
+)
+from protocol.wire import DECODE_ERRORS, skip_tagged_fields
+
+API_VERSIONS_KEY = 18
+_CONTROLLED_SHUTDOWN_KEY = 7
+
+
+class Response(Message):
+    """What answers a request."""
+
+    __slots__ = ()
+
+    api: ClassVar[Api]
+
+
+R = TypeVar("R", bound=Response)
+Q = TypeVar("Q", bound="Request[Any]")
+
+
+class Request(Message, Generic[R]):
+    """What a client, or a broker, asks of a broker; `R` is the class of the response."""
+
+    __slots__ = ()
+
+    api: ClassVar[Api]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One row of the protocol.
+
+    `versions` are those that can be encoded and decoded; `advertised` those that a broker with a handler for
+    the API names in ApiVersions, which may be more (old versions that get an error for an answer) or fewer.
+    An `internal` API is spoken between brokers only, and never advertised.
+    """
+
+    key: int
+    name: str
+    request: type[Request[Any]]
+    response: type[Response]
+    versions: Versions
+    flexible: Versions
+    advertised: Versions
+    internal: bool
+
+    @property
+    def min_version(self) -> int:
+        return self.versions.first
+
+    @property
+    def max_version(self) -> int:
+        return self.versions.last
+
+    def has_flexible_request_header(self, version: int) -> bool:
+        """Whether the request header is of version 2, with tagged fields at its end."""
+        return version in self.flexible
+
+    def has_flexible_response_header(self, version: int) -> bool:
+        """Whether the response header is of version 1. That of ApiVersions never is: its reader does not yet
+        know which versions the broker speaks (KIP-511)."""
+        return version in self.flexible and self.key != API_VERSIONS_KEY
+
+
+@dataclass_transform(kw_only_default=True)
+def request(
+    *, key: int, versions: str, flexible: str, advertised: str | None = None, internal: bool = False
+) -> Callable[[type[Q]], type[Q]]:
+    """Declares a request, and with it the API that it and its response make."""
+
+    def declare(cls: type[Q]) -> type[Q]:
+        declared = struct(cls)
+        response = _response_of(declared)
+        for side in (declared, response):
+            set_versions(side, versions, flexible)
+        api = Api(
+            key=key,
+            name=cls.__name__.removesuffix("Request"),
+            request=declared,
+            response=response,
+            versions=declared.versions,
+            flexible=declared.flexible_versions,
+            advertised=Versions.parse(advertised or versions),
+            internal=internal,
+        )
+        declared.api = response.api = api
+        return declared
+
+    return declare
+
+
+def _response_of(cls: type[Request[Any]]) -> type[Response]:
+    """The `R` of a class that is declared as Request[R]."""
+    (base,) = cls.__orig_bases__  # type: ignore[attr-defined]
+    (response,) = typing.get_args(base)
+    return typing.cast("type[Response]", response)
+
+
+class _Apis(Mapping[int, Api]):
+    """Every API by its key, found on first use: a client that speaks four does not pay for sixty."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Api] = {}
+
+    def _loaded(self) -> dict[int, Api]:
+        if not self._rows:
+            modules = [
+                importlib.import_module(f"{messages.__name__}.{module.name}")
+                for module in pkgutil.iter_modules(messages.__path__)
+            ]
+            apis = [api for module in modules for api in _apis_in(vars(module))]
+            self._rows = {api.key: api for api in sorted(apis, key=lambda api: api.key)}
+        return self._rows
+
+    def __getitem__(self, key: int) -> Api:
+        return self._loaded()[key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._loaded())
+
+    def __len__(self) -> int:
+        return len(self._loaded())
+
+
+def _apis_in(namespace: Mapping[str, object]) -> list[Api]:
+    return [
+        value.api
+        for value in namespace.values()
+        if isinstance(value, type) and issubclass(value, Request) and value is not Request
+    ]
+
+
+APIS: Mapping[int, Api] = _Apis()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """What precedes every request. `api_key` and `api_version` are as the client sent them, known or not."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+_REQUEST_HEADER = packing.Struct(">hhih")
+_REQUEST_HEADER_V0 = packing.Struct(">hhi")
+_CORRELATION_ID = packing.Struct(">i")
+_NO_TAGGED_FIELDS = b"\x00"
+
+
+def encode_request(
+    message: Request[Any], version: int, correlation_id: int, client_id: str | None = None
+) -> Parts:
+    """The request as a frame: its size, its header (version 1, or 2 where flexible) and its body.
+
+    Raises InvalidMessage and UnsupportedVersion.
+    """
+    api = message.api
+    name = b"" if client_id is None else client_id.encode()
+    header = _REQUEST_HEADER.pack(api.key, version, correlation_id, -1 if client_id is None else len(name))
+    if api.key == _CONTROLLED_SHUTDOWN_KEY and version == 0:
+        header = _REQUEST_HEADER_V0.pack(api.key, version, correlation_id)
+        name = b""
+    tagged = _NO_TAGGED_FIELDS if api.has_flexible_request_header(version) else b""
+    return with_size(encode_parts(message, version, header + name + tagged))
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """The header at the start of a frame (its size left away), and the position of the body.
+
+    The position is that of the body only where `APIS` has the key and the version; otherwise the body has no
+    known form. Raises MalformedMessage.
+    """
+    view = frame if type(frame) is memoryview else memoryview(frame)
+    try:
+        key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(view)
+        position = _REQUEST_HEADER.size
+        client_id = None
+        if length >= 0:
+            end = position + length
+            if end > len(view):
+                raise MalformedMessage(f"a client id of {length} bytes; {len(view) - position} are left")
+            client_id = str(view[position:end], "utf-8")
+            position = end
+        api = APIS.get(key)
+        if api is not None and version in api.flexible and version in api.versions:
+            position = skip_tagged_fields(view, position + 1, len(view), view[position])
+    except DECODE_ERRORS as error:
+        raise MalformedMessage(f"request header: {error}") from error
+    return RequestHeader(key, version, correlation_id, client_id), position
+
+
+def encode_response(message: Response, version: int, correlation_id: int) -> Parts:
+    """The response as a frame: its size, its header and its body. Raises InvalidMessage, UnsupportedVersion."""
+    header = _CORRELATION_ID.pack(correlation_id)
+    if message.api.has_flexible_response_header(version):
+        header += _NO_TAGGED_FIELDS
+    return with_size(encode_parts(message, version, header))
+
+
+def decode_correlation_id(frame: Buffer) -> int:
+    """The correlation id of a response frame (its size left away). Raises MalformedMessage."""
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+    except packing.error as error:
+        raise MalformedMessage(f"response header: {error}") from error
+    return int(correlation_id)
+
+
+def decode_response(request_class: type[Request[R]], version: int, frame: Buffer) -> R:
+    """The response in a frame (its size left away) to a request of this class and version.
+
+    Raises MalformedMessage and UnsupportedVersion.
+    """
+    api = request_class.api
+    position = _CORRELATION_ID.size
+    view = frame if type(frame) is memoryview else memoryview(frame)
+    if api.has_flexible_response_header(version):
+        try:
+            position = skip_tagged_fields(view, position + 1, len(view), view[position])
+        except DECODE_ERRORS as error:
+            raise MalformedMessage(f"response header: {error}") from error
+    return typing.cast("R", decode_from(api.response, version, view, position)[0])
+
+
+def with_size(parts: Parts) -> Parts:
+    """The parts as a frame: preceded by their size. The first part must be bytes."""
+    first = parts[0]
+    assert isinstance(first, bytes)
+    parts[0] = SIZE.pack(parts_size(parts)) + first
+    return parts

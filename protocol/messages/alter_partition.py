@@ -1,0 +1,61 @@
+"""AlterPartition: a leader proposes a new ISR (KIP-497, KIP-841, KIP-903)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
+
+
+@struct
+class AlteredPartition:
+    partition_index: Int32
+    error_code: Int16
+    leader_id: Int32
+    leader_epoch: Int32
+    isr: list[Int32]
+    leader_recovery_state: Int8 = 0
+    partition_epoch: Int32
+
+
+@struct
+class AlteredTopic:
+    topic_id: UUID
+    partitions: list[AlteredPartition]
+
+
+@struct
+class AlterPartitionResponse(Response):
+    throttle_time_ms: Int32
+    error_code: Int16
+    topics: list[AlteredTopic]
+
+
+@struct
+class BrokerState:
+    broker_id: Int32
+    broker_epoch: Int64 = -1
+
+
+@struct
+class PartitionData:
+    partition_index: Int32
+    leader_epoch: Int32
+    new_isr: list[Int32] = wire("2")
+    new_isr_with_epochs: list[BrokerState] = wire("3+")
+    leader_recovery_state: Int8 = 0
+    partition_epoch: Int32
+
+
+@struct
+class TopicData:
+    topic_id: UUID
+    partitions: list[PartitionData]
+
+
+@request(key=56, versions="2-3", flexible="0+", internal=True)
+class AlterPartitionRequest(Request[AlterPartitionResponse]):
+    broker_id: Int32
+    broker_epoch: Int64 = -1
+    topics: list[TopicData]

@@ -1,0 +1,41 @@
+"""DescribeAcls: the access rules that match a filter (KIP-140, KIP-290)."""
+
+from __future__ import annotations
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int8, Int16, Int32, struct
+
+
+@struct
+class AclDescription:
+    principal: str
+    host: str
+    operation: Int8
+    permission_type: Int8
+
+
+@struct
+class DescribeAclsResource:
+    resource_type: Int8
+    resource_name: str
+    pattern_type: Int8 = 3
+    acls: list[AclDescription]
+
+
+@struct
+class DescribeAclsResponse(Response):
+    throttle_time_ms: Int32
+    error_code: Int16
+    error_message: str | None = None
+    resources: list[DescribeAclsResource]
+
+
+@request(key=29, versions="1-3", flexible="2+")
+class DescribeAclsRequest(Request[DescribeAclsResponse]):
+    resource_type_filter: Int8
+    resource_name_filter: str | None
+    pattern_type_filter: Int8 = 3
+    principal_filter: str | None
+    host_filter: str | None
+    operation: Int8
+    permission_type: Int8

@@ -1,0 +1,39 @@
+"""ElectLeaders: preferred or unclean leader election by hand (KIP-183, KIP-460)."""
+
+from __future__ import annotations
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int8, Int16, Int32, struct, wire
+
+
+@struct
+class PartitionResult:
+    partition_id: Int32
+    error_code: Int16
+    error_message: str | None = None
+
+
+@struct
+class ReplicaElectionResult:
+    topic: str
+    partition_result: list[PartitionResult]
+
+
+@struct
+class ElectLeadersResponse(Response):
+    throttle_time_ms: Int32
+    error_code: Int16 = wire("1+")
+    replica_election_results: list[ReplicaElectionResult]
+
+
+@struct
+class TopicPartitions:
+    topic: str
+    partitions: list[Int32]
+
+
+@request(key=43, versions="0-2", flexible="2+")
+class ElectLeadersRequest(Request[ElectLeadersResponse]):
+    election_type: Int8 = wire("1+")
+    topic_partitions: list[TopicPartitions] | None
+    timeout_ms: Int32 = 60000

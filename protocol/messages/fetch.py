@@ -1,0 +1,117 @@
+"""Fetch: read record batches, as a consumer or as a follower (KIP-98, KIP-227, KIP-320, KIP-392, KIP-516)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int8, Int16, Int32, Int64, Records, struct, wire
+
+
+@struct
+class EpochEndOffset:
+    epoch: Int32 = -1
+    end_offset: Int64 = -1
+
+
+@struct
+class LeaderIdAndEpoch:
+    leader_id: Int32 = -1
+    leader_epoch: Int32 = -1
+
+
+@struct
+class SnapshotId:
+    end_offset: Int64 = -1
+    epoch: Int32 = -1
+
+
+@struct
+class AbortedTransaction:
+    producer_id: Int64
+    first_offset: Int64
+
+
+@struct
+class PartitionData:
+    partition_index: Int32
+    error_code: Int16
+    high_watermark: Int64
+    last_stable_offset: Int64 = -1
+    log_start_offset: Int64 = wire("5+", default=-1, ignorable=True)
+    diverging_epoch: EpochEndOffset = wire("12+", tag=0)
+    current_leader: LeaderIdAndEpoch = wire("12+", tag=1, ignorable=True)
+    snapshot_id: SnapshotId = wire("12+", tag=2)
+    aborted_transactions: list[AbortedTransaction] | None = None
+    preferred_read_replica: Int32 = wire("11+", default=-1)
+    records: Records | None
+
+
+@struct
+class FetchableTopicResponse:
+    topic: str = wire("4-12", ignorable=True)
+    topic_id: UUID = wire("13+", ignorable=True)
+    partitions: list[PartitionData]
+
+
+@struct
+class NodeEndpoint:
+    node_id: Int32
+    host: str
+    port: Int32
+    rack: str | None = None
+
+
+@struct
+class FetchResponse(Response):
+    throttle_time_ms: Int32
+    error_code: Int16 = wire("7+", ignorable=True)
+    session_id: Int32 = wire("7+")
+    responses: list[FetchableTopicResponse]
+    node_endpoints: list[NodeEndpoint] = wire("16+", tag=0, ignorable=True)
+
+
+@struct
+class ReplicaState:
+    replica_id: Int32 = -1
+    replica_epoch: Int64 = -1
+
+
+@struct
+class FetchPartition:
+    partition: Int32
+    current_leader_epoch: Int32 = wire("9+", default=-1, ignorable=True)
+    fetch_offset: Int64
+    last_fetched_epoch: Int32 = wire("12+", default=-1)
+    log_start_offset: Int64 = wire("5+", default=-1, ignorable=True)
+    partition_max_bytes: Int32
+
+
+@struct
+class FetchTopic:
+    topic: str = wire("4-12", ignorable=True)
+    topic_id: UUID = wire("13+", ignorable=True)
+    partitions: list[FetchPartition]
+
+
+@struct
+class ForgottenTopic:
+    topic: str = wire("7-12", ignorable=True)
+    topic_id: UUID = wire("13+", ignorable=True)
+    partitions: list[Int32]
+
+
+@request(key=1, versions="4-16", flexible="12+")
+class FetchRequest(Request[FetchResponse]):
+    cluster_id: str | None = wire("12+", default=None, tag=0, ignorable=True)
+    replica_id: Int32 = wire("4-14", default=-1)
+    replica_state: ReplicaState = wire("15+", tag=1)
+    max_wait_ms: Int32
+    min_bytes: Int32
+    max_bytes: Int32 = 2147483647
+    isolation_level: Int8 = 0
+    session_id: Int32 = wire("7+", ignorable=True)
+    session_epoch: Int32 = wire("7+", default=-1, ignorable=True)
+    topics: list[FetchTopic]
+    forgotten_topics_data: list[ForgottenTopic] = wire("7+")
+    rack_id: str = wire("11+", ignorable=True)

@@ -1,0 +1,34 @@
+"""FindCoordinator: the broker that looks after a group (KIP-699: several keys from v4)."""
+
+from __future__ import annotations
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int8, Int16, Int32, struct, wire
+
+
+@struct
+class Coordinator:
+    key: str
+    node_id: Int32
+    host: str
+    port: Int32
+    error_code: Int16
+    error_message: str | None = None
+
+
+@struct
+class FindCoordinatorResponse(Response):
+    throttle_time_ms: Int32 = wire("1+", ignorable=True)
+    error_code: Int16 = wire("0-3")
+    error_message: str | None = wire("1-3", default=None, ignorable=True)
+    node_id: Int32 = wire("0-3")
+    host: str = wire("0-3")
+    port: Int32 = wire("0-3")
+    coordinators: list[Coordinator] = wire("4+")
+
+
+@request(key=10, versions="0-4", flexible="3+")
+class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
+    key: str = wire("0-3")
+    key_type: Int8 = wire("1+")
+    coordinator_keys: list[str] = wire("4+")

@@ -1,0 +1,40 @@
+"""IncrementalAlterConfigs: change single settings of topics and brokers (KIP-339)."""
+
+from __future__ import annotations
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int8, Int16, Int32, struct
+
+
+@struct
+class AlterConfigsResourceResponse:
+    error_code: Int16
+    error_message: str | None = None
+    resource_type: Int8
+    resource_name: str
+
+
+@struct
+class IncrementalAlterConfigsResponse(Response):
+    throttle_time_ms: Int32
+    responses: list[AlterConfigsResourceResponse]
+
+
+@struct
+class AlterableConfig:
+    name: str
+    config_operation: Int8
+    value: str | None
+
+
+@struct
+class AlterConfigsResource:
+    resource_type: Int8
+    resource_name: str
+    configs: list[AlterableConfig]
+
+
+@request(key=44, versions="0-1", flexible="1+")
+class IncrementalAlterConfigsRequest(Request[IncrementalAlterConfigsResponse]):
+    resources: list[AlterConfigsResource]
+    validate_only: bool

@@ -1,0 +1,22 @@
+"""InitProducerId: an id and an epoch for an idempotent producer (KIP-98, KIP-360)."""
+
+from __future__ import annotations
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int16, Int32, Int64, struct, wire
+
+
+@struct
+class InitProducerIdResponse(Response):
+    throttle_time_ms: Int32
+    error_code: Int16
+    producer_id: Int64 = -1
+    producer_epoch: Int16
+
+
+@request(key=22, versions="0-5", flexible="2+", advertised="0-4")
+class InitProducerIdRequest(Request[InitProducerIdResponse]):
+    transactional_id: str | None
+    transaction_timeout_ms: Int32
+    producer_id: Int64 = wire("3+", default=-1)
+    producer_epoch: Int16 = wire("3+", default=-1)

@@ -1,0 +1,66 @@
+"""LeaderAndIsr: the controller tells a broker which replicas to hold, and who leads them."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
+
+
+@struct
+class LeaderAndIsrPartitionError:
+    partition_index: Int32
+    error_code: Int16
+
+
+@struct
+class LeaderAndIsrTopicError:
+    topic_id: UUID
+    partition_errors: list[LeaderAndIsrPartitionError]
+
+
+@struct
+class LeaderAndIsrResponse(Response):
+    error_code: Int16
+    topics: list[LeaderAndIsrTopicError]
+
+
+@struct
+class LeaderAndIsrPartitionState:
+    partition_index: Int32
+    controller_epoch: Int32
+    leader: Int32
+    leader_epoch: Int32
+    isr: list[Int32]
+    partition_epoch: Int32
+    replicas: list[Int32]
+    adding_replicas: list[Int32]
+    removing_replicas: list[Int32]
+    is_new: bool = False
+    leader_recovery_state: Int8 = wire("6+", ignorable=True)
+
+
+@struct
+class LeaderAndIsrTopicState:
+    topic_name: str
+    topic_id: UUID
+    partition_states: list[LeaderAndIsrPartitionState]
+
+
+@struct
+class LeaderAndIsrLiveLeader:
+    broker_id: Int32
+    host_name: str
+    port: Int32
+
+
+@request(key=4, versions="5-7", flexible="4+", internal=True)
+class LeaderAndIsrRequest(Request[LeaderAndIsrResponse]):
+    controller_id: Int32
+    is_kraft_controller: bool = wire("7+")
+    controller_epoch: Int32
+    broker_epoch: Int64 = -1
+    type: Int8
+    topic_states: list[LeaderAndIsrTopicState]
+    live_leaders: list[LeaderAndIsrLiveLeader]

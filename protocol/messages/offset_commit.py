@@ -1,0 +1,48 @@
+"""OffsetCommit: store how far a group has read."""
+
+from __future__ import annotations
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int16, Int32, Int64, struct, wire
+
+
+@struct
+class OffsetCommitResponsePartition:
+    partition_index: Int32
+    error_code: Int16
+
+
+@struct
+class OffsetCommitResponseTopic:
+    name: str
+    partitions: list[OffsetCommitResponsePartition]
+
+
+@struct
+class OffsetCommitResponse(Response):
+    throttle_time_ms: Int32 = wire("3+", ignorable=True)
+    topics: list[OffsetCommitResponseTopic]
+
+
+@struct
+class OffsetCommitRequestPartition:
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 = wire("6+", default=-1, ignorable=True)
+    committed_metadata: str | None
+
+
+@struct
+class OffsetCommitRequestTopic:
+    name: str
+    partitions: list[OffsetCommitRequestPartition]
+
+
+@request(key=8, versions="2-8", flexible="8+")
+class OffsetCommitRequest(Request[OffsetCommitResponse]):
+    group_id: str
+    generation_id_or_member_epoch: Int32 = -1
+    member_id: str
+    group_instance_id: str | None = wire("7+", default=None)
+    retention_time_ms: Int64 = wire("2-4", default=-1, ignorable=True)
+    topics: list[OffsetCommitRequestTopic]

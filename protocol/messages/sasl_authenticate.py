@@ -1,0 +1,19 @@
+"""SaslAuthenticate: the tokens of the chosen SASL mechanism (KIP-152, KIP-368)."""
+
+from __future__ import annotations
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int16, Int64, struct, wire
+
+
+@struct
+class SaslAuthenticateResponse(Response):
+    error_code: Int16
+    error_message: str | None = None
+    auth_bytes: bytes
+    session_lifetime_ms: Int64 = wire("1+", ignorable=True)
+
+
+@request(key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateRequest(Request[SaslAuthenticateResponse]):
+    auth_bytes: bytes

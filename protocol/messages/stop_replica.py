@@ -1,0 +1,41 @@
+"""StopReplica: the controller tells a broker to let go of replicas, or to delete them."""
+
+from __future__ import annotations
+
+from protocol.api import Request, Response, request
+from protocol.schema import Int16, Int32, Int64, struct, wire
+
+
+@struct
+class StopReplicaPartitionError:
+    topic_name: str
+    partition_index: Int32
+    error_code: Int16
+
+
+@struct
+class StopReplicaResponse(Response):
+    error_code: Int16
+    partition_errors: list[StopReplicaPartitionError]
+
+
+@struct
+class StopReplicaPartitionState:
+    partition_index: Int32
+    leader_epoch: Int32 = -1
+    delete_partition: bool
+
+
+@struct
+class StopReplicaTopicState:
+    topic_name: str
+    partition_states: list[StopReplicaPartitionState]
+
+
+@request(key=5, versions="3-4", flexible="2+", internal=True)
+class StopReplicaRequest(Request[StopReplicaResponse]):
+    controller_id: Int32
+    is_kraft_controller: bool = wire("4+")
+    controller_epoch: Int32
+    broker_epoch: Int64 = -1
+    topic_states: list[StopReplicaTopicState]

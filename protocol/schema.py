@@ -1,0 +1,250 @@
+"""Messages as declarations: one class for each struct, for all its versions.
+
+    @struct
+    class MetadataRequestTopic:
+        topic_id: UUID = wire("10+", ignorable=True)
+        name: str | None = wire(nullable="10+")
+
+A field's annotation gives its type on the wire (see `protocol.fields`); `wire(...)` says what a plain
+annotation cannot: the versions that have the field, those in which it may be null, its tag, its default. A
+field with no value at all is in every version and must be given to the constructor. All arguments are
+keyword arguments, and names are Kafka's in snake case.
+
+`encode` and `decode` are derived from the declarations, see `protocol.codegen`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from protocol import codegen
+from protocol.fields import (
+    ALL_VERSIONS,
+    FIELDS_ATTRIBUTE,
+    NO_VERSIONS,
+    ZERO_UUID,
+    Array,
+    Field,
+    Fixed,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Records,
+    SchemaError,
+    Struct,
+    Uint16,
+    Uint32,
+    Versions,
+    implicit_default,
+    wire_type,
+)
+from protocol.frames import Part, Parts, join_parts
+from protocol.wire import (
+    DECODE_ERRORS,
+    ENCODE_ERRORS,
+    Buffer,
+    InvalidMessage,
+    MalformedMessage,
+    UnsupportedField,
+    UnsupportedVersion,
+)
+
+__all__ = [
+    "Message", "struct", "message", "wire", "encode", "encode_parts", "decode", "decode_from",
+    "Int8", "Int16", "Uint16", "Int32", "Uint32", "Int64", "Float64", "Records", "ZERO_UUID",
+    "Buffer", "InvalidMessage", "MalformedMessage", "SchemaError", "UnsupportedField", "UnsupportedVersion",
+    "Versions", "received_records",
+]  # fmt: skip
+
+T = TypeVar("T")
+M = TypeVar("M", bound="Message")
+
+
+class Message:
+    """A struct that travels by itself: what `encode` takes and `decode` gives."""
+
+    __slots__ = ()
+
+    versions: ClassVar[Versions]
+    flexible_versions: ClassVar[Versions]
+    """The versions with compact lengths and tagged fields (KIP-482)."""
+
+
+_IMPLICIT: Any = object()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wire:
+    versions: Versions
+    default: Any
+    nullable: Versions | None
+    tag: int | None
+    ignorable: bool
+
+
+def wire(
+    versions: str = "0+",
+    *,
+    default: Any = _IMPLICIT,
+    nullable: str | None = None,
+    tag: int | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """What a field's annotation cannot say.
+
+    `versions` and `nullable` are in Kafka's notation ("3", "0-5", "4+"). A field annotated `X | None` may be
+    null in all its versions, or in those of `nullable`. Without a `default` Kafka's holds: zero, empty or
+    false. A field with a `tag` is a tagged field, left out where it holds its default. Encoding a version
+    without the field raises UnsupportedField where the field does not hold its default and is not `ignorable`.
+    """
+    null_versions = None if nullable is None else Versions.parse(nullable)
+    return _Wire(Versions.parse(versions), default, null_versions, tag, ignorable)
+
+
+@dataclass_transform(kw_only_default=True)
+def struct(cls: type[T]) -> type[T]:
+    """Declares the class a struct and makes it a dataclass with slots. Raises SchemaError."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    fields = [_field(cls, name, hints[name]) for name in cls.__annotations__]
+    for field in fields:
+        if isinstance(vars(cls).get(field.name), _Wire):
+            setattr(cls, field.name, _dataclass_field(field))
+    setattr(cls, FIELDS_ATTRIBUTE, tuple(fields))
+    return dataclasses.dataclass(slots=True, kw_only=True)(cls)
+
+
+def _field(cls: type, name: str, hint: object) -> Field:
+    try:
+        type_, nullable = wire_type(hint)
+    except SchemaError as error:
+        raise SchemaError(f"{cls.__qualname__}.{name}: {error}") from None
+    if nullable and isinstance(type_, Fixed | Struct):
+        raise SchemaError(f"{cls.__qualname__}.{name}: neither structs nor numbers can be null")
+    declared = vars(cls).get(name, _IMPLICIT)
+    if not isinstance(declared, _Wire):
+        declared = _Wire(ALL_VERSIONS, declared, None, None, False)
+    default = declared.default
+    if default is _IMPLICIT:
+        default = implicit_default(type_, nullable)
+    null_versions = (declared.nullable or ALL_VERSIONS) if nullable else NO_VERSIONS
+    return Field(name, type_, declared.versions, null_versions, default, declared.tag, declared.ignorable)
+
+
+def _dataclass_field(field: Field) -> Any:
+    match field.type, field.default:
+        case Array(), ():
+            return dataclasses.field(default_factory=list)
+        case Struct(cls=cls), _:
+            return dataclasses.field(default_factory=cls)
+        case _:
+            return dataclasses.field(default=field.default)
+
+
+def set_versions(cls: type[Message], versions: str, flexible: str) -> None:
+    """Says which versions of the message there are, and which of them are flexible."""
+    cls.versions = Versions.parse(versions)
+    cls.flexible_versions = Versions.parse(flexible)
+
+
+@dataclass_transform(kw_only_default=True)
+def message(*, versions: str, flexible: str = "none") -> Any:
+    """Declares a message that belongs to no API, such as the key of a record in an internal topic."""
+
+    def declare(cls: type[M]) -> type[M]:
+        declared = struct(cls)
+        set_versions(declared, versions, flexible)
+        return declared
+
+    return declare
+
+
+_encoders: dict[tuple[type[Message], int], codegen.Encoder] = {}
+_decoders: dict[tuple[type[Message], int], codegen.Decoder] = {}
+
+
+def encode(message: Message, version: int) -> bytes:
+    """The message on the wire. `encode_parts` spares the copy of large records.
+
+    Raises InvalidMessage (UnsupportedField among them) and UnsupportedVersion.
+    """
+    return join_parts(encode_parts(message, version))
+
+
+def encode_parts(message: Message, version: int, prefix: bytes = b"") -> Parts:
+    """`prefix` and the message on the wire, in parts: large records and pieces of files are parts of their own.
+
+    Raises InvalidMessage (UnsupportedField among them) and UnsupportedVersion.
+    """
+    cls = type(message)
+    encoder = _encoders.get((cls, version)) or _make_encoder(cls, version)
+    out: list[Part] = [prefix]
+    cuts: list[int] = []
+    try:
+        encoder(message, out, cuts)
+        return _split(out, cuts) if cuts else [b"".join(typing.cast("list[bytes]", out))]
+    except ENCODE_ERRORS as error:
+        raise InvalidMessage(f"{cls.__name__} v{version}: {error}") from error
+
+
+def _split(out: list[Part], cuts: Sequence[int]) -> Parts:
+    """`out` with all but the pieces at `cuts` joined to their neighbours."""
+    parts: Parts = []
+    start = 0
+    for cut in cuts:
+        if cut > start:
+            parts.append(b"".join(typing.cast("list[bytes]", out[start:cut])))
+        parts.append(out[cut])
+        start = cut + 1
+    if start < len(out):
+        parts.append(b"".join(typing.cast("list[bytes]", out[start:])))
+    return parts
+
+
+def decode(cls: type[M], version: int, buffer: Buffer) -> M:
+    """The message at the start of `buffer`; bytes after it are ignored. Records are views of the buffer.
+
+    Raises MalformedMessage and UnsupportedVersion, and nothing else, whatever the bytes.
+    """
+    return decode_from(cls, version, buffer)[0]
+
+
+def decode_from(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> tuple[M, int]:
+    """The message at `position` of `buffer` and the position after it; raises as `decode` does."""
+    decoder = _decoders.get((cls, version)) or _make_decoder(cls, version)
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    try:
+        return decoder(view, position, len(view))
+    except DECODE_ERRORS as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
+
+
+def _make_encoder(cls: type[Message], version: int) -> codegen.Encoder:
+    encoder = codegen.generate_encoder(cls, version, _is_flexible(cls, version))
+    _encoders[cls, version] = encoder
+    return encoder
+
+
+def _make_decoder(cls: type[Message], version: int) -> codegen.Decoder:
+    decoder = codegen.generate_decoder(cls, version, _is_flexible(cls, version))
+    _decoders[cls, version] = decoder
+    return decoder
+
+
+def _is_flexible(cls: type[Message], version: int) -> bool:
+    if version not in cls.versions:
+        first, last = cls.versions.first, cls.versions.last
+        raise UnsupportedVersion(f"{cls.__name__} has versions {first} to {last}, not {version}")
+    return version in cls.flexible_versions
+
+
+def received_records(records: Part | Parts | None) -> memoryview:
+    """The records of a decoded message as the memoryview that they are; none for null."""
+    if records is None:
+        return memoryview(b"")
+    assert isinstance(records, memoryview), "records of a message that was not decoded"
+    return records
