@@ -1,0 +1,180 @@
+"""A broker as a child process: started, stopped, killed, paused, and started again on what it left.
+
+A child never outlives the process that started it. Its properties, its data and its log stay in its directory.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import javaproperties
+
+from coordinator.tools.zookeeper_process import HOST, die_with_parent, free_port
+from protocol.api import decode_response, encode_request
+from protocol.frames import SIZE, join_parts
+from protocol.messages.metadata import MetadataRequest
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+_POLL_S = 0.02
+_METADATA_VERSION = 1
+_CHECKOUT = Path(__file__).parent.parent.parent
+
+
+class BrokerProcessError(Exception):
+    """The broker did not start or ended unasked; the message has the end of its log."""
+
+
+class BrokerProcess:
+    """One broker in `directory`, on a loopback port.
+
+    `properties` are added to those that every such broker has: its id, its listener, its log directory and
+    ZooKeeper's address. `python_arguments` go before `-m broker`, for a profiler.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        broker_id: int,
+        zookeeper_connect: str,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        python_arguments: Sequence[str] = (),
+    ) -> None:
+        self.directory = Path(directory)
+        self.broker_id = broker_id
+        self.port = port or free_port()
+        self.log_path = self.directory / "broker.log"
+        self.properties = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "log.dirs": str(self.directory / "data"),
+            "zookeeper.connect": zookeeper_connect,
+            **(properties or {}),
+        }
+        self._python_arguments = python_arguments
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients find this broker."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        return [Path(text) for text in self.properties["log.dirs"].split(",")]
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The running process's number."""
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What the broker has written to its standard output and error, over all its starts."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def start(self) -> None:
+        """Start the broker without waiting for it."""
+        assert not self.running, "the broker runs already"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "server.properties"
+        with open(config, "w", encoding="latin-1") as file:
+            javaproperties.dump(self.properties, file, timestamp=False)
+        path = os.pathsep.join(filter(None, [str(_CHECKOUT), os.environ.get("PYTHONPATH")]))
+        with open(self.log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", *self._python_arguments, "-m", "broker", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": path},
+                preexec_fn=die_with_parent,
+            )
+
+    def wait_ready(self, brokers: int = 1, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return once this broker answers and knows of so many, itself included. Raises `BrokerProcessError`."""
+        deadline = time.monotonic() + timeout_s
+        while _known_brokers(self.port) < brokers:
+            if not self.running:
+                raise BrokerProcessError(f"broker {self.broker_id} ended while starting:\n{self.log[-3000:]}")
+            if time.monotonic() > deadline:
+                raise BrokerProcessError(
+                    f"broker {self.broker_id} was not ready after {timeout_s:.0f} s:\n{self.log[-3000:]}"
+                )
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """End the broker in order (SIGTERM) and wait for it."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the broker at once (SIGKILL) and wait for it."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop the broker in order, start it on its data and wait until it is ready."""
+        self.stop()
+        self.start()
+        self.wait_ready()
+
+    def pause(self) -> None:
+        """Stop the process's clock (SIGSTOP): connections stay open and nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _end(self, by: signal.Signals) -> None:
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(by)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise BrokerProcessError(
+                f"broker {self.broker_id} did not stop within {STOP_TIMEOUT_S:.0f} s:\n{self.log[-3000:]}"
+            ) from None
+        finally:
+            self._process = None
+
+
+def _known_brokers(port: int) -> int:
+    """How many brokers the one at `port` knows of; 0 where it does not answer yet."""
+    request = join_parts(encode_request(MetadataRequest(topics=[]), _METADATA_VERSION, 0, "local-cluster"))
+    try:
+        with socket.create_connection((HOST, port), timeout=2.0) as connection:
+            connection.sendall(request)
+            (size,) = SIZE.unpack(_receive(connection, SIZE.size))
+            answer = decode_response(MetadataRequest, _METADATA_VERSION, _receive(connection, size))
+    except (OSError, EOFError):
+        return 0
+    return len(answer.brokers)
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        chunk = connection.recv(size - len(data))
+        if not chunk:
+            raise EOFError
+        data += chunk
+    return data

@@ -1,0 +1,157 @@
+"""A cluster on this machine: ZooKeeper and brokers on free loopback ports, as long as somebody needs it.
+
+`python -m broker.tools.local_cluster [options] [-- command…]` runs one until it is interrupted, or while the
+command runs, which finds its address in HOLDFAST_BOOTSTRAP. Everything is stopped at the end, whatever the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+import click
+
+from broker.tools.broker_process import BrokerProcess, BrokerProcessError
+from coordinator.tools.zookeeper_process import ZooKeeperProcess
+from coordinator.tools.zookeeper_server import ZooKeeperServerError
+
+BOOTSTRAP_VARIABLE = "HOLDFAST_BOOTSTRAP"
+
+
+class LocalCluster:
+    """ZooKeeper and `brokers` brokers below `directory`; a context manager that starts and stops them.
+
+    `properties` are settings for every broker. `python_arguments` go before `-m broker`, for a profiler.
+    Raises `BrokerProcessError` and `ZooKeeperServerError` where something does not start.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        brokers: int = 1,
+        properties: Mapping[str, str] | None = None,
+        python_arguments: Sequence[str] = (),
+    ) -> None:
+        self.directory = Path(directory)
+        self.zookeeper = ZooKeeperProcess(self.directory / "zookeeper")
+        replicas = str(min(brokers, 3))
+        self.brokers = [
+            BrokerProcess(
+                self.directory / f"broker-{number}",
+                broker_id=number,
+                zookeeper_connect=self.zookeeper.connect,
+                properties={"offsets.topic.replication.factor": replicas, **(properties or {})},
+                python_arguments=python_arguments,
+            )
+            for number in range(1, brokers + 1)
+        ]
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients take as `bootstrap.servers`."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    def start(self) -> None:
+        """Start everything and return once all brokers know each other."""
+        with ExitStack() as undo:
+            undo.callback(self.stop)
+            self.zookeeper.start()
+            self.zookeeper.wait_ready()
+            for broker in self.brokers:
+                broker.start()
+            for broker in self.brokers:
+                broker.wait_ready(len(self.brokers))
+            undo.pop_all()
+
+    def stop(self) -> None:
+        """Stop what runs, brokers before ZooKeeper."""
+        with ExitStack() as stack:
+            stack.callback(self.zookeeper.stop)
+            for broker in self.brokers:
+                stack.callback(broker.stop)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--brokers", default=1, show_default=True, type=click.IntRange(1, 20), help="How many brokers.")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where data and logs stay. Without it they go to a temporary directory, removed at the end.",
+)
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every broker."
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], command: tuple[str, ...]) -> None:
+    """Run ZooKeeper and brokers on free loopback ports, until Ctrl-C or while COMMAND runs.
+
+    COMMAND finds the brokers' addresses in the environment variable HOLDFAST_BOOTSTRAP.
+    """
+    properties = {}
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{override!r} is not KEY=VALUE", param_hint="--override")
+        properties[key] = value
+    signal.signal(signal.SIGTERM, _interrupt)
+    status = 0
+    with ExitStack() as stack:
+        if directory is None:
+            directory = Path(tempfile.mkdtemp(prefix="holdfast-cluster-"))
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        try:
+            cluster = stack.enter_context(LocalCluster(directory, brokers=brokers, properties=properties))
+            if command:
+                status = _run(command, cluster.bootstrap)
+            else:
+                click.echo(f"bootstrap.servers={cluster.bootstrap}")
+                click.echo(f"zookeeper.connect={cluster.zookeeper.connect}")
+                click.echo(f"Logs and data are in {directory}. Ctrl-C stops everything.")
+                signal.pause()
+        except KeyboardInterrupt:
+            status = 130
+        except (BrokerProcessError, ZooKeeperServerError) as error:
+            click.echo(str(error), err=True)
+            status = 1
+    sys.exit(status)
+
+
+def _run(command: Sequence[str], bootstrap: str) -> int:
+    child = subprocess.Popen(command, env={**os.environ, BOOTSTRAP_VARIABLE: bootstrap})
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        # On a terminal Ctrl-C reaches the command by itself; a signal to us alone has to be passed on.
+        child.terminate()
+        child.wait()
+        raise
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()
