@@ -1,6 +1,6 @@
 """A broker as a child process: started, stopped, killed, paused, and started again on what it left.
 
-A child never outlives the process that started it. Its properties, its data and its log stay in its directory.
+A child never outlives the process that started it. Its properties, data and log stay in its directory.
 """
 
 from __future__ import annotations
@@ -106,7 +106,10 @@ class BrokerProcess:
             )
 
     def wait_ready(self, brokers: int = 1, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return once this broker answers and knows of so many, itself included. Raises `BrokerProcessError`."""
+        """Return once this broker answers and knows of so many brokers, itself included.
+
+        Raises `BrokerProcessError`, with the end of its log, where it ends or takes longer than `timeout_s`.
+        """
         deadline = time.monotonic() + timeout_s
         while _known_brokers(self.port) < brokers:
             if not self.running:

@@ -1,7 +1,7 @@
 """A cluster on this machine: ZooKeeper and brokers on free loopback ports, as long as somebody needs it.
 
 `python -m broker.tools.local_cluster [options] [-- command…]` runs one until it is interrupted, or while the
-command runs, which finds its address in HOLDFAST_BOOTSTRAP. Everything is stopped at the end, whatever the end.
+command runs, which finds its address in HOLDFAST_BOOTSTRAP. Everything is stopped at the end, whatever it is.
 """
 
 from __future__ import annotations
@@ -154,4 +154,4 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="local-cluster.sh")
