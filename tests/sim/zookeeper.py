@@ -1,0 +1,562 @@
+"""A model of ZooKeeper: one ordered store, sessions, ephemeral znodes, watches, multis, expiry.
+
+`ZooKeeperModel` is the ensemble, `SimZooKeeper` the way one process has to it
+(`coordinator.store.ZooKeeper`). Requests and answers take time, in order; while the way is cut, requests are
+lost, or are carried out and their answers are lost, and the session runs out by the server's clock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.base import DelayedCall
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from coordinator.store import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    Delete,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    OperationResult,
+    SessionExpired,
+    SessionListener,
+    SetData,
+    Stat,
+    Watch,
+    WatchEvent,
+    WatchKind,
+    ZooKeeperError,
+)
+from tests.sim.world import Process, World
+
+
+@dataclass(slots=True)
+class _Znode:
+    data: bytes
+    czxid: int
+    mzxid: int
+    modified_ms: int
+    ephemeral_owner: int = 0
+    version: int = 0
+    made_children: int = 0
+    children: dict[str, None] = field(default_factory=dict)
+
+    def stat(self) -> Stat:
+        return Stat(self.czxid, self.mzxid, self.version, self.ephemeral_owner, self.modified_ms)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+class ZooKeeperModel:
+    """The ensemble, as if it were one machine that never forgets."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.available = True
+        self._zxid = 0
+        self._znodes: dict[str, _Znode] = {"/": _Znode(b"", 0, 0, world.now_ms())}
+        self._sessions: dict[int, SimSession] = {}
+        self._clients: list[SimZooKeeper] = []
+        self._last_session_id = 0x1000
+        self._data_watches: dict[str, dict[tuple[int, Watch], SimSession]] = {}
+        self._child_watches: dict[str, dict[tuple[int, Watch], SimSession]] = {}
+
+    # The ensemble as a whole
+
+    def add_client(self, client: SimZooKeeper) -> None:
+        self._clients.append(client)
+
+    def stop(self) -> None:
+        """An outage: nobody is answered, and no session runs out, for there is no clock to judge it by."""
+        self.available = False
+        self.world.trace("zookeeper", "stops")
+        for client in self._clients:
+            client.server_stopped()
+
+    def start(self) -> None:
+        """Back again: every session has its full timeout to be heard of."""
+        self.available = True
+        self.world.trace("zookeeper", "starts")
+        for client in self._clients:
+            client.server_started()
+
+    # Sessions
+
+    def open_session(self, session: SimSession) -> int:
+        self._last_session_id += 1
+        self._sessions[self._last_session_id] = session
+        self.world.trace("zookeeper", f"session {self._last_session_id:x} of {session.process.name}")
+        return self._last_session_id
+
+    def has_session(self, session_id: int) -> bool:
+        return session_id in self._sessions
+
+    def end_session(self, session_id: int, why: str) -> None:
+        """The session is over: its ephemeral znodes go, its watches are forgotten."""
+        if self._sessions.pop(session_id, None) is None:
+            return
+        self.world.trace("zookeeper", f"session {session_id:x} {why}")
+        for watches in (self._data_watches, self._child_watches):
+            for path in list(watches):
+                for key in [key for key in watches[path] if key[0] == session_id]:
+                    del watches[path][key]
+        for path in [p for p, node in self._znodes.items() if node.ephemeral_owner == session_id]:
+            self._apply(Delete(path), session_id)
+
+    # Reading
+
+    def read(self, path: str) -> _Znode:
+        node = self._znodes.get(path)
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    def exists(self, path: str) -> bool:
+        return path in self._znodes
+
+    def watch_data(self, path: str, session: SimSession, watch: Watch) -> None:
+        self._data_watches.setdefault(path, {})[session.session_id, watch] = session
+
+    def watch_children(self, path: str, session: SimSession, watch: Watch) -> None:
+        self._child_watches.setdefault(path, {})[session.session_id, watch] = session
+
+    def forget_watches(self, session_id: int) -> list[Watch]:
+        """The watches of a session whose connection broke; they are the client's to fire as LOST."""
+        lost: dict[Watch, None] = {}
+        for watches in (self._data_watches, self._child_watches):
+            for registered in watches.values():
+                for key in [key for key in registered if key[0] == session_id]:
+                    del registered[key]
+                    lost[key[1]] = None
+        return list(lost)
+
+    # Writing
+
+    def write(self, operations: Sequence[Operation], session_id: int) -> list[Any]:
+        """All or none. Raises `MultiFailed` with the operation that stood in the way."""
+        staged = _Staged(self._znodes)
+        for index, operation in enumerate(operations):
+            try:
+                staged.check(operation)
+            except ZooKeeperError as error:
+                raise MultiFailed(index, error) from None
+        self._zxid += 1
+        return [self._apply(operation, session_id) for operation in operations]
+
+    def _apply(self, operation: Operation, session_id: int) -> Any:
+        path = operation.path
+        match operation:
+            case Create():
+                parent = self._znodes[_parent(path)]
+                if operation.sequence:
+                    path = f"{path}{parent.made_children:010d}"
+                parent.made_children += 1
+                owner = session_id if operation.ephemeral else 0
+                node = _Znode(operation.data, self._zxid, self._zxid, self.world.now_ms(), owner)
+                self._znodes[path] = node
+                parent.children[path.rpartition("/")[2]] = None
+                self._fire(self._data_watches, path, WatchKind.CREATED)
+                self._fire(self._child_watches, _parent(path), WatchKind.CHILDREN)
+                return path, node.stat()
+            case SetData():
+                node = self._znodes[path]
+                node.data = operation.data
+                node.version += 1
+                node.mzxid = self._zxid
+                node.modified_ms = self.world.now_ms()
+                self._fire(self._data_watches, path, WatchKind.CHANGED)
+                return node.stat()
+            case Delete():
+                if session_id and self._znodes[path].ephemeral_owner == session_id:
+                    self._zxid += 1
+                del self._znodes[path]
+                self._znodes[_parent(path)].children.pop(path.rpartition("/")[2], None)
+                self._fire(self._data_watches, path, WatchKind.DELETED)
+                self._fire(self._child_watches, path, WatchKind.DELETED)
+                self._fire(self._child_watches, _parent(path), WatchKind.CHILDREN)
+                return None
+            case Check():
+                return None
+
+    def _fire(
+        self, watches: dict[str, dict[tuple[int, Watch], SimSession]], path: str, kind: WatchKind
+    ) -> None:
+        for (_, watch), session in watches.pop(path, {}).items():
+            session.to_client(session.fire, watch, WatchEvent(kind, path))
+
+
+class _Staged:
+    """Which znodes there would be, and in what version, after the operations checked so far."""
+
+    def __init__(self, znodes: dict[str, _Znode]) -> None:
+        self._znodes = znodes
+        self._versions: dict[str, int | None] = {}
+        self._children: dict[str, int] = {}
+
+    def _version(self, path: str) -> int | None:
+        if path in self._versions:
+            return self._versions[path]
+        node = self._znodes.get(path)
+        return None if node is None else node.version
+
+    def _expect(self, path: str, version: int) -> int:
+        now = self._version(path)
+        if now is None:
+            raise NoNode(path)
+        if version not in (ANY_VERSION, now):
+            raise BadVersion(path)
+        return now
+
+    def check(self, operation: Operation) -> None:
+        path = operation.path
+        match operation:
+            case Create():
+                if self._version(_parent(path)) is None:
+                    raise NoNode(path)
+                if not operation.sequence:
+                    if self._version(path) is not None:
+                        raise NodeExists(path)
+                    self._versions[path] = 0
+                self._children[_parent(path)] = self._children.get(_parent(path), 0) + 1
+            case SetData():
+                self._versions[path] = self._expect(path, operation.version) + 1
+            case Delete():
+                self._expect(path, operation.version)
+                children = len(self._znodes[path].children) if path in self._znodes else 0
+                if children + self._children.get(path, 0) > 0:
+                    raise NotEmpty(path)
+                self._versions[path] = None
+                self._children[_parent(path)] = self._children.get(_parent(path), 0) - 1
+            case Check():
+                self._expect(path, operation.version)
+
+
+@dataclass(slots=True)
+class _Request:
+    answer: Deferred[Any]
+    path: str
+    work: Callable[[], Any]
+    is_read: bool
+
+
+class SimSession:
+    """One session of one process (`coordinator.store.Session`)."""
+
+    def __init__(self, owner: SimZooKeeper) -> None:
+        self.process = owner.process
+        self.session_id = 0
+        self.expired = False
+        self._owner = owner
+        self._model = owner.model
+        self._clock = owner.model.world.clock
+        self._rng = owner.rng
+        self._unsent: list[_Request] = []
+        self._unanswered: list[_Request] = []
+        self._connection = 0  # counts connections: what belongs to an earlier one is void
+        self.connected = False
+        self._request_at_s = 0.0
+        self._answer_at_s = 0.0
+
+    # Connection
+
+    def connect(self) -> None:
+        """The way is open: the server takes the session up, or says that it is over."""
+        if self.session_id and not self._model.has_session(self.session_id):
+            self.process.run(self._owner.session_is_over, self)
+            return
+        if not self.session_id:
+            self.session_id = self._model.open_session(self)
+        self._connection += 1
+        self.connected = True
+        self.to_client(self._owner.session_is_connected, self)
+        unsent, self._unsent = self._unsent, []
+        for request in unsent:
+            self._send(request)
+
+    def disconnect(self) -> None:
+        """The way is cut. Writes under way are in doubt, reads are asked again, watches are lost."""
+        if not self.connected:
+            return
+        self.connected = False
+        self._connection += 1
+        lost = self._model.forget_watches(self.session_id)
+        in_doubt, self._unanswered = self._unanswered, []
+        self._unsent = [request for request in in_doubt if request.is_read]
+        self.process.run(self._suspend, [request for request in in_doubt if not request.is_read], lost)
+
+    def _suspend(self, in_doubt: list[_Request], lost: list[Watch]) -> None:
+        if self.expired:
+            return
+        self._owner.session_is_suspended(self)
+        for watch in lost:
+            self.fire(watch, WatchEvent(WatchKind.LOST, ""))
+        for request in in_doubt:
+            request.answer.errback(Failure(ConnectionLost(request.path)))
+
+    def expire(self) -> None:
+        """The client learns that the session is over."""
+        self.expired = True
+        self.connected = False
+        self._connection += 1
+        requests = self._unanswered + self._unsent
+        self._unanswered, self._unsent = [], []
+        for request in requests:
+            request.answer.errback(Failure(SessionExpired(request.path)))
+
+    def to_client(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Bring something to the process, behind all that was sent to it before on this connection."""
+        if not self.connected:
+            return
+        self._answer_at_s = max(self._answer_at_s, self._clock.rightNow + self._owner.delay_s())
+        self._clock.callLater(
+            self._answer_at_s - self._clock.rightNow, self._arrive, self._connection, function, arguments
+        )
+
+    def _arrive(self, connection: int, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        if connection == self._connection:
+            self.process.run(function, *arguments)
+
+    def fire(self, watch: Watch, event: WatchEvent) -> None:
+        if not self.expired:
+            watch(event)
+
+    # Operations
+
+    def get(self, path: str, watch: Watch | None = None) -> Deferred[tuple[bytes, Stat]]:
+        def work() -> tuple[bytes, Stat]:
+            node = self._model.read(path)
+            if watch is not None:
+                self._model.watch_data(path, self, watch)
+            return node.data, node.stat()
+
+        return self._ask(path, work, is_read=True)
+
+    def exists(self, path: str, watch: Watch | None = None) -> Deferred[Stat | None]:
+        def work() -> Stat | None:
+            if watch is not None:
+                self._model.watch_data(path, self, watch)
+            return self._model.read(path).stat() if self._model.exists(path) else None
+
+        return self._ask(path, work, is_read=True)
+
+    def children(self, path: str, watch: Watch | None = None) -> Deferred[list[str]]:
+        def work() -> list[str]:
+            node = self._model.read(path)
+            if watch is not None:
+                self._model.watch_children(path, self, watch)
+            return sorted(node.children)
+
+        return self._ask(path, work, is_read=True)
+
+    def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
+    ) -> Deferred[tuple[str, Stat]]:
+        return self._write_one(Create(path, data, ephemeral, sequence))
+
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Deferred[Stat]:
+        return self._write_one(SetData(path, data, version))
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> Deferred[None]:
+        return self._write_one(Delete(path, version))
+
+    def multi(self, operations: Sequence[Operation]) -> Deferred[list[OperationResult]]:
+        operations = tuple(operations)
+
+        def work() -> list[OperationResult]:
+            results = self._model.write(operations, self.session_id)
+            return [result[0] if isinstance(result, tuple) else result for result in results]
+
+        return self._ask(operations[0].path if operations else "", work, is_read=False)
+
+    def _write_one(self, operation: Operation) -> Deferred[Any]:
+        def work() -> Any:
+            try:
+                return self._model.write([operation], self.session_id)[0]
+            except MultiFailed as failed:
+                raise failed.cause from None
+
+        return self._ask(operation.path, work, is_read=False)
+
+    def _ask(self, path: str, work: Callable[[], Any], *, is_read: bool) -> Deferred[Any]:
+        answer: Deferred[Any] = Deferred()
+        if self.expired:
+            answer.errback(Failure(SessionExpired(path)))
+            return answer
+        request = _Request(answer, path, work, is_read)
+        if self.connected:
+            self._send(request)
+        else:
+            self._unsent.append(request)
+        return answer
+
+    def _send(self, request: _Request) -> None:
+        self._unanswered.append(request)
+        self._request_at_s = max(self._request_at_s, self._clock.rightNow + self._owner.delay_s())
+        delay_s = self._request_at_s - self._clock.rightNow
+        self._clock.callLater(delay_s, self._serve, self._connection, request)
+
+    def _serve(self, connection: int, request: _Request) -> None:
+        """The request has reached the server; one that was under way when the way was cut does so by luck."""
+        if not self._model.has_session(self.session_id):
+            return
+        if connection != self._connection and (request.is_read or self._rng.random() < 0.5):
+            return
+        try:
+            result = request.work()
+        except ZooKeeperError as error:
+            self.to_client(self._finish, connection, request, None, error)
+        else:
+            self.to_client(self._finish, connection, request, result, None)
+
+    def _finish(self, connection: int, request: _Request, result: Any, error: ZooKeeperError | None) -> None:
+        if connection != self._connection or request not in self._unanswered:
+            return
+        self._unanswered.remove(request)
+        if error is None:
+            request.answer.callback(result)
+        else:
+            request.answer.errback(Failure(error))
+
+
+class SimZooKeeper:
+    """One process's way to the ensemble (`coordinator.store.ZooKeeper`)."""
+
+    def __init__(self, model: ZooKeeperModel, process: Process, session_timeout_ms: int) -> None:
+        self.model = model
+        self.process = process
+        self.rng: random.Random = model.world.rng(f"{process.name}/zookeeper")
+        self.session_timeout_ms = session_timeout_ms
+        self.delay_ms_max = 3.0
+        self._listeners: list[SessionListener] = []
+        self._session = SimSession(self)
+        self._started = False
+        self._cut = False
+        self._expiry: DelayedCall | None = None
+        process.on_death.append(self._process_died)
+        model.add_client(self)
+
+    @property
+    def session(self) -> SimSession:
+        return self._session
+
+    def add_listener(self, listener: SessionListener) -> None:
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        self._started = True
+        self._connect_later()
+
+    def close(self) -> Deferred[None]:
+        closed: Deferred[None] = Deferred()
+        session = self._session
+        self._started = False
+
+        def end() -> None:
+            self.model.end_session(session.session_id, "closed")
+            self.process.run(closed.callback, None)
+
+        session.expire()
+        self.model.world.clock.callLater(self.delay_s(), end)
+        return closed
+
+    def delay_s(self) -> float:
+        return self.rng.random() * self.delay_ms_max / 1000
+
+    # What the simulation does to it.
+
+    def cut(self) -> None:
+        """The process and ZooKeeper cannot reach each other."""
+        self._cut = True
+        self._session.disconnect()
+        self._run_out_later()
+
+    def mend(self) -> None:
+        self._cut = False
+        self._connect_later()
+
+    def fall_silent(self) -> None:
+        """The process is paused: its connection stays, but no heartbeat leaves it."""
+        self._run_out_later()
+
+    def speak_again(self) -> None:
+        """The process runs again. If the session ran out meanwhile, it finds its connection closed."""
+        session = self._session
+        if session.session_id and not self.model.has_session(session.session_id):
+            session.disconnect()
+            self._connect_later()
+        elif not self._cut:
+            self._cancel_expiry()
+
+    def server_stopped(self) -> None:
+        self._cancel_expiry()
+        self._session.disconnect()
+
+    def server_started(self) -> None:
+        if self._session.session_id:
+            self._run_out_later()
+        self._connect_later()
+
+    # Sessions
+
+    def _connect_later(self) -> None:
+        self.model.world.clock.callLater(0.05 + self.delay_s(), self._connect)
+
+    def _connect(self) -> None:
+        usable = self._started and self.process.alive and self.model.available and not self._cut
+        if usable and not self._session.connected:
+            self._cancel_expiry()
+            self._session.connect()
+
+    def _run_out_later(self) -> None:
+        """Unless something is heard of the client, the server ends its session. The last it heard was its
+        last heartbeat, up to a third of the timeout ago."""
+        session_id = self._session.session_id
+        if self._expiry is not None or not session_id or not self.model.available:
+            return
+        wait_s = self.session_timeout_ms / 1000 * self.rng.uniform(2 / 3, 1)
+        self._expiry = self.model.world.clock.callLater(wait_s, self._run_out, session_id)
+
+    def _run_out(self, session_id: int) -> None:
+        self._expiry = None
+        self.model.end_session(session_id, "expired")
+
+    def _cancel_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _process_died(self) -> None:
+        self._session.connected = False
+        self._run_out_later()
+
+    # Called in the process, by its session.
+
+    def session_is_connected(self, session: SimSession) -> None:
+        for listener in self._listeners:
+            listener.session_connected(session)
+
+    def session_is_suspended(self, session: SimSession) -> None:
+        for listener in self._listeners:
+            listener.session_suspended(session)
+
+    def session_is_over(self, session: SimSession) -> None:
+        if session is not self._session:
+            return
+        self._session = SimSession(self)
+        session.expire()
+        for listener in self._listeners:
+            listener.session_expired(session)
+        self._connect_later()
