@@ -148,7 +148,7 @@ class ProcessClock:
     def seconds(self) -> float:
         return self._clock.seconds()
 
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any, **kw: Any) -> DelayedCall:
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any, **kw: Any) -> Any:
         return self._clock.callLater(delay, self._fire, callable, args, kw)
 
     def _fire(self, function: Callable[..., Any], args: tuple[Any, ...], kw: dict[str, Any]) -> None:

@@ -1,0 +1,168 @@
+"""The model of ZooKeeper does what its users build on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from coordinator.store import (
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    MultiFailed,
+    NodeExists,
+    Session,
+    SessionExpired,
+    SetData,
+    WatchEvent,
+    WatchKind,
+)
+from tests.sim.world import Process, World
+from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
+
+
+class Listener:
+    """Writes down what becomes of a client's sessions."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def session_connected(self, session: Session) -> None:
+        self.heard.append("connected")
+
+    def session_suspended(self, session: Session) -> None:
+        self.heard.append("suspended")
+
+    def session_expired(self, session: Session) -> None:
+        self.heard.append("expired")
+
+
+class Ensemble:
+    def __init__(self) -> None:
+        self.world = World(7)
+        self.model = ZooKeeperModel(self.world)
+
+    def client(self, name: str) -> tuple[SimZooKeeper, Listener]:
+        client = SimZooKeeper(self.model, Process(self.world, name), session_timeout_ms=6000)
+        listener = Listener()
+        client.add_listener(listener)
+        client.start()
+        self.world.run(1)
+        return client, listener
+
+    def result(self, deferred: Deferred[Any]) -> Any:
+        outcomes: list[Any] = []
+        deferred.addBoth(outcomes.append)
+        self.world.run(1)
+        assert outcomes, "no answer came"
+        return getattr(outcomes[0], "value", outcomes[0])
+
+
+@pytest.fixture
+def ensemble() -> Ensemble:
+    return Ensemble()
+
+
+def test_znodes_are_made_read_changed_and_removed(ensemble: Ensemble) -> None:
+    session = ensemble.client("a")[0].session
+    path, stat = ensemble.result(session.create("/x", b"1"))
+    assert (path, stat.version) == ("/x", 0)
+    assert ensemble.result(session.set("/x", b"2", 0)).version == 1
+    assert isinstance(ensemble.result(session.set("/x", b"3", 0)), BadVersion)
+    assert isinstance(ensemble.result(session.create("/x")), NodeExists)
+    data, stat = ensemble.result(session.get("/x"))
+    assert (data, stat.version) == (b"2", 1)
+    assert ensemble.result(session.delete("/x")) is None
+    assert ensemble.result(session.exists("/x")) is None
+
+
+def test_a_multi_is_all_or_nothing(ensemble: Ensemble) -> None:
+    session = ensemble.client("a")[0].session
+    ensemble.result(session.create("/epoch"))
+    failure = ensemble.result(session.multi([Create("/new"), Check("/epoch", 5)]))
+    assert isinstance(failure, MultiFailed)
+    assert (failure.index, type(failure.cause)) == (1, BadVersion)
+    assert ensemble.result(session.exists("/new")) is None
+    ensemble.result(session.multi([Create("/new"), Create("/new/in"), SetData("/epoch", b"6", 0)]))
+    assert ensemble.result(session.children("/new")) == ["in"]
+
+
+def test_a_watch_fires_once_and_before_later_answers(ensemble: Ensemble) -> None:
+    watcher, writer = ensemble.client("a")[0].session, ensemble.client("b")[0].session
+    ensemble.result(writer.create("/x", b"old"))
+    events: list[WatchEvent] = []
+    ensemble.result(watcher.get("/x", events.append))
+    ensemble.result(writer.set("/x", b"new"))
+    ensemble.result(writer.set("/x", b"newer"))
+    assert events == [WatchEvent(WatchKind.CHANGED, "/x")]
+
+
+def test_ephemeral_znodes_go_with_their_session(ensemble: Ensemble) -> None:
+    owner, heard = ensemble.client("a")
+    other = ensemble.client("b")[0].session
+    ensemble.result(owner.session.create("/mine", ephemeral=True))
+    gone: list[WatchEvent] = []
+    ensemble.result(other.exists("/mine", gone.append))
+    old = owner.session
+    owner.cut()
+    ensemble.world.run(7)
+    assert gone == [WatchEvent(WatchKind.DELETED, "/mine")]
+    assert heard.heard == ["connected", "suspended"]
+    owner.mend()
+    ensemble.world.run(1)
+    assert heard.heard == ["connected", "suspended", "expired", "connected"]
+    assert isinstance(ensemble.result(old.create("/late")), SessionExpired)
+    assert ensemble.result(other.exists("/late")) is None
+
+
+def test_a_short_cut_keeps_the_session_but_loses_its_watches(ensemble: Ensemble) -> None:
+    client, heard = ensemble.client("a")
+    events: list[WatchEvent] = []
+    ensemble.result(client.session.exists("/x", events.append))
+    client.cut()
+    ensemble.world.run(1)
+    client.mend()
+    ensemble.world.run(1)
+    assert heard.heard == ["connected", "suspended", "connected"]
+    assert [event.kind for event in events] == [WatchKind.LOST]
+
+
+def test_a_write_under_way_when_the_connection_breaks_is_in_doubt() -> None:
+    outcomes = set()
+    for seed in range(30):
+        ensemble = Ensemble()
+        ensemble.world.seed = seed
+        client, _ = ensemble.client("a")
+        answer = client.session.create("/x")
+        client.cut()
+        ensemble.world.run(1)
+        client.mend()
+        assert isinstance(ensemble.result(answer), ConnectionLost)
+        outcomes.add(ensemble.result(client.session.exists("/x")) is not None)
+    assert outcomes == {True, False}
+
+
+def test_a_paused_process_loses_its_session_and_hears_of_it_when_it_wakes(ensemble: Ensemble) -> None:
+    client, heard = ensemble.client("a")
+    client.process.pause()
+    client.fall_silent()
+    ensemble.world.run(7)
+    assert heard.heard == ["connected"]
+    client.process.resume()
+    client.speak_again()
+    ensemble.world.run(1)
+    assert heard.heard == ["connected", "suspended", "expired", "connected"]
+
+
+def test_no_session_runs_out_during_an_outage(ensemble: Ensemble) -> None:
+    client, heard = ensemble.client("a")
+    ensemble.result(client.session.create("/mine", ephemeral=True))
+    ensemble.model.stop()
+    ensemble.world.run(60)
+    ensemble.model.start()
+    ensemble.world.run(1)
+    assert heard.heard == ["connected", "suspended", "connected"]
+    assert ensemble.result(client.session.exists("/mine")) is not None
