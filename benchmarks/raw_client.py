@@ -1,0 +1,226 @@
+"""A load that costs the sender next to nothing: python -m benchmarks.raw_client JOB.
+
+Requests are encoded before the clock starts and written to a plain socket, several in flight; responses are
+counted by their size and not decoded. So the broker is the limit, not the client. What the answers would have
+said is checked afterwards: the log must have grown by exactly what was sent.
+
+JOB is the JSON of a `RawJob`. The last line printed is the JSON of a `Result`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import sys
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from benchmarks.results import Result, percentiles, to_json
+from protocol.api import Request, Response, decode_response, encode_request
+from protocol.errors import ErrorCode
+from protocol.frames import SIZE, join_parts
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records import BatchBuilder
+
+PRODUCE_VERSION = 8
+FETCH_VERSION = 11
+LIST_OFFSETS_VERSION = 5
+RECORD_BYTES = 1000
+FETCHED_BATCHES = 64
+"""A raw fetch goes round so many batches: hot ones, since the broker is measured and not the disk."""
+_LATEST = -1
+_CONNECT_TIMEOUT_S = 10.0
+
+R = TypeVar("R", bound=Response)
+
+
+class LoadError(RuntimeError):
+    """The broker refused something, or did not write what it was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawJob:
+    """What to do: `kind` is produce or fetch, with `window` requests in flight."""
+
+    kind: str
+    host: str
+    port: int
+    topic: str
+    partitions: int
+    batch_bytes: int
+    window: int
+    seconds: float
+
+
+def main(text: str) -> None:
+    """Run the job and print its result."""
+    job = RawJob(**json.loads(text))
+    with socket.create_connection((job.host, job.port), timeout=_CONNECT_TIMEOUT_S) as connection:
+        connection.settimeout(
+            None
+        )  # with a timeout MSG_WAITALL would not wait; who started us watches the time
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        result = {"produce": produce, "fetch": fetch}[job.kind](connection, job)
+    print(to_json(result), flush=True)
+
+
+def job_json(job: RawJob) -> str:
+    """The argument that runs `job`."""
+    return json.dumps(asdict(job))
+
+
+def build_batch(batch_bytes: int) -> tuple[bytes, int]:
+    """A batch of at most `batch_bytes` bytes, and how many records are in it."""
+    value = os.urandom(RECORD_BYTES)
+    overhead = 16
+    builder = BatchBuilder()
+    for _ in range(max(1, (batch_bytes - 61) // (RECORD_BYTES + overhead))):
+        builder.append(int(time.time() * 1000), None, value)
+    batch = bytes(builder.build())
+    assert len(batch) <= batch_bytes
+    return batch, len(builder)
+
+
+def produce(connection: socket.socket, job: RawJob) -> Result:
+    """Send batches to the partitions in turn, acks=1."""
+    batch, records = build_batch(job.batch_bytes)
+    frames = [_produce_frame(job.topic, number, batch) for number in range(job.partitions)]
+    for number, frame in enumerate(frames):
+        connection.sendall(frame)
+        _check_produced(_read(connection, ProduceRequest, PRODUCE_VERSION), number)
+    connection.sendall(frames[0])
+    answer_bytes = len(_read_frame(connection)) + SIZE.size
+    before = _end_offsets(connection, job)
+
+    answers = bytearray(64 * answer_bytes)
+    in_flight: deque[float] = deque()
+    latencies_ms: list[float] = []
+    received = sent = 0
+    turn = itertools.cycle(frames)
+    now = started = time.perf_counter()
+    deadline = started + job.seconds
+    while in_flight or now < deadline:
+        while len(in_flight) < job.window and now < deadline:
+            connection.sendall(next(turn))
+            now = time.perf_counter()
+            in_flight.append(now)
+            sent += 1
+        count = connection.recv_into(answers)
+        if not count:
+            raise LoadError("the broker closed the connection")
+        received += count
+        now = time.perf_counter()
+        answered = len(in_flight) - (sent - received // answer_bytes)
+        latencies_ms += [(now - in_flight.popleft()) * 1000 for _ in range(answered)]
+    seconds = now - started
+    grown = _end_offsets(connection, job) - before
+    if grown != sent * records:
+        raise LoadError(f"{sent * records} records were sent, and the log grew by {grown}")
+    return Result(grown, sent * len(batch), seconds, percentiles(latencies_ms))
+
+
+def fetch(connection: socket.socket, job: RawJob) -> Result:
+    """Read batches that are in the page cache, one for each request."""
+    batch, records = build_batch(job.batch_bytes)
+    frame = _produce_frame(job.topic, 0, batch)
+    for _ in range(FETCHED_BATCHES):
+        connection.sendall(frame)
+        _check_produced(_read(connection, ProduceRequest, PRODUCE_VERSION), 0)
+    frames = [_fetch_frame(job.topic, number * records, len(batch)) for number in range(FETCHED_BATCHES)]
+    connection.sendall(frames[0])
+    answer = _read_frame(connection)
+    _check_fetched(decode_response(FetchRequest, FETCH_VERSION, answer), batch)
+    first = SIZE.pack(len(answer))
+    buffer = memoryview(bytearray(len(answer) + SIZE.size))
+
+    turn = itertools.cycle(frames)
+    in_flight: deque[float] = deque()
+    latencies_ms: list[float] = []
+    received = 0
+    now = started = time.perf_counter()
+    deadline = started + job.seconds
+    while in_flight or now < deadline:
+        free = job.window - len(in_flight)
+        if now < deadline and free >= (job.window + 1) // 2:
+            connection.sendall(b"".join(itertools.islice(turn, free)))
+            in_flight.extend([now] * free)
+        if connection.recv_into(buffer, len(buffer), socket.MSG_WAITALL) != len(buffer):
+            raise LoadError("the broker closed the connection")
+        if buffer[: SIZE.size] != first:
+            raise LoadError("an answer is not of the size of the first")
+        now = time.perf_counter()
+        received += 1
+        latencies_ms.append((now - in_flight.popleft()) * 1000)
+    return Result(received * records, received * len(batch), now - started, percentiles(latencies_ms))
+
+
+def _produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
+    request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[data])
+    return join_parts(encode_request(request, PRODUCE_VERSION, 0, "raw"))
+
+
+def _fetch_frame(topic: str, offset: int, max_bytes: int) -> bytes:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_id=0,
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    return join_parts(encode_request(request, FETCH_VERSION, 0, "raw"))
+
+
+def _check_produced(answer: Any, partition: int) -> None:
+    (written,) = answer.responses[0].partition_responses
+    if written.error_code != ErrorCode.NONE:
+        raise LoadError(f"produce to partition {partition}: {ErrorCode(written.error_code).name}")
+
+
+def _check_fetched(answer: Any, batch: bytes) -> None:
+    (read,) = answer.responses[0].partitions
+    if read.error_code != ErrorCode.NONE:
+        raise LoadError(f"fetch: {ErrorCode(read.error_code).name}")
+    # What precedes the checksum (base offset, leader epoch) is the broker's to set.
+    if bytes(read.records)[17:] != batch[17:]:
+        raise LoadError("fetch gave something else than the one batch that was written there")
+
+
+def _end_offsets(connection: socket.socket, job: RawJob) -> int:
+    """The sum of the partitions' log end offsets."""
+    wanted = [ListOffsetsPartition(partition_index=n, timestamp=_LATEST) for n in range(job.partitions)]
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name=job.topic, partitions=wanted)]
+    )
+    connection.sendall(join_parts(encode_request(request, LIST_OFFSETS_VERSION, 0, "raw")))
+    answer = _read(connection, ListOffsetsRequest, LIST_OFFSETS_VERSION)
+    return sum(partition.offset for partition in answer.topics[0].partitions)
+
+
+def _read(connection: socket.socket, request: type[Request[R]], version: int) -> R:
+    return decode_response(request, version, _read_frame(connection))
+
+
+def _read_frame(connection: socket.socket) -> bytes:
+    (size,) = SIZE.unpack(_read_exactly(connection, SIZE.size))
+    return _read_exactly(connection, size)
+
+
+def _read_exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    if connection.recv_into(data, size, socket.MSG_WAITALL) != size:
+        raise LoadError("the broker closed the connection")
+    return bytes(data)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

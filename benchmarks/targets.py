@@ -1,0 +1,77 @@
+"""The brokers that are measured: ours, started for the purpose or running already, and a peer's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_STAT_FIELDS_BEFORE_UTIME = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One broker or cluster. `pids` and `log_dirs` are empty where its processes are not on this machine."""
+
+    name: str
+    bootstrap: str
+    pids: tuple[int, ...] = ()
+    log_dirs: tuple[Path, ...] = ()
+
+    @property
+    def first_address(self) -> tuple[str, int]:
+        """Host and port of the first bootstrap server, where raw load goes."""
+        host, _, port = self.bootstrap.split(",", 1)[0].rpartition(":")
+        return host, int(port)
+
+
+def create_topic(target: Target, topic: str, partitions: int) -> None:
+    """Create a topic with one replica. Raises KafkaException."""
+    admin = AdminClient({"bootstrap.servers": target.bootstrap, "broker.address.family": "v4"})
+    settings = {"max.message.bytes": str(4 * 2**20)}
+    created = admin.create_topics([NewTopic(topic, partitions, 1, config=settings)], operation_timeout=30)
+    created[topic].result(60)
+
+
+def delete_topic(target: Target, topic: str) -> None:
+    """Delete a topic, so that the disk does not fill up; a broker that will not is none of our concern."""
+    admin = AdminClient({"bootstrap.servers": target.bootstrap, "broker.address.family": "v4"})
+    try:
+        admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
+    except KafkaException as error:
+        print(f"(topic {topic} stays behind: {error})")
+
+
+def cpu_seconds(pids: Sequence[int]) -> float | None:
+    """What the processes have used so far, in user and system mode; None where there are none."""
+    if not pids:
+        return None
+    ticks = 0
+    for pid in pids:
+        # The command's name, in parentheses, may hold anything: count from behind it.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[_STAT_FIELDS_BEFORE_UTIME]) + int(fields[_STAT_FIELDS_BEFORE_UTIME + 1])
+    return ticks / _TICKS_PER_SECOND
+
+
+def empty_page_cache(target: Target, topic: str) -> bool:
+    """Make the kernel forget a topic's log files; whether it could be done."""
+    files = [
+        file
+        for log_dir in target.log_dirs
+        for file in sorted(log_dir.glob(f"{topic}-*/*.log"))
+        if file.is_file()
+    ]
+    for file in files:
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+    return bool(files)
