@@ -1,0 +1,417 @@
+"""The seed's membership protocol: registration, heartbeats, changes and rewinds, assigned by the server.
+
+A *change* concerns the whole group: a new member, a lost member, a new topic, a new partition. Every member
+learns of it from an error code in its heartbeat, stops fetching, commits and registers anew; when all have,
+all are answered with what they own and where to start. A *rewind* concerns the owners of the rewound
+partitions only, and goes the same way; the others keep their partitions and their generation.
+
+Nobody is waited for longer than two session timeouts: a member has one to hear of the change, and one from
+then on to register (its heartbeats no longer help it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from coordinator.assignors import ASSIGNORS
+from coordinator.group_config import GroupConfig
+from coordinator.group_effects import (
+    Claim,
+    ErrorAnswer,
+    LeaveAnswer,
+    LeftMember,
+    ManagedHeartbeatAnswer,
+    OwnedPartition,
+    RegisterAnswer,
+    Request,
+    Result,
+    RewindAnswer,
+    RewoundPartition,
+    TopicPartition,
+)
+from coordinator.group_offsets import GroupOffsets
+from coordinator.group_rebalance import TimerKey, TimerKind
+from coordinator.group_records import CommittedOffset, fits, managed_group_record
+from coordinator.group_state import GroupState
+from coordinator.group_timers import Timers
+from coordinator.managed_group import ManagedGroup, ManagedMember, Rewind
+from protocol.errors import ErrorCode
+
+_NO_OFFSET = -1
+_SMALLEST_OFFSET = 0
+
+
+class ManagedRebalancer:
+    """What happens to a `ManagedGroup`. `partition_count` says how many partitions a topic has."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        timers: Timers[TimerKey],
+        offsets: GroupOffsets,
+        partition_count: Callable[[str], int],
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._offsets = offsets
+        self._partition_count = partition_count
+
+    # Requests
+
+    def create(
+        self,
+        group_id: str,
+        result: Result,
+        request: Request,
+        *,
+        session_timeout_ms: int,
+        topics: Sequence[str],
+        ephemeral: bool,
+        assignment_strategy: str,
+        now_ms: int,
+    ) -> ManagedGroup:
+        """CreateGroup, its arguments checked. Partitions that exist now are not new to the group."""
+        group = ManagedGroup(
+            group_id,
+            session_timeout_ms,
+            ephemeral,
+            assignment_strategy,
+            {topic: self._partition_count(topic) for topic in topics},
+        )
+        self._persist(group, result)
+        self.expire_if_unused(group, now_ms)
+        result.reply(request, ErrorAnswer(ErrorCode.NONE))
+        return group
+
+    def widen(
+        self, group: ManagedGroup, result: Result, request: Request, topics: Iterable[str], now_ms: int
+    ) -> None:
+        """CreateGroup of a group that exists: the topics that it lacks are added, which is a change."""
+        added = [topic for topic in topics if topic not in group.partitions]
+        if added:
+            group.partitions.update((topic, self._partition_count(topic)) for topic in added)
+            self._persist(group, result)
+            if group.members:
+                self._begin_change(group, result, now_ms)
+        result.reply(request, ErrorAnswer(ErrorCode.NONE))
+
+    def register(
+        self,
+        group: ManagedGroup,
+        result: Result,
+        request: Request,
+        *,
+        consumer_id: str,
+        client_id: str,
+        client_host: str,
+        now_ms: int,
+    ) -> None:
+        """RegisterConsumer: answered when everybody whom the change concerns has registered."""
+        member = group.members.get(consumer_id)
+        if member is not None:
+            self._register_again(group, result, request, member, now_ms)
+            return
+        if not consumer_id or not fits(consumer_id, client_id, client_host):
+            result.reply(request, RegisterAnswer(ErrorCode.INVALID_REQUEST))
+            return
+        if len(group.members) >= self._config.max_size:
+            result.reply(request, RegisterAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return
+        member = ManagedMember(
+            consumer_id, client_id, client_host, group.session_timeout_ms, registering=request
+        )
+        group.members[consumer_id] = member
+        self._timers.cancel(TimerKey(group.group_id, TimerKind.UNUSED))
+        self.keep_alive(group, member, now_ms)
+        self._begin_change(group, result, now_ms)
+
+    def heartbeat(
+        self,
+        group: ManagedGroup,
+        result: Result,
+        request: Request,
+        *,
+        consumer_id: str,
+        generation: int,
+        session_timeout_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Heartbeat: any error code tells the consumer to stop, commit and register.
+
+        A positive `session_timeout_ms` asks for a session shorter than the group's, never a longer one.
+        """
+        error = group.check_generation(consumer_id, generation)
+        if error is ErrorCode.NONE:
+            member = group.members[consumer_id]
+            if session_timeout_ms > 0:
+                shortest_ms = min(self._config.min_session_timeout_ms, group.session_timeout_ms)
+                longest_ms = group.session_timeout_ms
+                member.session_timeout_ms = max(shortest_ms, min(session_timeout_ms, longest_ms))
+            if not member.told:
+                self.keep_alive(group, member, now_ms)
+            if member.must_register:
+                member.told = True
+                error = ErrorCode.REBALANCE_IN_PROGRESS
+        result.reply(request, ManagedHeartbeatAnswer(error, group.generation))
+
+    def rewind(
+        self,
+        group: ManagedGroup,
+        result: Result,
+        request: Request,
+        *,
+        consumer_id: str,
+        generation: int,
+        new_offsets: Sequence[tuple[TopicPartition, int]],
+        now_ms: int,
+    ) -> None:
+        """RewindConsumer: answered when the owners have stopped and the offsets are recorded.
+
+        A member that asks has stopped fetching to do so: it is not waited for, and learns from the answer
+        where all its rewound partitions stand. In the middle of a change a member is to register first.
+        """
+        error = ErrorCode.NONE
+        if consumer_id:
+            error = group.check_generation(consumer_id, generation)
+            if error is ErrorCode.NONE and group.is_changing:
+                error = ErrorCode.REBALANCE_IN_PROGRESS
+        if error is not ErrorCode.NONE:
+            refused = [RewoundPartition(partition, _NO_OFFSET, error) for partition, _ in new_offsets]
+            result.reply(request, RewindAnswer(group.generation, refused))
+            return
+        accepted: dict[TopicPartition, int] = {}
+        refused = []
+        for partition, offset in new_offsets:
+            error = self._check_rewind(group, partition, offset)
+            if error is ErrorCode.NONE:
+                accepted[partition] = offset
+            else:
+                refused.append(RewoundPartition(partition, _NO_OFFSET, error))
+        group.rewinds.append(Rewind(request, consumer_id, accepted, refused))
+        if consumer_id:
+            requester = group.members[consumer_id]
+            requester.must_register = requester.told = False
+            self.keep_alive(group, requester, now_ms)
+        for owner in group.owners_of(accepted):
+            if not group.is_rewinding(owner.consumer_id):
+                owner.must_register = True
+        self._complete_if_all_registered(group, result, now_ms)
+
+    def leave(
+        self,
+        group: ManagedGroup,
+        result: Result,
+        request: Request,
+        members: Iterable[tuple[str, str | None]],
+        now_ms: int,
+    ) -> None:
+        """LeaveGroup works at this door too: a consumer that closes need not be waited for."""
+        left: list[LeftMember] = []
+        for consumer_id, instance_id in members:
+            known = consumer_id in group.members
+            left.append(
+                LeftMember(consumer_id, instance_id, ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID)
+            )
+            if known:
+                self._remove(group, result, consumer_id, now_ms)
+        result.reply(request, LeaveAnswer(left))
+
+    # Other events
+
+    def topics_changed(self, group: ManagedGroup, result: Result, topics: Iterable[str], now_ms: int) -> None:
+        """Some of `topics` may have been created, deleted or given more partitions."""
+        changed = False
+        for topic in topics:
+            known = group.partitions.get(topic)
+            if known is None:
+                continue
+            count = self._partition_count(topic)
+            changed = changed or count != known
+            if count < known:  # gone: what comes back under this name is new
+                group.partitions[topic] = count
+                self._persist(group, result)
+        if changed and group.members:
+            self._begin_change(group, result, now_ms)
+
+    def session_over(self, group: ManagedGroup, result: Result, consumer_id: str, now_ms: int) -> None:
+        member = group.members.get(consumer_id)
+        if member is None:
+            return
+        if member.registering is not None or group.is_rewinding(consumer_id):
+            self.keep_alive(group, member, now_ms)  # it cannot heartbeat while it waits for us
+        else:
+            self._remove(group, result, consumer_id, now_ms)
+
+    def unused_over(self, group: ManagedGroup, result: Result) -> None:
+        if group.ephemeral and group.state is GroupState.EMPTY:
+            self.delete(group, result)
+
+    def delete(self, group: ManagedGroup, result: Result) -> None:
+        """Remove an empty group with its offsets."""
+        group.transition_to(GroupState.DEAD)
+        self._timers.cancel(TimerKey(group.group_id, TimerKind.UNUSED))
+        self._offsets.delete_group(result, group.group_id)
+        result.groups_before.setdefault(group.group_id, group.durable)
+        group.durable = None
+        result.records.append(managed_group_record(group.group_id, None))
+
+    def expire_if_unused(self, group: ManagedGroup, now_ms: int) -> None:
+        """An ephemeral group that nobody comes to must not stay for ever."""
+        if group.ephemeral and group.state is GroupState.EMPTY:
+            key = TimerKey(group.group_id, TimerKind.UNUSED)
+            self._timers.set(key, now_ms + group.session_timeout_ms)
+
+    def keep_alive(self, group: ManagedGroup, member: ManagedMember, now_ms: int) -> None:
+        key = TimerKey(group.group_id, TimerKind.SESSION, member.consumer_id)
+        self._timers.set(key, now_ms + member.session_timeout_ms)
+
+    def forget_timers(self, group: ManagedGroup) -> None:
+        self._timers.cancel(TimerKey(group.group_id, TimerKind.UNUSED))
+        for consumer_id in group.members:
+            self._timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, consumer_id))
+
+    # Changes and rewinds
+
+    def _register_again(
+        self, group: ManagedGroup, result: Result, request: Request, member: ManagedMember, now_ms: int
+    ) -> None:
+        if member.registering is not None:  # it gave up on its first request and sent another
+            result.reply(member.registering, RegisterAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.registering = request
+        self.keep_alive(group, member, now_ms)
+        if group.is_changing or member.must_register:
+            self._complete_if_all_registered(group, result, now_ms)
+        else:
+            # Nobody asked it to: it has been restarted, or the answer was lost. It gets what it has, under a
+            # generation that its former self does not know.
+            group.generation += 1
+            self._give(group, result, (member,), now_ms)
+            self._persist(group, result)
+
+    def _begin_change(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+        if not group.is_changing:
+            group.transition_to(GroupState.PREPARING_REBALANCE)
+        for rewind in group.rewinds:
+            if rewind.consumer_id:  # it would wait for us, and we for it to register
+                actual = [
+                    RewoundPartition(partition, _NO_OFFSET, ErrorCode.REBALANCE_IN_PROGRESS)
+                    for partition in rewind.new_offsets
+                ]
+                result.reply(rewind.request, RewindAnswer(group.generation, [*actual, *rewind.refused]))
+        group.rewinds = [rewind for rewind in group.rewinds if not rewind.consumer_id]
+        for member in group.members.values():
+            member.must_register = True
+        self._complete_if_all_registered(group, result, now_ms)
+
+    def _complete_if_all_registered(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+        if not group.awaits_nobody():
+            return
+        if group.is_changing:
+            self._complete_change(group, result, now_ms)
+        elif group.rewinds:
+            self._complete_rewinds(group, result, now_ms)
+
+    def _complete_change(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+        counts = {topic: self._partition_count(topic) for topic in group.partitions}
+        rewinds, group.rewinds = group.rewinds, []
+        self._record_rewinds(group, result, rewinds, now_ms)
+        self._begin_new_partitions(group, result, counts, now_ms)
+        group.partitions = counts
+        group.generation += 1
+        if group.members:
+            group.transition_to(GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+            owned = {member.consumer_id: member.owned for member in group.members.values()}
+            assignment = ASSIGNORS[group.assignment_strategy](list(group.members), counts, owned)
+            for member in group.members.values():
+                member.owned = assignment[member.consumer_id]
+            self._give(group, result, group.members.values(), now_ms)
+        else:
+            group.transition_to(GroupState.EMPTY)
+        self._answer_rewinds(group, result, rewinds)
+        self._persist(group, result)
+        if group.ephemeral and not group.members:
+            self.delete(group, result)
+
+    def _complete_rewinds(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+        rewinds, group.rewinds = group.rewinds, []
+        self._record_rewinds(group, result, rewinds, now_ms)
+        affected = group.owners_of(partition for rewind in rewinds for partition in rewind.new_offsets)
+        if affected:
+            group.generation += 1
+            self._give(group, result, affected, now_ms)
+            self._persist(group, result)
+        self._answer_rewinds(group, result, rewinds)
+
+    def _give(
+        self, group: ManagedGroup, result: Result, members: Iterable[ManagedMember], now_ms: int
+    ) -> None:
+        """Let `members` own what is theirs from this generation on, and answer those that wait for it."""
+        for member in members:
+            member.generation = group.generation
+            member.must_register = member.told = False
+            self.keep_alive(group, member, now_ms)
+            for partition in member.owned:
+                result.claims.append(Claim(group.group_id, member.consumer_id, group.generation, partition))
+            request, member.registering = member.registering, None
+            if request is not None:
+                owned = [
+                    OwnedPartition(partition, self._offset(group, partition)) for partition in member.owned
+                ]
+                result.reply(request, RegisterAnswer(ErrorCode.NONE, group.generation, owned))
+
+    def _begin_new_partitions(
+        self, group: ManagedGroup, result: Result, counts: Mapping[str, int], now_ms: int
+    ) -> None:
+        """Commit the smallest offset for partitions that are new, so that they are read from their start.
+
+        By a commit, not only by an answer: their first owner may die before it has committed anything.
+        """
+        for topic, count in counts.items():
+            for number in range(group.partitions[topic], count):
+                partition = TopicPartition(topic, number)
+                if self._offsets.get(group.group_id, partition) is None:
+                    self._commit(group, result, partition, _SMALLEST_OFFSET, now_ms)
+
+    def _record_rewinds(
+        self, group: ManagedGroup, result: Result, rewinds: Iterable[Rewind], now_ms: int
+    ) -> None:
+        for rewind in rewinds:
+            for partition, offset in rewind.new_offsets.items():
+                self._commit(group, result, partition, offset, now_ms)
+
+    def _answer_rewinds(self, group: ManagedGroup, result: Result, rewinds: Sequence[Rewind]) -> None:
+        rewound = dict.fromkeys(partition for rewind in rewinds for partition in rewind.new_offsets)
+        for rewind in rewinds:
+            requester = group.members.get(rewind.consumer_id)
+            owned = () if requester is None else requester.owned
+            to_tell = [p for p in rewound if p in rewind.new_offsets or p in owned]
+            actual = [RewoundPartition(p, self._offset(group, p), ErrorCode.NONE) for p in to_tell]
+            result.reply(rewind.request, RewindAnswer(group.generation, [*actual, *rewind.refused]))
+
+    def _check_rewind(self, group: ManagedGroup, partition: TopicPartition, offset: int) -> ErrorCode:
+        if partition.topic not in group.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not 0 <= partition.partition < self._partition_count(partition.topic):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE if offset >= 0 else ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def _remove(self, group: ManagedGroup, result: Result, consumer_id: str, now_ms: int) -> None:
+        member = group.members.pop(consumer_id)
+        self._timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, consumer_id))
+        if member.registering is not None:
+            result.reply(member.registering, RegisterAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._begin_change(group, result, now_ms)
+
+    def _offset(self, group: ManagedGroup, partition: TopicPartition) -> int:
+        committed = self._offsets.get(group.group_id, partition)
+        return _NO_OFFSET if committed is None else committed.offset
+
+    def _commit(
+        self, group: ManagedGroup, result: Result, partition: TopicPartition, offset: int, now_ms: int
+    ) -> None:
+        self._offsets.commit(result, group.group_id, partition, CommittedOffset(offset, -1, "", now_ms))
+
+    def _persist(self, group: ManagedGroup, result: Result) -> None:
+        result.groups_before.setdefault(group.group_id, group.durable)
+        group.durable = group.to_value()
+        result.records.append(managed_group_record(group.group_id, group.durable))
