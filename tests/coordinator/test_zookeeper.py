@@ -242,7 +242,7 @@ async def test_while_the_server_hangs_reads_wait_and_writes_tell(
         with pytest.raises(ConnectionLost):
             await write
         assert events.names()[-1] == "suspended"
-        assert fired == [WatchEvent(WatchKind.LOST, "")]
+        await until(lambda: fired == [WatchEvent(WatchKind.LOST, "")])
         server.resume()
         data, _ = await read
         assert data in (b"1", b"2")
