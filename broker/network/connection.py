@@ -1,0 +1,306 @@
+"""One client's connection: requests in, responses out in the same order, within a budget of bytes.
+
+No socket is in here: a connection is given a `Wire`, and is told what arrives on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from broker.network.interfaces import Address, Clock, DelayedCall, Wire
+from protocol.frames import SIZE, Part, parts_size
+
+_log = logging.getLogger(__name__)
+
+ANONYMOUS = "User:ANONYMOUS"
+
+REQUESTS_PER_TURN = 64
+"""After so many requests of one connection, the others have their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one connection may occupy; see the settings of the same names."""
+
+    frame_bytes_max: int
+    buffered_bytes_max: int
+    in_flight_requests_max: int
+
+
+class Reply:
+    """The place of one request's response in the order of its connection. Exactly one of `send` and `nothing`
+    is called, at any later time; once the connection is closed both do nothing."""
+
+    __slots__ = ("_answered", "parts", "request_bytes")
+
+    def __init__(self, request_bytes: int, answered: Callable[[Reply, int], None]) -> None:
+        self.request_bytes = request_bytes
+        self.parts: Sequence[Part] | None = None  # None: not answered yet
+        self._answered = answered
+
+    def send(self, parts: Sequence[Part]) -> None:
+        """Answer with `parts`: one whole frame, its size included."""
+        assert self.parts is None, "a request is answered once"
+        self.parts = parts
+        self._answered(self, parts_size(parts))
+
+    def nothing(self) -> None:
+        """The request takes no response (Produce with acks=0)."""
+        assert self.parts is None, "a request is answered once"
+        self.parts = ()
+        self._answered(self, 0)
+
+
+Handler: TypeAlias = "Callable[[Connection, memoryview, Reply], None]"
+"""What is done with a request: its frame (writable, and alive for as long as anything refers to it), and
+where its response goes. It may answer at once or later; an exception closes the connection."""
+
+CloseCallback: TypeAlias = "Callable[[Connection], None]"
+
+
+class Connection:
+    """The server's end of a connection.
+
+    Read-only to others: `id` (rising), `peer`, `listener` (its name), `created_ms` and `last_activity_ms` (by
+    the given clock), `close_reason`, and the counters. `principal`, `client_id` and the client's software
+    name and version are set by those who find them out; `frame_bytes_max` may be set lower until the peer has
+    proved who it is.
+    """
+
+    def __init__(
+        self,
+        connection_id: int,
+        listener: str,
+        peer: Address,
+        handler: Handler,
+        limits: ConnectionLimits,
+        clock: Clock,
+    ) -> None:
+        self.id = connection_id
+        self.listener = listener
+        self.peer = peer
+        self.principal = ANONYMOUS
+        self.client_id = ""
+        self.client_software_name = ""
+        self.client_software_version = ""
+        self.frame_bytes_max = limits.frame_bytes_max
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.requests = 0
+        self.close_reason: str | None = None
+
+        self._handler = handler
+        self._limits = limits
+        self._clock = clock
+        self.created_ms = self.last_activity_ms = self._now_ms()
+        self._wire: Wire | None = None
+        self._waiting: deque[memoryview] = deque()  # received, not yet given to the handler
+        self._replies: deque[Reply] = deque()  # of requests given to the handler, in their order
+        self._outbox: list[Part] = []  # responses whose turn has come, not yet given to the wire
+        self._buffered_bytes = 0
+        self._in_turn = False
+        self._is_paused = False
+        self._unmute: DelayedCall | None = None
+        self._next_turn: DelayedCall | None = None
+        self._close_callbacks: dict[CloseCallback, None] = {}
+
+    def __str__(self) -> str:
+        client = f" ({self.client_id})" if self.client_id else ""
+        return f"connection {self.id} from {self.peer}{client} on {self.listener}"
+
+    # What others ask of it
+
+    @property
+    def is_closed(self) -> bool:
+        return self.close_reason is not None
+
+    @property
+    def is_muted(self) -> bool:
+        return self._unmute is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing happens here but, at most, the sending of responses that the peer does not read."""
+        return not self._waiting and all(reply.parts is not None for reply in self._replies)
+
+    @property
+    def in_flight_requests(self) -> int:
+        """Requests given to the handler whose responses have not gone to the wire."""
+        return len(self._replies)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of requests being handled and of responses not yet sent: what the budget bounds."""
+        return self._buffered_bytes
+
+    def close(self, reason: str) -> None:
+        """Sever the connection: no request that it has queued is handled any more, no response is sent, and
+        those who asked to be told have been told when this returns."""
+        if self._closed(reason) and self._wire is not None:
+            self._wire.abort()
+
+    def close_when_sent(self, reason: str) -> None:
+        """Close the connection after the responses that were already given to the wire."""
+        self._flush()
+        if self._closed(reason) and self._wire is not None:
+            self._wire.close()
+
+    def add_close_callback(self, callback: CloseCallback) -> None:
+        """Call `callback(connection)` once when the connection closes; at once if it has. Callbacks run in
+        the order in which they were added; adding one again changes nothing."""
+        if self.is_closed:
+            callback(self)
+        else:
+            self._close_callbacks[callback] = None
+
+    def remove_close_callback(self, callback: CloseCallback) -> None:
+        self._close_callbacks.pop(callback, None)
+
+    def mute(self, delay_ms: int) -> None:
+        """Handle and read nothing for `delay_ms`; of several mutes the longest counts (KIP-219)."""
+        if delay_ms <= 0 or self.is_closed:
+            return
+        delay_s = delay_ms / 1000
+        if self._unmute is None:
+            self._unmute = self._clock.callLater(delay_s, self.unmute)
+        elif self._unmute.getTime() < self._clock.seconds() + delay_s:
+            self._unmute.reset(delay_s)
+        self._regulate()
+
+    def unmute(self) -> None:
+        """End a mute early; the clock ends it otherwise."""
+        timer, self._unmute = self._unmute, None
+        if timer is not None and timer.active():
+            timer.cancel()
+        self._take_turn()
+
+    # What the wire tells it
+
+    def connected(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def frames_received(self, frames: Sequence[memoryview]) -> None:
+        if self.is_closed:
+            return
+        self.last_activity_ms = self._now_ms()
+        self.bytes_in += sum(map(len, frames)) + SIZE.size * len(frames)
+        self._waiting.extend(frames)
+        self._take_turn()
+
+    def frame_refused(self, size: int) -> None:
+        reason = f"it announced a request of {size} bytes; allowed are 0 to {self.frame_bytes_max}"
+        if not self.is_closed:
+            _log.warning("Closing %s: %s", self, reason)
+        self.close(reason)
+
+    def bytes_sent(self, count: int) -> None:
+        self.bytes_out += count
+        if self.is_closed:
+            return
+        self._buffered_bytes -= count
+        self.last_activity_ms = self._now_ms()
+        if self._is_paused:
+            self._take_turn()
+
+    def connection_lost(self, reason: str) -> None:
+        self._closed(reason)
+        self._wire = None
+
+    # How it works
+
+    def _take_turn(self) -> None:
+        """Give the handler what is waiting, as far as the limits and a turn allow, and send what it answers
+        at once in one go. Where a turn is under way further up the stack, or due, that one sees to it."""
+        if self._in_turn or self._next_turn is not None:
+            return
+        self._in_turn = True
+        waiting = self._waiting
+        for _ in range(REQUESTS_PER_TURN):
+            if not waiting or not self._may_handle():
+                break
+            self._handle(waiting.popleft())
+        self._flush()
+        self._in_turn = False
+        if waiting and self._may_handle():
+            self._next_turn = self._clock.callLater(0, self._take_next_turn)
+        self._regulate()
+
+    def _take_next_turn(self) -> None:
+        self._next_turn = None
+        self._take_turn()
+
+    def _may_handle(self) -> bool:
+        return (
+            self.close_reason is None
+            and self._unmute is None
+            and len(self._replies) < self._limits.in_flight_requests_max
+            and self._buffered_bytes <= self._limits.buffered_bytes_max
+        )
+
+    def _handle(self, frame: memoryview) -> None:
+        self.requests += 1
+        self._buffered_bytes += len(frame)
+        reply = Reply(len(frame), self._answered)
+        self._replies.append(reply)
+        try:
+            self._handler(self, frame, reply)
+        except Exception:
+            _log.exception("Closing %s: its request could not be handled", self)
+            self.close("a request could not be handled")
+
+    def _answered(self, reply: Reply, size: int) -> None:
+        if self.close_reason is not None:
+            return
+        self._buffered_bytes += size - reply.request_bytes
+        replies = self._replies
+        if replies[0] is not reply:
+            return
+        while replies and (parts := replies[0].parts) is not None:
+            self._outbox += parts
+            replies.popleft()
+        self._take_turn()
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if outbox and self._wire is not None and not self.is_closed:
+            self._wire.send(outbox)
+
+    def _regulate(self) -> None:
+        """Read from the wire exactly while more could be handled."""
+        if self._wire is None or self.is_closed:
+            return
+        is_wanted = not self._waiting and self._may_handle()
+        if is_wanted and self._is_paused:
+            self._is_paused = False
+            self._wire.resume()
+        elif not is_wanted and not self._is_paused:
+            self._is_paused = True
+            self._wire.pause()
+
+    def _closed(self, reason: str) -> bool:
+        """Become closed; whether it was not yet."""
+        if self.close_reason is not None:
+            return False
+        self.close_reason = reason
+        self._waiting.clear()
+        self._replies.clear()
+        self._outbox = []
+        self._buffered_bytes = 0
+        for timer in (self._unmute, self._next_turn):
+            if timer is not None and timer.active():
+                timer.cancel()
+        self._unmute = self._next_turn = None
+        callbacks, self._close_callbacks = self._close_callbacks, {}
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                _log.exception("What was to be done at the close of %s failed", self)
+        return True
+
+    def _now_ms(self) -> int:
+        return int(self._clock.seconds() * 1000)

@@ -1,0 +1,161 @@
+"""Where a broker listens, and where it says that it does: `listeners` and its kin, read and checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from clients.settings import SettingError
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+_ENDPOINT = re.compile(
+    r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/,]*)):(?P<port>\d+)"
+)
+_EVERY_INTERFACE = ("", "0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One listener: its name, what is spoken there, and where. An empty host is every interface."""
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """All listeners of a broker, in the order given, and those it advertises, by the same names."""
+
+    listeners: tuple[Endpoint, ...]
+    advertised: tuple[Endpoint, ...]
+    inter_broker: str
+
+    def with_real_ports(self, ports: Mapping[str, int]) -> Endpoints:
+        """These endpoints once the listeners are bound to `ports` (by listener name): where a free port was
+        asked for, the real number takes its place, in what is advertised too."""
+        return replace(
+            self,
+            listeners=tuple(_with_port(endpoint, ports) for endpoint in self.listeners),
+            advertised=tuple(_with_port(endpoint, ports) for endpoint in self.advertised),
+        )
+
+
+def parse_endpoints(settings: Mapping[str, Any], machine_name: str) -> Endpoints:
+    """The endpoints that the network's settings describe.
+
+    `machine_name` is advertised where a listener names no host. Raises `SettingError`, whose message names
+    the key, the value and what is allowed.
+    """
+    protocols = _protocol_map(settings["listener.security.protocol.map"])
+    listeners = _parse_all("listeners", settings["listeners"], protocols)
+    if not listeners:
+        raise SettingError("listeners is empty: expected at least one NAME://host:port")
+    _refuse_shared_ports(listeners)
+    if settings["advertised.listeners"]:
+        advertised = _parse_all("advertised.listeners", settings["advertised.listeners"], protocols)
+        _check_advertised(advertised, listeners)
+    else:
+        advertised = tuple(
+            replace(endpoint, host=machine_name) if endpoint.host in _EVERY_INTERFACE else endpoint
+            for endpoint in listeners
+        )
+    inter_broker = _inter_broker_name(settings["inter.broker.listener.name"], advertised)
+    return Endpoints(listeners, advertised, inter_broker)
+
+
+def _protocol_map(pairs: Sequence[str]) -> dict[str, str]:
+    key = "listener.security.protocol.map"
+    protocols: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, protocol = (text.strip() for text in pair.partition(":"))
+        name, protocol = name.upper(), protocol.upper()
+        if not separator or not name or protocol not in SECURITY_PROTOCOLS:
+            allowed = ", ".join(SECURITY_PROTOCOLS)
+            raise SettingError(
+                f"{key}={pair!r} is not allowed: expected NAME:PROTOCOL, PROTOCOL one of {allowed}"
+            )
+        if name in protocols:
+            raise SettingError(f"{key}={','.join(pairs)!r} is not allowed: {name} is given twice")
+        protocols[name] = protocol
+    return protocols
+
+
+def _parse_all(key: str, texts: Sequence[str], protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    endpoints: list[Endpoint] = []
+    for text in texts:
+        endpoint = _parse(key, text, protocols)
+        if any(endpoint.name == other.name for other in endpoints):
+            raise SettingError(f"{key}={','.join(texts)!r} is not allowed: {endpoint.name} is given twice")
+        endpoints.append(endpoint)
+    return tuple(endpoints)
+
+
+def _parse(key: str, text: str, protocols: Mapping[str, str]) -> Endpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise SettingError(f"{key}={text!r} is not allowed: expected NAME://host:port, port from 0 to 65535")
+    name = match["name"].upper()
+    if name not in protocols:
+        known = ", ".join(protocols)
+        raise SettingError(
+            f"{key}={text!r} is not allowed: expected a name from listener.security.protocol.map ({known})"
+        )
+    return Endpoint(name, protocols[name], match["v6"] or match["host"] or "", int(match["port"]))
+
+
+def _refuse_shared_ports(listeners: Sequence[Endpoint]) -> None:
+    for position, endpoint in enumerate(listeners):
+        for other in listeners[:position]:
+            # Two hosts may share a port number; with port 0 each gets one of its own.
+            overlap = endpoint.host == other.host or {"", "0.0.0.0"} & {endpoint.host, other.host}
+            if endpoint.port and endpoint.port == other.port and overlap:
+                raise SettingError(
+                    f"listeners={str(endpoint)!r} is not allowed: {other.name} already has that port; "
+                    "expected a port of its own for each listener"
+                )
+
+
+def _check_advertised(advertised: Sequence[Endpoint], listeners: Sequence[Endpoint]) -> None:
+    names = [endpoint.name for endpoint in listeners]
+    for endpoint in advertised:
+        if endpoint.name not in names:
+            raise SettingError(
+                f"advertised.listeners={str(endpoint)!r} is not allowed: expected a name that listeners has "
+                f"({', '.join(names)})"
+            )
+        if endpoint.host in _EVERY_INTERFACE:
+            raise SettingError(
+                f"advertised.listeners={str(endpoint)!r} is not allowed: "
+                "expected a host that clients can reach"
+            )
+
+
+def _inter_broker_name(name: str | None, advertised: Sequence[Endpoint]) -> str:
+    names = [endpoint.name for endpoint in advertised]
+    if name:
+        if name.upper() in names:
+            return name.upper()
+        raise SettingError(
+            f"inter.broker.listener.name={name!r} is not allowed: expected an advertised listener "
+            f"({', '.join(names)})"
+        )
+    for endpoint in advertised:
+        if endpoint.protocol == "PLAINTEXT":
+            return endpoint.name
+    raise SettingError(
+        "inter.broker.listener.name is missing: no listener speaks PLAINTEXT; expected one of "
+        + ", ".join(names)
+    )
+
+
+def _with_port(endpoint: Endpoint, ports: Mapping[str, int]) -> Endpoint:
+    return replace(endpoint, port=ports[endpoint.name]) if endpoint.port == 0 else endpoint

@@ -1,0 +1,166 @@
+"""Bytes in, frames out: where the next bytes of a connection should be put, and what frames they complete.
+
+A small frame is cut out of a scratch buffer that one receive may fill with many of them. A large one is given
+a buffer of its own as soon as its size is known, and is received straight into it: the bytes that the system
+puts there are the bytes that the log writes.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+
+from protocol.frames import SIZE
+
+SCRATCH_BYTES = 256 * 1024
+LARGE_FRAME_BYTES = 32 * 1024
+"""From here on a frame has a buffer of its own: one more receive costs less than one more copy."""
+
+_LOOKS = 2
+"""How many lent buffers are looked at before a new one is made; the oldest is the likeliest to be free."""
+
+
+class FrameBuffers:
+    """Memory for large frames, used again when nothing refers to it any more.
+
+    A buffer is lent as a memoryview and is never given back by hand: it is free when no view of it is left,
+    which the interpreter itself keeps count of. So a frame that waits for its acknowledgement, or a record
+    batch cut from it, cannot be overwritten. Buffers are mappings: nothing is zeroed in advance, and a peer
+    that announces a large frame and sends nothing occupies addresses, not memory.
+
+    At most `keep_bytes` are kept for use again; beyond them buffers are made for one frame each.
+    """
+
+    def __init__(self, keep_bytes: int = 64 * 1024 * 1024) -> None:
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._keep_bytes = keep_bytes
+        self._kept_bytes = 0
+        self._by_size: dict[int, deque[mmap.mmap]] = {}
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._kept_bytes
+
+    def take(self, size: int) -> memoryview:
+        """A writable view of exactly `size` bytes, of any content. Raises OSError when memory is short."""
+        rounded = _round_up(size)
+        kept = self._by_size.get(rounded)
+        if kept is None:
+            kept = self._by_size[rounded] = deque()
+        for _ in range(min(_LOOKS, len(kept))):
+            buffer = kept[0]
+            kept.rotate(-1)
+            if _is_free(buffer):
+                return memoryview(buffer)[:size]
+        buffer = mmap.mmap(-1, rounded, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if self._make_room(rounded):
+            kept.append(buffer)
+            self._kept_bytes += rounded
+        return memoryview(buffer)[:size]
+
+    def _make_room(self, size: int) -> bool:
+        """Whether `size` more bytes may be kept, free buffers of other sizes having made way for them."""
+        if self._kept_bytes + size <= self._keep_bytes:
+            return True
+        for other, kept in self._by_size.items():
+            while kept and other != size and _is_free(kept[0]):
+                kept.popleft()
+                self._kept_bytes -= other
+                if self._kept_bytes + size <= self._keep_bytes:
+                    return True
+        return False
+
+
+def _is_free(buffer: mmap.mmap) -> bool:
+    """Whether no view of `buffer`, however derived, is left: only then does it let itself be resized."""
+    try:
+        buffer.resize(len(buffer))
+    except BufferError:
+        return False
+    return True
+
+
+def _round_up(size: int) -> int:
+    """The buffer size for a frame: eight steps to each doubling, so that at most an eighth is left over."""
+    step = max(mmap.PAGESIZE, 1 << max(0, size.bit_length() - 4))
+    return -(-size // step) * step
+
+
+class FrameRefused(Exception):
+    """The peer announced a frame of a size that is not allowed. `frames` are those that came before it."""
+
+    def __init__(self, size: int, frames: list[memoryview]) -> None:
+        super().__init__(f"a frame of {size} bytes")
+        self.size = size
+        self.frames = frames
+
+
+class FrameAssembler:
+    """Finds the frames in the bytes of one connection.
+
+    Ask `target` where to put the next bytes, put some there, say how many by `received`; nothing else may use
+    the shared buffers in between.
+    """
+
+    def __init__(self, buffers: FrameBuffers) -> None:
+        self._buffers = buffers
+        self._frame: memoryview | None = None  # being received, `_filled` bytes of it so far
+        self._filled = 0
+        self._partial = b""  # less than a whole small frame, or than a size
+        self._size_alone = False  # the next frame is likely large: receive only its size, then it itself
+
+    def target(self) -> memoryview:
+        """Where the next bytes belong; never empty."""
+        if self._frame is not None:
+            return self._frame[self._filled :]
+        if self._size_alone:
+            return self._buffers.scratch[: SIZE.size]
+        scratch = self._buffers.scratch
+        partial = self._partial
+        if partial:
+            scratch[: len(partial)] = partial
+            return scratch[len(partial) :]
+        return scratch
+
+    def received(self, count: int, frame_bytes_max: int) -> list[memoryview]:
+        """The frames that `count` more bytes in the target have completed.
+
+        Raises `FrameRefused` for a size that is negative or over `frame_bytes_max`, OSError when there is no
+        memory for the frame.
+        """
+        if self._frame is not None:
+            self._filled += count
+            if self._filled < len(self._frame):
+                return []
+            frame, self._frame = self._frame, None
+            self._size_alone = len(frame) >= LARGE_FRAME_BYTES
+            return [frame]
+        end = len(self._partial) + count
+        self._partial = b""
+        return self._cut(self._buffers.scratch, end, frame_bytes_max)
+
+    def _cut(self, scratch: memoryview, end: int, frame_bytes_max: int) -> list[memoryview]:
+        frames: list[memoryview] = []
+        position = 0
+        while end - position >= SIZE.size:
+            (size,) = SIZE.unpack_from(scratch, position)
+            if not 0 <= size <= frame_bytes_max:
+                raise FrameRefused(size, frames)
+            start = position + SIZE.size
+            if start + size > end and size >= LARGE_FRAME_BYTES:
+                self._begin(size, scratch[start:end])
+                return frames
+            if start + size > end:
+                break
+            self._size_alone = size >= LARGE_FRAME_BYTES
+            position = start + size
+            frames.append(memoryview(bytearray(scratch[start:position])))
+        if position < end:
+            self._partial = bytes(scratch[position:end])
+            self._size_alone = False
+        return frames
+
+    def _begin(self, size: int, first: memoryview) -> None:
+        self._frame = self._buffers.take(size)
+        self._filled = len(first)
+        self._frame[: self._filled] = first

@@ -1,0 +1,144 @@
+"""The broker's open doors: its listeners, and the connections that came in by them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.network.connection import Connection, ConnectionLimits, Handler
+from broker.network.endpoints import Endpoint, Endpoints
+from broker.network.interfaces import Address, Clock, DelayedCall, Network, Port
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_MS_MAX = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """What all connections together, and each of them, may take; see the settings of the same names."""
+
+    connections_max: int
+    connections_per_ip_max: int
+    idle_ms_max: int
+    """-1: a connection may be idle for ever."""
+    connection: ConnectionLimits
+
+
+def limits_from(settings: Mapping[str, Any]) -> ListenerLimits:
+    return ListenerLimits(
+        connections_max=settings["max.connections"],
+        connections_per_ip_max=settings["max.connections.per.ip"],
+        idle_ms_max=settings["connections.max.idle.ms"],
+        connection=ConnectionLimits(
+            frame_bytes_max=settings["socket.request.max.bytes"],
+            buffered_bytes_max=settings["connection.max.buffered.bytes"],
+            in_flight_requests_max=settings["connection.max.in.flight.requests"],
+        ),
+    )
+
+
+class Listeners:
+    """Opens and closes the ports, keeps the connections, and closes those that idle.
+
+    Iterating gives the open connections, oldest first.
+    """
+
+    def __init__(self, network: Network, clock: Clock, handler: Handler, limits: ListenerLimits) -> None:
+        self.accepted = 0
+        self.refused = 0
+        self._network = network
+        self._clock = clock
+        self._handler = handler
+        self._limits = limits
+        self._ports: dict[str, Port] = {}
+        self._connections: dict[int, Connection] = {}
+        self._per_host: Counter[str] = Counter()
+        self._sweep: DelayedCall | None = None
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(tuple(self._connections.values()))
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def start(self, endpoints: Endpoints) -> Endpoints:
+        """Listen at every endpoint; the endpoints with the real port numbers.
+
+        Raises OSError, with the listener's name in its text, where one cannot be opened; then none is.
+        """
+        for endpoint in endpoints.listeners:
+            accept = functools.partial(self._accept, endpoint.name)
+            try:
+                self._ports[endpoint.name] = self._listen(endpoint, accept)
+            except OSError as error:
+                self.stop_accepting()
+                raise OSError(error.errno, f"listener {endpoint} cannot be opened: {error}") from error
+        self._schedule_sweep()
+        return endpoints.with_real_ports({name: port.address.port for name, port in self._ports.items()})
+
+    def _listen(self, endpoint: Endpoint, accept: Any) -> Port:
+        return self._network.listen(endpoint.host, endpoint.port, accept)
+
+    def stop_accepting(self) -> None:
+        """Close the ports; connections live on."""
+        ports, self._ports = self._ports, {}
+        for port in ports.values():
+            port.close()
+
+    def stop(self, reason: str) -> None:
+        """Close the ports and every connection, after what was already answered has been sent."""
+        self.stop_accepting()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for connection in self:
+            connection.close_when_sent(reason)
+
+    def _accept(self, listener: str, peer: Address) -> Connection | None:
+        refusal = self._refusal(peer)
+        if refusal is not None:
+            self.refused += 1
+            _log.warning("Refusing a connection from %s on %s: %s", peer, listener, refusal)
+            return None
+        self.accepted += 1
+        connection = Connection(
+            self.accepted, listener, peer, self._handler, self._limits.connection, self._clock
+        )
+        self._connections[connection.id] = connection
+        self._per_host[peer.host] += 1
+        connection.add_close_callback(self._forget)
+        return connection
+
+    def _refusal(self, peer: Address) -> str | None:
+        limits = self._limits
+        if len(self._connections) >= limits.connections_max:
+            return f"max.connections={limits.connections_max} are open"
+        if self._per_host[peer.host] >= limits.connections_per_ip_max:
+            return f"max.connections.per.ip={limits.connections_per_ip_max} are open from that address"
+        return None
+
+    def _forget(self, connection: Connection) -> None:
+        del self._connections[connection.id]
+        host = connection.peer.host
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+
+    def _schedule_sweep(self) -> None:
+        idle_ms = self._limits.idle_ms_max
+        if idle_ms >= 0:
+            pause_ms = min(_SWEEP_MS_MAX, max(1, idle_ms // 2))
+            self._sweep = self._clock.callLater(pause_ms / 1000, self._sweep_idle)
+
+    def _sweep_idle(self) -> None:
+        self._schedule_sweep()
+        latest_ms = int(self._clock.seconds() * 1000) - self._limits.idle_ms_max
+        for connection in self:
+            if connection.last_activity_ms <= latest_ms and connection.is_idle:
+                _log.info("Closing %s: idle for %d ms", connection, self._limits.idle_ms_max)
+                connection.close("it was idle for too long")

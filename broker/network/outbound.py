@@ -1,0 +1,279 @@
+"""From broker to broker: requests over one connection per destination, answered in the order sent."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, fail
+
+from broker.network.interfaces import Address, Clock, DelayedCall, Network, Wire
+from protocol.api import Request, Response, decode_correlation_id, decode_response, encode_request
+from protocol.frames import Part, parts_size
+from protocol.schema import MalformedMessage
+
+_log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Response)
+
+
+class ChannelError(Exception):
+    """A request to another broker has no answer. It may or may not have been carried out."""
+
+
+class ChannelLost(ChannelError):
+    """The connection was lost, could not be made, or was closed from this side."""
+
+
+class ChannelTimeout(ChannelError):
+    """The answer did not come in time."""
+
+
+class ChannelFull(ChannelError):
+    """As many bytes as may wait for an answer already do; this request was not sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """How channels behave. The pause after a failed connection doubles from `backoff_ms` to `backoff_ms_max`,
+    less up to a fifth of it at random, so that brokers do not all come back in the same moment."""
+
+    client_id: str
+    request_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000
+    backoff_ms: int = 50
+    backoff_ms_max: int = 1_000
+    response_bytes_max: int = 256 * 1024 * 1024
+    unanswered_bytes_max: int = 64 * 1024 * 1024
+
+
+class BrokerChannel:
+    """Requests to one broker, pipelined, in order, each sent at most once.
+
+    It connects when there is something to send. When the connection is lost, or cannot be made, every request
+    that has no answer fails, sent or not, so that none overtakes one that was lost; sending anew is for the
+    caller to decide. Responses are decoded where they lie: their records are views of the frame received.
+
+    `random` gives numbers from 0 up to 1.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        network: Network,
+        clock: Clock,
+        random: Callable[[], float],
+        settings: ChannelSettings,
+    ) -> None:
+        self.address = address
+        self._network = network
+        self._clock = clock
+        self._random = random
+        self._settings = settings
+        self._next_correlation_id = 0
+        self._unanswered: deque[_Call] = deque()
+        self._unanswered_bytes = 0
+        self._link: _Link | None = None  # connected or connecting
+        self._failures = 0
+        self._retry: DelayedCall | None = None
+        self._is_closed = False
+
+    def __str__(self) -> str:
+        return f"the channel to {self.address}"
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link is not None and self._link.wire is not None
+
+    @property
+    def unanswered_bytes(self) -> int:
+        return self._unanswered_bytes
+
+    def send(
+        self, request: Request[R], version: int | None = None, timeout_ms: int | None = None
+    ) -> Deferred[R]:
+        """The response to `request`, sent in `version` (by default the highest).
+
+        Fails with `ChannelError`, or with MalformedMessage where the response cannot be read; raises what
+        `encode_request` raises. A request that is not answered in time takes the connection down with it:
+        what was sent after it would not be answered either. Cancelling abandons the answer, not the request.
+        """
+        if self._is_closed:
+            return fail(ChannelLost(f"{self} is closed"))
+        version = request.api.max_version if version is None else version
+        correlation_id = self._next_correlation_id
+        parts = encode_request(request, version, correlation_id, self._settings.client_id)
+        size = parts_size(parts)
+        if self._unanswered_bytes and self._unanswered_bytes + size > self._settings.unanswered_bytes_max:
+            return fail(ChannelFull(f"{self} has {self._unanswered_bytes} bytes unanswered"))
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        timeout_ms = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        timer = self._clock.callLater(timeout_ms / 1000, self._timed_out, correlation_id, timeout_ms)
+        call = _Call(type(request), version, correlation_id, parts, size, timer, Deferred(_abandon))
+        self._unanswered.append(call)
+        self._unanswered_bytes += size
+        if self._link is None:
+            self._connect()
+        elif self._link.wire is not None:
+            self._link.wire.send(parts)
+        return call.answer
+
+    def move(self, address: Address) -> None:
+        """The broker is now at `address`; the connection to where it was is dropped."""
+        if address == self.address:
+            return
+        self.address = address
+        self._failures = 0
+        self._cancel_retry()
+        self._drop(f"the broker has moved to {address}")
+
+    def close(self) -> None:
+        """Fail what has no answer, and send no more."""
+        self._is_closed = True
+        self._cancel_retry()
+        self._drop(f"{self} is closed")
+
+    def _connect(self) -> None:
+        if self._retry is None:
+            self._link = _Link(self, self._settings.response_bytes_max)
+            self._network.connect(
+                self.address.host, self.address.port, self._link, self._settings.connect_timeout_ms
+            )
+
+    def _connect_after_pause(self) -> None:
+        self._retry = None
+        if self._unanswered:
+            self._connect()
+
+    def _cancel_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def _connected(self, wire: Wire) -> None:
+        for call in self._unanswered:
+            wire.send(call.parts)
+
+    def _answer_received(self, frame: memoryview) -> None:
+        self._failures = 0
+        try:
+            correlation_id = decode_correlation_id(frame)
+        except MalformedMessage as error:
+            self._fault(str(error))
+            return
+        if not self._unanswered or self._unanswered[0].correlation_id != correlation_id:
+            self._fault(f"it answered a request numbered {correlation_id}, which was not next in turn")
+            return
+        call = self._take()
+        try:
+            response = decode_response(call.request_class, call.version, frame)
+        except MalformedMessage as error:
+            call.answer.errback(error)
+            self._fault(str(error))
+        else:
+            call.answer.callback(response)
+
+    def _take(self) -> _Call:
+        call = self._unanswered.popleft()
+        self._unanswered_bytes -= call.size
+        if call.timer.active():
+            call.timer.cancel()
+        return call
+
+    def _timed_out(self, correlation_id: int, timeout_ms: int) -> None:
+        reason = f"{self.address} did not answer within {timeout_ms} ms"
+        _log.warning("Closing %s: %s", self, reason)
+        for position, call in enumerate(self._unanswered):
+            if call.correlation_id == correlation_id:
+                del self._unanswered[position]
+                self._unanswered_bytes -= call.size
+                self._drop(f"an earlier or later request got no answer: {reason}")
+                call.answer.errback(ChannelTimeout(reason))
+                return
+
+    def _fault(self, reason: str) -> None:
+        """The other broker does not keep to the protocol."""
+        _log.warning("Closing %s: %s", self, reason)
+        self._cut()
+        self._lost(reason)
+
+    def _drop(self, reason: str) -> None:
+        """End the connection for reasons of our own."""
+        self._cut()
+        self._fail_all(reason)
+
+    def _cut(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.channel = None
+            if link.wire is not None:
+                link.wire.abort()
+
+    def _lost(self, reason: str) -> None:
+        """The connection ended, or never began; the next attempt waits a while."""
+        self._link = None
+        settings = self._settings
+        pause_ms = min(settings.backoff_ms_max, settings.backoff_ms * 2 ** min(self._failures, 20))
+        self._failures += 1
+        if self._failures == 1:
+            _log.info("Lost %s: %s", self, reason)
+        pause_s = pause_ms * (1 - self._random() / 5) / 1000
+        self._retry = self._clock.callLater(pause_s, self._connect_after_pause)
+        self._fail_all(reason)
+
+    def _fail_all(self, reason: str) -> None:
+        # Taken first: what is sent while these fail belongs to the next connection.
+        calls = [self._take() for _ in range(len(self._unanswered))]
+        for call in calls:
+            call.answer.errback(ChannelLost(f"{self.address}: {reason}"))
+
+
+@dataclass(slots=True)
+class _Call:
+    request_class: type[Request[Any]]
+    version: int
+    correlation_id: int
+    parts: Sequence[Part]
+    size: int
+    timer: DelayedCall
+    answer: Deferred[Any]
+
+
+class _Link:
+    """One connection, or attempt, of a channel; one that the channel has dropped talks to nobody."""
+
+    def __init__(self, channel: BrokerChannel, frame_bytes_max: int) -> None:
+        self.channel: BrokerChannel | None = channel
+        self.frame_bytes_max = frame_bytes_max
+        self.wire: Wire | None = None
+
+    def connected(self, wire: Wire) -> None:
+        if self.channel is None:
+            wire.abort()
+            return
+        self.wire = wire
+        self.channel._connected(wire)
+
+    def frames_received(self, frames: Sequence[memoryview]) -> None:
+        for frame in frames:
+            if self.channel is not None:
+                self.channel._answer_received(frame)
+
+    def frame_refused(self, size: int) -> None:
+        if self.channel is not None:
+            self.channel._fault(f"it announced a response of {size} bytes")
+
+    def bytes_sent(self, count: int) -> None:
+        """What has no answer is counted, sent or not."""
+
+    def connection_lost(self, reason: str) -> None:
+        self.wire = None
+        if self.channel is not None:
+            self.channel._lost(reason)
+
+
+def _abandon(answer: Deferred[Any]) -> None:
+    """Cancelled: the answer, when it comes, finds nobody waiting."""

@@ -1,0 +1,420 @@
+"""TCP on Twisted's reactor: frames received into their own buffers, slices of files sent by the system.
+
+Twisted accepts, connects, watches descriptors and reports losses; what it would do by `dataReceived` and
+`write` is done here by `recv_into` and `sendmsg` / `sendfile`, without a copy in between.
+"""
+
+# Twisted's transports are annotated in part only.
+# mypy: disable-error-code="no-untyped-call, no-any-return"
+
+from __future__ import annotations
+
+import errno
+import functools
+import itertools
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from twisted.internet import tcp
+from twisted.internet.error import CannotListenError, ConnectionLost
+from twisted.internet.interfaces import IAddress, IProtocol, IProtocolFactory
+from twisted.internet.main import CONNECTION_DONE
+from twisted.internet.protocol import ClientFactory
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
+from broker.network.interfaces import Accept, Address, FrameReceiver, Port
+from protocol.frames import FileSlice, Part
+
+_log = logging.getLogger(__name__)
+
+_TURN_BYTES = 1024 * 1024
+"""How many bytes one connection receives, or sends, before the others have their turn."""
+
+_PARTS_PER_CALL = 64
+"""How many pieces of memory one `sendmsg` is given; the system takes at most 1024."""
+
+_LINGER_S = 5.0
+"""How long a connection being closed may take to send what is queued, and its peer to close in turn."""
+
+
+_PEER_IS_GONE = frozenset((errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT))
+
+
+class _SliceTooLong(Exception):
+    """The file ends before the slice does: it was cut while the slice was waiting to be sent."""
+
+
+class _Outgoing:
+    """What is queued for a socket, and how much of its head has left."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Part] = deque()
+        self._head_sent = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, parts: Sequence[Part]) -> None:
+        self._parts.extend(part for part in parts if len(part))
+
+    def clear(self) -> None:
+        self._parts.clear()
+
+    def send_some(self, sock: socket.socket, fd: int) -> int:
+        """Hand the system what it takes in one call; how many bytes that were (0: it takes none now).
+
+        Raises OSError where the connection is broken or the file cannot be read, _SliceTooLong.
+        """
+        head = self._parts[0]
+        try:
+            if isinstance(head, FileSlice):
+                sent = _send_slice(fd, head, self._head_sent)
+            else:
+                sent = self._send_memory(sock)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        self._advance(sent)
+        return sent
+
+    def _send_memory(self, sock: socket.socket) -> int:
+        buffers: list[bytes | bytearray | memoryview] = []
+        flags = 0
+        for part in itertools.islice(self._parts, _PARTS_PER_CALL):
+            if isinstance(part, FileSlice):
+                flags = socket.MSG_MORE  # the slice follows in the same segment
+                break
+            buffers.append(part)
+        if self._head_sent:
+            buffers[0] = memoryview(buffers[0])[self._head_sent :]
+        if len(buffers) == 1:
+            return sock.send(buffers[0], flags)
+        return sock.sendmsg(buffers, (), flags)
+
+    def _advance(self, sent: int) -> None:
+        parts = self._parts
+        sent += self._head_sent
+        while parts and sent >= len(parts[0]):
+            sent -= len(parts.popleft())
+        self._head_sent = sent
+
+
+def _send_slice(fd: int, part: FileSlice, already_sent: int) -> int:
+    sent = os.sendfile(fd, part.file.fileno(), part.offset + already_sent, part.length - already_sent)
+    if sent == 0:
+        raise _SliceTooLong(
+            f"{part.length} bytes at offset {part.offset} were promised, the file ends after {already_sent}"
+        )
+    return sent
+
+
+class _FrameSocket(tcp.Connection):
+    """A `Wire` on a connected socket: the reading and writing of `FrameServer` and `FrameClient`."""
+
+    peer: Address
+
+    def _prepare(self, receiver: FrameReceiver, buffers: FrameBuffers) -> None:
+        self._receiver = receiver
+        self._assembler = FrameAssembler(buffers)
+        self._scratch = buffers.scratch
+        self._outgoing = _Outgoing()
+        self._wants_to_read = True
+        self._is_closing = False
+        self._has_shut_down = False
+        self._broken: Exception | None = None  # found while sending, to be reported by doWrite
+
+    # Wire
+
+    def send(self, parts: Sequence[Part]) -> None:
+        if not self._is_open:
+            return
+        was_idle = not self._outgoing
+        self._outgoing.add(parts)
+        if was_idle:
+            # Most responses fit into the socket's buffer at once, and then the reactor need not watch it.
+            self._send_turn()
+        if self._outgoing or self._broken is not None:
+            self.startWriting()
+
+    def pause(self) -> None:
+        self._wants_to_read = False
+        if not self._is_closing:
+            self.stopReading()
+
+    def resume(self) -> None:
+        self._wants_to_read = True
+        if self._is_open:
+            self.startReading()
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_closing = True
+        self._linger = self.reactor.callLater(_LINGER_S, self.abort)
+        self.startReading()  # what still arrives is thrown away, for unread bytes would reset the connection
+        self.startWriting()
+
+    def abort(self) -> None:
+        self._outgoing.clear()
+        self.abortConnection()
+
+    @property
+    def _is_open(self) -> bool:
+        return bool(self.connected) and not (self._is_closing or self._aborting)
+
+    # The reactor
+
+    def doRead(self) -> Exception | None:  # type: ignore[override]
+        if self._is_closing:
+            return self._discard()
+        left = _TURN_BYTES
+        assembler = self._assembler
+        while left > 0 and self._wants_to_read and self._is_open:
+            target = assembler.target()
+            try:
+                count = self.socket.recv_into(target)
+            except (BlockingIOError, InterruptedError):
+                return None
+            except OSError as error:
+                return _lost(error)
+            if count == 0:
+                return CONNECTION_DONE
+            try:
+                frames = assembler.received(count, self._receiver.frame_bytes_max)
+            except FrameRefused as refused:
+                self._refuse(refused)
+                return None
+            except OSError as error:
+                _log.warning("Closing the connection to %s: no memory for its frame: %s", self.peer, error)
+                return _lost(error)
+            if frames:
+                self._receiver.frames_received(frames)
+                del frames  # the buffer of a frame that has been dealt with is free for the next
+            if count < len(target):
+                return None  # the socket was emptied
+            left -= count
+        return None
+
+    def doWrite(self) -> Exception | None:  # type: ignore[override]
+        if self._broken is None:
+            self._send_turn()
+        if self._broken is not None:
+            return self._broken
+        if not self._outgoing and self.connected:
+            self.stopWriting()
+            if self._is_closing and not self._has_shut_down:
+                self._has_shut_down = True
+                try:
+                    self.socket.shutdown(socket.SHUT_WR)
+                except OSError as error:
+                    return _lost(error)
+        return None
+
+    def connectionLost(self, reason: Failure) -> None:
+        self._outgoing.clear()
+        if self._is_closing and self._linger.active():
+            self._linger.cancel()
+        super().connectionLost(reason)
+
+    def _send_turn(self) -> None:
+        """Send what the socket takes, within a turn."""
+        total = 0
+        while self._outgoing and total < _TURN_BYTES:
+            try:
+                sent = self._outgoing.send_some(self.socket, self.fileno())
+            except (OSError, _SliceTooLong) as error:
+                self._break(error)
+                break
+            if sent == 0:
+                break
+            total += sent
+        if total:
+            self._receiver.bytes_sent(total)
+
+    def _break(self, error: OSError | _SliceTooLong) -> None:
+        if not isinstance(error, OSError) or error.errno not in _PEER_IS_GONE:
+            _log.warning("Closing the connection to %s: a response could not be sent: %s", self.peer, error)
+        self._outgoing.clear()
+        self._broken = _lost(error)
+
+    def _refuse(self, refused: FrameRefused) -> None:
+        if refused.frames:
+            self._receiver.frames_received(refused.frames)
+        if self._is_open:
+            self.stopReading()
+            self._receiver.frame_refused(refused.size)
+
+    def _discard(self) -> Exception | None:
+        try:
+            count = self.socket.recv_into(self._scratch)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError as error:
+            return _lost(error)
+        return None if count else CONNECTION_DONE
+
+
+def _lost(error: Exception) -> Exception:
+    return ConnectionLost(str(error))
+
+
+class FrameServer(_FrameSocket, tcp.Server):
+    """A connection that was accepted."""
+
+    def __init__(
+        self,
+        buffers: FrameBuffers,
+        sock: socket.socket,
+        protocol: _Link,
+        client: tuple[Any, ...],
+        server: tcp.Port,
+        sessionno: int,
+        reactor: Any,
+    ) -> None:
+        self._prepare(protocol.receiver, buffers)
+        self.peer = Address(client[0], client[1])
+        super().__init__(sock, cast(IProtocol, protocol), client, server, sessionno, reactor)
+
+
+class FrameClient(_FrameSocket, tcp.Client):
+    """A connection that was asked for."""
+
+    def __init__(self, buffers: FrameBuffers, receiver: FrameReceiver, connector: tcp.Connector) -> None:
+        self._prepare(receiver, buffers)
+        self.peer = Address(connector.host, connector.port)
+        super().__init__(connector.host, connector.port, None, connector, connector.reactor)
+
+
+@implementer(IProtocol)
+class _Link:
+    """What Twisted takes for a protocol: it passes on that the connection is there, and that it is gone."""
+
+    def __init__(self, receiver: FrameReceiver) -> None:
+        self.receiver = receiver
+
+    def makeConnection(self, transport: _FrameSocket) -> None:
+        transport.setTcpNoDelay(True)
+        transport.setTcpKeepAlive(True)
+        self.receiver.connected(transport)
+
+    def connectionMade(self) -> None:
+        """Never called: `makeConnection` does it all."""
+
+    def dataReceived(self, data: bytes) -> None:
+        raise AssertionError("the transport hands over frames, not data")
+
+    def connectionLost(self, reason: Failure) -> None:
+        self.receiver.connection_lost(reason.getErrorMessage())
+
+
+@implementer(IProtocolFactory)
+class _Accepting:
+    """Makes a link for each peer that `accept` takes."""
+
+    def __init__(self, accept: Accept) -> None:
+        self._accept = accept
+
+    def doStart(self) -> None:
+        """Nothing to do when the port opens."""
+
+    def doStop(self) -> None:
+        """Nothing to do when the port closes."""
+
+    def buildProtocol(self, address: Any) -> _Link | None:
+        receiver = self._accept(Address(address.host, address.port))
+        return None if receiver is None else _Link(receiver)
+
+
+class _Connecting(ClientFactory):
+    """Makes the one link of a connection asked for; says so where there will be none."""
+
+    noisy = False
+
+    def __init__(self, receiver: FrameReceiver) -> None:
+        self._receiver = receiver
+
+    def buildProtocol(self, address: IAddress | None) -> Any:
+        return _Link(self._receiver)
+
+    def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
+        self._receiver.connection_lost(reason.getErrorMessage())
+
+
+class _FrameConnector(tcp.Connector):
+    def __init__(self, buffers: FrameBuffers, receiver: FrameReceiver, *args: Any) -> None:
+        super().__init__(*args)
+        self._buffers = buffers
+        self._receiver = receiver
+
+    def _makeTransport(self) -> FrameClient:
+        return FrameClient(self._buffers, self._receiver, self)
+
+
+class _FramePort(tcp.Port):
+    def __init__(self, options: SocketOptions, transport: Any, *args: Any) -> None:
+        super().__init__(*args)
+        self.transport = transport
+        self._options = options
+
+    def createInternetSocket(self) -> socket.socket:
+        # Accepted sockets inherit these; set later, they would not widen the window any more.
+        sock = super().createInternetSocket()
+        self._options.apply(sock)
+        return sock
+
+
+@dataclass(frozen=True, slots=True)
+class SocketOptions:
+    """Sizes for the system's sockets, -1 leaving them to it; see the settings `socket.*`."""
+
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+    backlog: int = 50
+
+    def apply(self, sock: socket.socket) -> None:
+        if self.send_buffer_bytes != -1:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
+        if self.receive_buffer_bytes != -1:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
+
+
+class _TcpPort:
+    def __init__(self, port: tcp.Port) -> None:
+        self._port = port
+        host = port.getHost()
+        self.address = Address(host.host, host.port)
+
+    def close(self) -> None:
+        self._port.stopListening()
+
+
+class TcpNetwork:
+    """The system's TCP, as a `Network`. `reactor` is a Twisted reactor that watches descriptors."""
+
+    def __init__(self, reactor: Any, options: SocketOptions | None = None) -> None:
+        self._reactor = reactor
+        self._options = options or SocketOptions()
+        self._buffers = FrameBuffers()
+
+    def listen(self, host: str, port: int, accept: Accept) -> Port:
+        transport = functools.partial(FrameServer, self._buffers)
+        listening = _FramePort(
+            self._options, transport, port, _Accepting(accept), self._options.backlog, host, self._reactor
+        )
+        try:
+            listening.startListening()
+        except CannotListenError as error:
+            raise OSError(getattr(error.socketError, "errno", None), str(error)) from error
+        return _TcpPort(listening)
+
+    def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
+        connector = _FrameConnector(
+            self._buffers, receiver, host, port, _Connecting(receiver), timeout_ms / 1000, None, self._reactor
+        )
+        connector.connect()
