@@ -1,0 +1,69 @@
+"""What can go wrong on a client's own side; what a broker tells is in `protocol.errors`.
+
+Every exception of both families has `retriable`: whether the same thing may succeed when tried again.
+"""
+
+from __future__ import annotations
+
+from protocol.errors import BrokerError
+
+
+class ClientError(Exception):
+    """Anything that a client gave up on without a broker's word."""
+
+    retriable: bool = False
+
+
+class ConfigError(ClientError):
+    """A property is unknown or holds what it may not; the message says what is allowed."""
+
+
+class ConnectionFailedError(ClientError):
+    """No connection came about, or it broke before the response came: a request may or may not have run."""
+
+    retriable = True
+
+
+class NoBrokerError(ConnectionFailedError):
+    """None of the bootstrap servers answers; the message names them and what each of them said."""
+
+
+class RequestTimeoutError(ClientError):
+    """No response within the time given. The request may or may not have been carried out."""
+
+    retriable = True
+
+
+class UnsupportedRequestError(ClientError):
+    """The broker knows no version of the request that this client can write."""
+
+
+class ClosedError(ClientError):
+    """The client was closed before, or while, this was asked of it."""
+
+
+class BufferFullError(ClientError):
+    """`buffer.memory` was used up for all of `max.block.ms`: the brokers do not keep up, or do not answer."""
+
+    retriable = True
+
+
+class DeliveryTimeoutError(ClientError):
+    """A record was not acknowledged within `delivery.timeout.ms`. It may or may not have been written."""
+
+
+class RecordTooLargeError(ClientError):
+    """A record is larger than `max.request.size`, or than all of `buffer.memory`."""
+
+
+class NoOffsetError(ClientError):
+    """A partition has no position to read from, and `auto.offset.reset` is none."""
+
+
+class GroupsUnavailableError(ClientError):
+    """Something was asked that takes part in a consumer group, which this client does not do yet."""
+
+
+def is_retriable(error: Exception) -> bool:
+    """Whether trying again may help, for an error of either family; anything else is a fault of our own."""
+    return isinstance(error, ClientError | BrokerError) and error.retriable

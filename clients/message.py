@@ -1,0 +1,66 @@
+"""What an application hands to a producer and gets from a consumer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from protocol.batches import TimestampType
+from protocol.records import Headers
+
+UNKNOWN_OFFSET = -1
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to be sent.
+
+    `key` and `value` are what the producer's serializers take: bytes and text as they stand. Without a
+    `partition` the partitioner chooses one. `timestamp` is in milliseconds since the epoch; None is now.
+    `offset` is the offset at which the message is expected to land (KIP-27), -1 for any.
+    """
+
+    topic: str
+    key: Any = None
+    value: Any = None
+    partition: int | None = None
+    timestamp: int | None = None
+    headers: Headers = ()
+    offset: int = UNKNOWN_OFFSET
+
+
+class ConsumerRecord(NamedTuple):
+    """A message as a consumer gets it.
+
+    A tuple, because there are many and they are made in bulk. `timestamp` is in milliseconds since the
+    epoch, set by whom `timestamp_type` says; `leader_epoch` is that of the leader which wrote it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: Any
+    value: Any
+    headers: Headers = ()
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    leader_epoch: int = -1
+
+
+class RecordMetadata(NamedTuple):
+    """Where a sent message ended up. `offset` is -1 where the broker does not tell (acks=0)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int

@@ -1,0 +1,187 @@
+"""The cluster as a client sees it: brokers, topics, and who leads which partition.
+
+A view, renewed by Metadata responses and never quite up to date; what proves wrong is asked for again. Knows
+no connection: it says which request is due, and takes the response.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.schema import ZERO_UUID
+
+NO_NODE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker and where it is reached."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """Where a partition is. `leader` is -1 where there is none; `leader_epoch` is -1 where it is not told."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic. `partitions` is ordered and complete; `available` are the numbers of those with a leader."""
+
+    name: str
+    id: UUID
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+    available: tuple[int, ...]
+
+
+class Metadata:
+    """The view, and when it is to be renewed. Times are the caller's clock, in ms."""
+
+    def __init__(self, *, max_age_ms: int, retry_backoff_ms: int, allow_auto_topic_creation: bool) -> None:
+        self.cluster_id: str | None = None
+        self.controller_id = NO_NODE
+        self.nodes: dict[int, Node] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self.errors: dict[str, BrokerError] = {}
+        """Why a topic that is wanted is not among `topics`, as far as brokers told."""
+        self.update_count = 0
+        """How many responses have been taken in."""
+        self._max_age_ms = max_age_ms
+        self._retry_backoff_ms = retry_backoff_ms
+        self._allow_auto_topic_creation = allow_auto_topic_creation
+        self._wanted: dict[str, None] = {}
+        self._is_stale = True
+        self._renewed_at_ms = 0
+        self._not_before_ms = 0
+
+    def want(self, topic: str) -> None:
+        """Keep `topic` in the view from now on."""
+        if topic not in self._wanted:
+            self._wanted[topic] = None
+            self._is_stale = True
+            self._not_before_ms = 0
+
+    def renew(self) -> None:
+        """Ask for the view to be renewed soon: something in it has proved wrong."""
+        self._is_stale = True
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a renewal has been asked for and has not come yet."""
+        return self._is_stale
+
+    def due_at_ms(self) -> int:
+        """When the next request should be sent."""
+        if self._is_stale:
+            return self._not_before_ms
+        return self._renewed_at_ms + self._max_age_ms
+
+    def request(self, now_ms: int) -> MetadataRequest:
+        """The request that renews the view, which is thereby under way."""
+        self._not_before_ms = now_ms + self._retry_backoff_ms
+        return MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic) for topic in self._wanted],
+            allow_auto_topic_creation=self._allow_auto_topic_creation,
+        )
+
+    def update(self, response: MetadataResponse, request: MetadataRequest, now_ms: int) -> None:
+        """Take in the response to a request made by `request`."""
+        self.nodes = {
+            row.node_id: Node(row.node_id, row.host, row.port, row.rack) for row in response.brokers
+        }
+        self.cluster_id = response.cluster_id
+        self.controller_id = response.controller_id
+        asked = {topic.name for topic in request.topics or ()}
+        self._is_stale = any(topic not in asked for topic in self._wanted)
+        self._renewed_at_ms = now_ms
+        for row in response.topics:
+            if row.name is not None:
+                self._update_topic(row.name, row)
+        self.update_count += 1
+
+    def _update_topic(self, name: str, row: MetadataResponseTopic) -> None:
+        if row.error_code:
+            self.errors[name] = error = error_for(row.error_code)
+            self._is_stale = self._is_stale or error.retriable
+            if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self.topics.pop(name, None)
+            return
+        self.errors.pop(name, None)
+        known = self.topics.get(name)
+        if known is not None and row.topic_id not in (known.id, ZERO_UUID):
+            known = None  # Deleted and created again: its epochs begin anew.
+        epochs = {} if known is None else {info.partition: info for info in known.partitions}
+        partitions = tuple(
+            self._partition(partition, epochs.get(partition.partition_index))
+            for partition in sorted(row.partitions, key=lambda partition: partition.partition_index)
+        )
+        available = tuple(info.partition for info in partitions if info.leader != NO_NODE)
+        if len(available) < len(partitions):
+            self._is_stale = True
+        if known is not None and known.available == available:
+            available = known.available  # Partitioners tell by the object whether anything changed.
+        self.topics[name] = TopicInfo(name, row.topic_id, row.is_internal, partitions, available)
+
+    def _partition(self, row: MetadataResponsePartition, known: PartitionInfo | None) -> PartitionInfo:
+        if known is not None and 0 <= row.leader_epoch < known.leader_epoch:
+            return known  # The broker that answered has not heard yet of a leader that we know.
+        return PartitionInfo(
+            row.partition_index,
+            row.leader_id,
+            row.leader_epoch,
+            tuple(row.replica_nodes),
+            tuple(row.isr_nodes),
+            tuple(row.offline_replicas),
+        )
+
+    def topic_error(self, topic: str) -> BrokerError | None:
+        """Why `topic` is not in the view."""
+        return self.errors.get(topic)
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo | None:
+        """Where a partition is, if that is known."""
+        info = self.topics.get(topic)
+        if info is None or not 0 <= partition < len(info.partitions):
+            return None
+        return info.partitions[partition]
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The node that leads a partition, as far as is known; else -1."""
+        info = self.partition(topic, partition)
+        return NO_NODE if info is None else info.leader
+
+    def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
+        """Take in what a broker said about a partition's leader when it refused a request (KIP-951)."""
+        info = self.partition(topic, partition)
+        if info is None or leader not in self.nodes or leader_epoch <= info.leader_epoch:
+            self.renew()
+            return
+        whole = self.topics[topic]
+        moved = PartitionInfo(partition, leader, leader_epoch, info.replicas, info.isr, info.offline_replicas)
+        partitions = (*whole.partitions[:partition], moved, *whole.partitions[partition + 1 :])
+        available = tuple(row.partition for row in partitions if row.leader != NO_NODE)
+        self.topics[topic] = TopicInfo(topic, whole.id, whole.is_internal, partitions, available)

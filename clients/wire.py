@@ -1,0 +1,267 @@
+"""One connection's conversation with a broker, without the connection: requests in and bytes out, bytes in and
+responses out.
+
+A conversation begins with ApiVersions, from which the version of every later request follows, and with the
+steps of an authenticator where there is one. After that, requests may be sent one upon another; responses come
+back in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeAlias
+
+from clients.errors import UnsupportedRequestError
+from protocol.api import Api, Request, Response, decode_correlation_id, decode_response, encode_request
+from protocol.errors import ErrorCode, error_for
+from protocol.frames import SIZE, FileSlice
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.schema import MalformedMessage
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Steps: TypeAlias = Generator[Request[Any], Response, None]
+"""An exchange in steps: yields a request, is sent its response, ends when it is satisfied or raises."""
+Authenticator: TypeAlias = Callable[[], Steps]
+
+CLIENT_SOFTWARE_NAME = "holdfast"
+CLIENT_SOFTWARE_VERSION = "0.1.0"
+_API_VERSIONS_VERSION = 3
+_SCRATCH_BYTES = 64 * 1024
+_MIN_FRAME_BYTES = 4
+
+
+class Received(NamedTuple):
+    """The response to the request that was sent with `token`; None for a request that gets none."""
+
+    token: Any
+    response: Response | None
+
+
+class _Sent(NamedTuple):
+    correlation_id: int
+    request: Request[Any]
+    version: int
+    token: Any
+
+
+class Wire:
+    """The state of one conversation. Make a new one for every connection.
+
+    `max_response_bytes` bounds the memory that a peer can claim.
+    """
+
+    def __init__(
+        self, client_id: str, max_response_bytes: int, authenticator: Authenticator | None = None
+    ) -> None:
+        self.is_ready = False
+        """Whether versions are agreed on and authentication is done, so that requests may be sent."""
+        self.versions: dict[int, tuple[int, int]] = {}
+        """The range of versions that the broker speaks, by API key."""
+        self.features: dict[str, int] = {}
+        """The highest version of each feature that the broker announces."""
+        self._client_id = client_id
+        self._authenticator = authenticator
+        self._handshake: Steps | None = None
+        self._correlation_id = 0
+        self._in_flight: deque[_Sent] = deque()
+        self._outgoing: deque[Buffer] = deque()
+        self._unanswered: deque[tuple[int, Any]] = deque()  # end in the stream of bytes, token
+        self._bytes_queued = 0
+        self._bytes_sent = 0
+        self._frames = FrameReader(max_response_bytes)
+
+    # Requests to bytes --------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Open the conversation: the connection has come about."""
+        self._handshake = self._introduce()
+        self._ask_next(self._handshake, None)
+
+    def send(self, request: Request[Any], token: Any, *, expects_response: bool = True) -> None:
+        """Queue a request. `token` comes back with its response.
+
+        A request that expects none (acks=0) counts as answered as soon as it has been sent. Raises
+        UnsupportedRequestError where the broker has no version of the request that can say what it says.
+        """
+        self._enqueue(request, self.version_for(request), token, expects_response)
+
+    def version_for(self, request: Request[Any] | type[Request[Any]]) -> int:
+        """The newest version that both sides speak. Raises UnsupportedRequestError."""
+        api: Api = request.api
+        theirs = self.versions.get(api.key)
+        if theirs is None:
+            raise UnsupportedRequestError(f"the broker does not know {api.name}")
+        version = min(theirs[1], api.max_version)
+        if version < max(theirs[0], api.min_version):
+            raise UnsupportedRequestError(
+                f"the broker speaks {api.name} in versions {theirs[0]} to {theirs[1]}, "
+                f"this client in {api.min_version} to {api.max_version}"
+            )
+        return version
+
+    def _enqueue(
+        self, request: Request[Any], version: int, token: Any, expects_response: bool = True
+    ) -> None:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        parts = encode_request(request, version, self._correlation_id, self._client_id)
+        for part in parts:
+            buffer = part.read() if isinstance(part, FileSlice) else part
+            self._outgoing.append(buffer)
+            self._bytes_queued += len(buffer)
+        if expects_response:
+            self._in_flight.append(_Sent(self._correlation_id, request, version, token))
+        else:
+            self._unanswered.append((self._bytes_queued, token))
+
+    @property
+    def outgoing(self) -> deque[Buffer]:
+        """The bytes to send next, in order."""
+        return self._outgoing
+
+    def sent(self, count: int) -> list[Received]:
+        """Tell that `count` bytes of `outgoing` are sent; the requests that thereby count as answered."""
+        self._bytes_sent += count
+        while count:
+            first = self._outgoing[0]
+            if count < len(first):
+                self._outgoing[0] = memoryview(first)[count:]
+                break
+            count -= len(first)
+            self._outgoing.popleft()
+        done = []
+        while self._unanswered and self._unanswered[0][0] <= self._bytes_sent:
+            done.append(Received(self._unanswered.popleft()[1], None))
+        return done
+
+    # Bytes to responses -------------------------------------------------------------------------------
+
+    def receive_buffer(self) -> memoryview:
+        """Where the next bytes from the broker belong."""
+        return self._frames.buffer()
+
+    def received(self, count: int) -> list[Received]:
+        """Tell that `count` bytes are in the receive buffer; the responses that are complete with them.
+
+        Raises MalformedMessage for what is no response to what was asked, BrokerError and
+        UnsupportedRequestError where the broker declines the handshake. The connection is to be closed then.
+        """
+        answers = []
+        for frame in self._frames.advance(count):
+            if not self._in_flight:
+                raise MalformedMessage("a response to nothing that was asked")
+            sent = self._in_flight.popleft()
+            correlation_id = decode_correlation_id(frame)
+            if correlation_id != sent.correlation_id:
+                raise MalformedMessage(
+                    f"a response to request {correlation_id}, that to {sent.correlation_id} is due"
+                )
+            response = self._decode(sent, frame)
+            if sent.token is self:
+                self._continue_handshake(response)
+            else:
+                answers.append(Received(sent.token, response))
+        return answers
+
+    def _decode(self, sent: _Sent, frame: memoryview) -> Response:
+        if isinstance(sent.request, ApiVersionsRequest) and frame[4:6] == _UNSUPPORTED_VERSION:
+            # In whichever form the broker goes on to say so: only the error is sure.
+            return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+        response: Response = decode_response(type(sent.request), sent.version, frame)
+        return response
+
+    # The handshake ------------------------------------------------------------------------------------
+
+    def _ask_next(self, handshake: Steps, response: Response | None) -> None:
+        try:
+            request = next(handshake) if response is None else handshake.send(response)
+        except StopIteration:
+            self._handshake = None
+            self.is_ready = True
+            return
+        self._enqueue(request, self._handshake_version(request), self)
+
+    def _handshake_version(self, request: Request[Any]) -> int:
+        if not isinstance(request, ApiVersionsRequest):
+            return self.version_for(request)
+        return 0 if request.client_software_name == "" else _API_VERSIONS_VERSION
+
+    def _continue_handshake(self, response: Response) -> None:
+        assert self._handshake is not None
+        self._ask_next(self._handshake, response)
+
+    def _introduce(self) -> Steps:
+        response = yield ApiVersionsRequest(
+            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
+        )
+        assert isinstance(response, ApiVersionsResponse)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            response = yield ApiVersionsRequest()
+            assert isinstance(response, ApiVersionsResponse)
+        if response.error_code:
+            raise error_for(response.error_code)
+        self.versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+        self.features = {row.name: row.max_version for row in response.supported_features}
+        if self._authenticator is not None:
+            yield from self._authenticator()
+
+
+_UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames. A frame that is larger than the scratch buffer gets one of its own
+    size, into which the rest of it is received directly."""
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._filled = 0
+        self._large: bytearray | None = None
+        self._large_filled = 0
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes belong; never empty."""
+        if self._large is not None:
+            return memoryview(self._large)[self._large_filled :]
+        return memoryview(self._scratch)[self._filled :]
+
+    def advance(self, count: int) -> list[memoryview]:
+        """Take `count` bytes as received; the frames that are complete with them, their sizes left away.
+
+        Raises MalformedMessage where a frame claims a size that none has.
+        """
+        if self._large is not None:
+            self._large_filled += count
+            if self._large_filled < len(self._large):
+                return []
+            frame, self._large = memoryview(self._large), None
+            return [frame]
+        self._filled += count
+        frames = []
+        start = 0
+        while self._filled - start >= SIZE.size:
+            (size,) = SIZE.unpack_from(self._scratch, start)
+            if not _MIN_FRAME_BYTES <= size <= self._max_frame_bytes:
+                raise MalformedMessage(
+                    f"a response of {size} bytes; at most {self._max_frame_bytes} are read"
+                )
+            body = start + SIZE.size
+            if body + size <= self._filled:
+                frames.append(memoryview(bytes(self._scratch[body : body + size])))
+                start = body + size
+            elif SIZE.size + size > len(self._scratch):
+                self._begin_large(size, body)
+                start = self._filled
+            else:
+                break
+        if start:
+            left = self._filled - start
+            self._scratch[:left] = self._scratch[start : self._filled]
+            self._filled = left
+        return frames
+
+    def _begin_large(self, size: int, start: int) -> None:
+        self._large = bytearray(size)
+        self._large_filled = self._filled - start
+        self._large[: self._large_filled] = self._scratch[start : self._filled]
