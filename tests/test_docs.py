@@ -1,0 +1,114 @@
+"""What is written about the software is true: generated tables, commands, links, docstrings, dependencies."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parent.parent
+PACKAGES = sorted(found.parent for found in HOME.glob("*/__init__.py"))
+PROSE = [HOME / "README.md", *sorted((HOME / "docs").glob("**/*.md"))]
+SCRIPTS = [path for path in sorted((HOME / "scripts").glob("*.sh")) if path.name != "common.sh"]
+
+GENERATED = {
+    "docs/settings.md": "broker.settings",
+    "docs/spark-options.md": "pipeline.options",
+}
+"""Each generated page, and the module that prints it: python -m MODULE > PAGE."""
+
+
+def names_of(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(HOME)) for path in paths]
+
+
+@pytest.mark.parametrize(("page", "module"), GENERATED.items())
+def test_a_generated_page_is_what_its_rows_give(page: str, module: str) -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", module], cwd=HOME, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+    assert (HOME / page).read_text() == printed, f"run: python -m {module} > {page}"
+
+
+@pytest.mark.parametrize("name", names_of(PROSE))
+def test_every_script_and_module_that_a_page_names_exists(name: str) -> None:
+    text = (HOME / name).read_text()
+    scripts = set(re.findall(r"\bscripts/[\w-]+\.sh\b", text))
+    modules = set(re.findall(r"\bpython3? -m ([\w.]+)", text))
+
+    missing = [script for script in sorted(scripts) if not os.access(HOME / script, os.X_OK)]
+    missing += [module for module in sorted(modules) if importlib.util.find_spec(module) is None]
+
+    assert not missing
+
+
+@pytest.mark.parametrize("name", names_of(PROSE))
+def test_every_link_inside_the_project_leads_somewhere(name: str) -> None:
+    page = HOME / name
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+
+    broken = [
+        target for target in targets if "://" not in target and not (page.parent / target).resolve().exists()
+    ]
+
+    assert not broken
+
+
+@pytest.mark.parametrize("name", names_of(PROSE))
+def test_every_python_example_is_python(name: str) -> None:
+    for example in re.findall(r"```python\n(.*?)```", (HOME / name).read_text(), re.DOTALL):
+        ast.parse(example)
+
+
+@pytest.mark.parametrize("name", names_of(SCRIPTS))
+def test_every_script_explains_itself(name: str) -> None:
+    answer = subprocess.run(
+        [HOME / name, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )
+
+    assert answer.returncode == 0, answer.stderr
+    assert "usage" in answer.stdout.lower()
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    modules = [module for package in PACKAGES for module in sorted(package.rglob("*.py"))]
+
+    silent = [
+        str(module.relative_to(HOME))
+        for module in modules
+        if not ast.get_docstring(ast.parse(module.read_text()))
+    ]
+
+    assert not silent
+
+
+def test_every_folder_of_python_files_is_a_package() -> None:
+    folders = {module.parent for package in PACKAGES for module in package.rglob("*.py")}
+
+    assert not [str(folder.relative_to(HOME)) for folder in folders if not (folder / "__init__.py").exists()]
+
+
+def test_every_dependency_is_explained_and_nothing_else() -> None:
+    config = configparser.ConfigParser()
+    config.read(HOME / "setup.cfg")
+    lists = [config["options"]["install_requires"], *config["options.extras_require"].values()]
+    required = {re.split(r"[<>=!~\[ ]", line)[0] for text in lists for line in text.split("\n") if line}
+
+    explained = set(
+        re.findall(r"^\| `([\w.-]+)` ", (HOME / "docs" / "dependencies.md").read_text(), re.MULTILINE)
+    )
+
+    assert explained == required
