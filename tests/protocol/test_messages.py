@@ -1,0 +1,45 @@
+"""Every version of every message survives the way through its bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.api import APIS, Request
+from protocol.schema import Message, decode_from, encode
+from tests.protocol.strategies import every_version, messages, version_id
+
+EVERY_VERSION = pytest.mark.parametrize(("cls", "version"), every_version(), ids=version_id)
+QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@EVERY_VERSION
+def test_decoding_gives_back_what_was_encoded(cls: type[Message], version: int) -> None:
+    @QUICK
+    @given(messages(cls, version), st.binary(max_size=4))
+    def round_trip(message: Any, other_bytes: bytes) -> None:
+        encoded = encode(message, version)
+        again, end = decode_from(cls, version, other_bytes + encoded + other_bytes, len(other_bytes))
+        assert again == message
+        assert end == len(other_bytes) + len(encoded)
+
+    round_trip()
+
+
+def test_apis_are_known_by_their_keys_and_know_their_messages() -> None:
+    for key, api in APIS.items():
+        assert api.key == key
+        assert issubclass(api.request, Request)
+        assert api.request.api is api
+        assert api.response.api is api
+        assert api.request.__name__ == f"{api.name}Request"
+
+
+def test_no_two_apis_share_a_key() -> None:
+    requests = [cls for cls in Request.__subclasses__() if "api" in vars(cls)]
+    keys = [cls.api.key for cls in requests]
+    assert len(APIS) > 40
+    assert len(set(keys)) == len(set(APIS)) == len(APIS)
