@@ -123,6 +123,11 @@ class Connection:
         return self._unmute is not None
 
     @property
+    def is_paused(self) -> bool:
+        """Whether nothing is read from it, because it has used up its budget or is muted."""
+        return self._is_paused
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing happens here but, at most, the sending of responses that the peer does not read."""
         return not self._waiting and all(reply.parts is not None for reply in self._replies)

@@ -1,0 +1,367 @@
+"""Frames and slices of files over real loopback sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from broker.log.disk import OsFile
+from broker.network.connection import Connection, ConnectionLimits, Handler, Reply
+from broker.network.interfaces import Address
+from broker.network.transport import SocketOptions, TcpNetwork
+from protocol.frames import SIZE, FileSlice, Part
+from tests.reactor import in_thread, on_reactor, reactor, until
+
+LIMITS = ConnectionLimits(
+    frame_bytes_max=8 * 1024 * 1024, buffered_bytes_max=1024 * 1024, in_flight_requests_max=100
+)
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(SIZE.pack(len(body)) + body for body in bodies)
+
+
+def echo(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    reply.send([SIZE.pack(len(frame)), bytes(frame)])
+
+
+class Server:
+    """Connections on a free port, each served by one handler."""
+
+    def __init__(
+        self, handler: Handler, limits: ConnectionLimits = LIMITS, options: SocketOptions | None = None
+    ) -> None:
+        self.connections: list[Connection] = []
+        self.handler = handler
+        self.limits = limits
+        self._port = TcpNetwork(reactor, options).listen("127.0.0.1", 0, self._accept)
+        self.address = self._port.address
+
+    def _accept(self, peer: Address) -> Connection:
+        connection = Connection(len(self.connections), "L", peer, self.handler, self.limits, reactor)
+        self.connections.append(connection)
+        return connection
+
+    def stop(self) -> None:
+        self._port.close()
+        for connection in self.connections:
+            connection.close("the test is over")
+
+
+@contextlib.contextmanager
+def serving(
+    handler: Handler, limits: ConnectionLimits = LIMITS, options: SocketOptions | None = None
+) -> Iterator[Server]:
+    server = Server(handler, limits, options)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class Client:
+    """A plain blocking socket, used from a worker thread so that the reactor turns meanwhile."""
+
+    def __init__(self, server: Server, receive_buffer_bytes: int | None = None) -> None:
+        self.socket = socket.socket()
+        if receive_buffer_bytes is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self.socket.settimeout(15)
+        self.socket.connect((server.address.host, server.address.port))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> Deferred[None]:
+        return in_thread(self.socket.sendall, data)
+
+    async def send_each_byte(self, data: bytes) -> None:
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for position in range(len(data)):
+            await in_thread(self.socket.sendall, data[position : position + 1])
+
+    def receive(self, count: int) -> Deferred[bytes]:
+        return in_thread(self._receive, count)
+
+    async def receive_frame(self) -> bytes:
+        (size,) = SIZE.unpack(await self.receive(SIZE.size))
+        return await self.receive(size)
+
+    def at_end(self) -> Deferred[bool]:
+        """Whether the server, having sent nothing more, closes the connection."""
+        return in_thread(self._at_end)
+
+    def _at_end(self) -> bool:
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def _receive(self, count: int) -> bytes:
+        received = bytearray()
+        while len(received) < count:
+            data = self.socket.recv(min(count - len(received), 1 << 20))
+            if not data:
+                raise EOFError(f"{len(received)} of {count} bytes, then the end")
+            received += data
+        return bytes(received)
+
+    def reset(self) -> None:
+        """Close so that the peer sees a broken connection, not an orderly end."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+
+def file_of(path: Path, data: bytes) -> OsFile:
+    path.write_bytes(data)
+    return OsFile(str(path))
+
+
+@on_reactor
+async def test_a_request_is_answered_however_its_bytes_arrive() -> None:
+    with serving(echo) as server, Client(server) as client:
+        await client.send_each_byte(framed(b"", b"a", b"bcd"))
+        assert await client.receive(len(framed(b"", b"a", b"bcd"))) == framed(b"", b"a", b"bcd")
+
+
+@on_reactor
+async def test_many_requests_in_one_segment_are_answered_in_order() -> None:
+    bodies = [str(number).encode() * (number % 50) for number in range(3000)]
+    with serving(echo) as server, Client(server) as client:
+        await client.send(framed(*bodies))
+        assert await client.receive(len(framed(*bodies))) == framed(*bodies)
+        assert server.connections[0].requests == 3000
+        assert server.connections[0].bytes_in == server.connections[0].bytes_out == len(framed(*bodies))
+
+
+@on_reactor
+async def test_large_and_small_requests_mixed_arrive_whole() -> None:
+    chance = random.Random(7)
+    sizes = [1, 5_000_000, 40_000, 3, 300_000, 70_000, 0, 32 * 1024, 32 * 1024 - 1, 262_140, 262_144, 900_000]
+    bodies = [chance.randbytes(size) for size in sizes * 2]
+    with serving(echo) as server, Client(server) as client:
+        sent = client.send(framed(*bodies))
+        assert await client.receive(len(framed(*bodies))) == framed(*bodies)
+        await sent
+
+
+@on_reactor
+async def test_a_frame_that_is_kept_is_never_overwritten() -> None:
+    kept: list[memoryview] = []
+
+    def keep(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        kept.append(frame[10:])
+        reply.send([SIZE.pack(1), b"k"])
+
+    bodies = [bytes([number]) * 100_000 for number in range(20)]
+    with serving(keep) as server, Client(server) as client:
+        await client.send(framed(*bodies))
+        await client.receive(5 * len(bodies))
+    assert [bytes(frame) for frame in kept] == [body[10:] for body in bodies]
+
+
+@on_reactor
+async def test_slices_larger_than_the_socket_buffer_leave_whole_and_in_place(tmp_path: Path) -> None:
+    data = random.Random(1).randbytes(3_000_000)
+    file = file_of(tmp_path / "log", data)
+
+    def fetch(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        parts: list[Part] = [
+            b"head",
+            FileSlice(file, 100, 2_500_000),
+            b"middle",
+            FileSlice(file, 5, 7),
+            b"tail",
+        ]
+        reply.send([SIZE.pack(sum(map(len, parts))), *parts])
+
+    expected = b"head" + data[100:2_500_100] + b"middle" + data[5:12] + b"tail"
+    with serving(fetch) as server, Client(server) as client:
+        await client.send(framed(b"x", b"y"))
+        assert await client.receive_frame() == expected
+        assert await client.receive_frame() == expected
+        await until(lambda: server.connections[0].buffered_bytes == 0)
+
+
+@on_reactor
+async def test_a_slice_whose_file_was_cut_closes_only_its_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = file_of(tmp_path / "log", b"0123456789")
+
+    def fetch(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        length = 20 if frame == b"too much" else 10
+        reply.send([SIZE.pack(length), FileSlice(file, 0, length)])
+
+    with serving(fetch) as server, Client(server) as client, Client(server) as neighbour:
+        await client.send(framed(b"too much"))
+        assert await client.receive(14) == SIZE.pack(20) + b"0123456789"
+        assert await client.at_end()
+        await neighbour.send(framed(b"enough"))
+        assert await neighbour.receive_frame() == b"0123456789"
+    assert [record.message for record in caplog.records if "could not be sent" in record.message]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), LIMITS.frame_bytes_max + 1, 2**31 - 1])
+@on_reactor
+async def test_a_frame_of_a_size_not_allowed_closes_the_connection(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(echo) as server, Client(server) as client, Client(server) as neighbour:
+        await client.send(framed(b"fine") + SIZE.pack(size) + b"what follows")
+        assert await client.receive_frame() == b"fine"
+        assert await client.at_end()
+        assert server.connections[0].is_closed
+        await neighbour.send(framed(b"still here"))
+        assert await neighbour.receive_frame() == b"still here"
+    (record,) = caplog.records
+    assert f"announced a request of {size} bytes; allowed are 0 to {LIMITS.frame_bytes_max}" in record.message
+
+
+@on_reactor
+async def test_the_largest_frame_allowed_is_served() -> None:
+    body = bytes(LIMITS.frame_bytes_max)
+    with serving(echo) as server, Client(server) as client:
+        sent = client.send(framed(body))
+        assert await client.receive_frame() == body
+        await sent
+
+
+@on_reactor
+async def test_a_reader_that_does_not_read_is_not_read_from_and_occupies_no_more_than_its_budget() -> None:
+    answer = [SIZE.pack(100_000), bytes(100_000)]
+    options = SocketOptions(send_buffer_bytes=32 * 1024, receive_buffer_bytes=32 * 1024)
+    handled = 0
+    most_buffered = 0
+
+    def fetch(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        nonlocal handled, most_buffered
+        handled += 1
+        reply.send(answer)
+        most_buffered = max(most_buffered, connection.buffered_bytes)
+
+    requests = 2_000
+    with serving(fetch, options=options) as server, Client(server, 32 * 1024) as client:
+        sent = client.send(framed(*[bytes(1000)] * requests))
+        await until(lambda: bool(server.connections) and server.connections[0].is_paused)
+        with Client(server) as neighbour:
+            await neighbour.send(framed(b"x"))
+            assert len(await neighbour.receive_frame()) == 100_000
+        slow = server.connections[0]
+        assert slow.requests < requests // 10
+        assert slow.bytes_in < requests * 1000 // 2
+        assert await client.receive(requests * 100_004)  # it reads at last, and is served to the end
+        await sent
+        assert slow.requests == requests
+    assert most_buffered <= LIMITS.buffered_bytes_max + 101_004
+
+
+@on_reactor
+async def test_responses_given_out_of_order_leave_in_order() -> None:
+    pending: list[tuple[bytes, Reply]] = []
+
+    def collect(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        pending.append((bytes(frame), reply))
+
+    with serving(collect) as server, Client(server) as client:
+        await client.send(framed(b"1", b"2", b"3", b"4"))
+        await until(lambda: len(pending) == 4)
+        for position in (3, 1, 0):
+            body, reply = pending[position]
+            reply.send([framed(body)])
+        pending[2][1].nothing()
+        assert await client.receive(len(framed(b"1", b"2", b"4"))) == framed(b"1", b"2", b"4")
+
+
+@on_reactor
+async def test_a_peer_that_leaves_in_the_middle_of_a_request_is_forgotten() -> None:
+    for leave in (Client.reset, lambda client: client.socket.close()):
+        with serving(echo) as server, Client(server) as client:
+            await client.send(SIZE.pack(1_000_000) + b"only the start")
+            await until(lambda server=server: bool(server.connections))
+            leave(client)
+            await until(lambda server=server: server.connections[0].is_closed)
+            assert server.connections[0].requests == 0
+
+
+@on_reactor
+async def test_a_peer_that_leaves_in_the_middle_of_a_response_is_forgotten(tmp_path: Path) -> None:
+    file = file_of(tmp_path / "log", bytes(20_000_000))
+
+    def fetch(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        reply.send([SIZE.pack(20_000_000), FileSlice(file, 0, 20_000_000)])
+
+    with serving(fetch) as server, Client(server) as client:
+        await client.send(framed(b"x"))
+        await client.receive(1000)
+        client.reset()
+        await until(lambda: server.connections[0].is_closed)
+        assert server.connections[0].buffered_bytes == 0
+
+
+@on_reactor
+async def test_a_severed_connection_handles_none_of_its_queued_requests() -> None:
+    handled: list[bytes] = []
+
+    def sever_at_3(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        handled.append(bytes(frame))
+        reply.send([framed(bytes(frame))])
+        if frame == b"3":
+            connection.close("fenced")
+
+    with serving(sever_at_3) as server, Client(server) as client:
+        await client.send(framed(*[b"%d" % number for number in range(10)]))
+        assert await client.at_end()
+        assert server.connections[0].close_reason == "fenced"
+    assert handled == [b"0", b"1", b"2", b"3"]
+
+
+@on_reactor
+async def test_what_was_answered_before_an_orderly_close_arrives(tmp_path: Path) -> None:
+    file = file_of(tmp_path / "log", bytes(10_000_000))
+
+    def answer_and_close(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        reply.send([SIZE.pack(10_000_000), FileSlice(file, 0, 10_000_000)])
+        connection.close_when_sent("authentication failed")
+
+    with serving(answer_and_close) as server, Client(server) as client:
+        await client.send(framed(b"x", b"never handled"))
+        assert await client.receive_frame() == bytes(10_000_000)
+        assert await client.at_end()
+        assert server.connections[0].requests == 1
+
+
+@on_reactor
+async def test_descriptors_and_memory_do_not_pile_up() -> None:
+    with serving(echo) as server:
+
+        async def visit() -> None:
+            with Client(server) as client:
+                body = os.urandom(50_000)
+                await client.send(framed(body))
+                assert await client.receive_frame() == body
+            await until(lambda: server.connections[-1].is_closed)
+
+        await visit()
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(50):
+            await visit()
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@on_reactor
+async def test_a_port_in_use_is_an_os_error() -> None:
+    with serving(echo) as server, pytest.raises(OSError, match=str(server.address.port)):
+        TcpNetwork(reactor).listen("127.0.0.1", server.address.port, lambda peer: None)
