@@ -22,6 +22,14 @@ CONSUMER_ID = -1
 """The replica id of a fetch that comes from a consumer."""
 
 
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+"""Timestamps that ListOffsets gives a meaning of their own (KIP-734, KIP-405)."""
+NO_TIMESTAMP = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What the controller says of a partition (LeaderAndIsr)."""
@@ -54,6 +62,15 @@ class PartitionRead:
     """(epoch, end offset) where the reader's log parts from this one: it has to truncate (KIP-595)."""
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetAt:
+    """An offset that was looked up by time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
 class Partition:
     """A partition's replica on this broker.
 
@@ -72,6 +89,8 @@ class Partition:
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
         self.high_watermark = 0
+        self.is_offline = False
+        """Whether the log's directory has failed."""
         self.admission: Admission | None = None
 
     def __repr__(self) -> str:
@@ -120,6 +139,10 @@ class Partition:
         self._accept(assignment)
         self.role = Following(assignment.leader)
         return is_new
+
+    def stop(self) -> None:
+        """Have no role any more: the replica was moved away or deleted, or its disk failed."""
+        self.role = None
 
     def _accept(self, assignment: Assignment) -> None:
         assert assignment.leader_epoch >= self.leader_epoch, "leader epochs never go down"
@@ -215,6 +238,57 @@ class Partition:
         if epoch < last_fetched_epoch or end_offset < offset:
             return epoch, end_offset
         return None
+
+    def offset_at(
+        self, timestamp: int, *, replica_id: int = CONSUMER_ID, current_leader_epoch: int = NO_EPOCH
+    ) -> OffsetAt | None:
+        """The first offset whose timestamp is `timestamp` or later, or one of the special ones; None where
+        there is none. Consumers are shown nothing at or beyond the high watermark.
+
+        Raises what `leadership` raises.
+        """
+        self.leadership(current_leader_epoch)
+        log = self.log
+        upper_offset = self.high_watermark if replica_id < 0 else log.log_end_offset
+        if timestamp == LATEST:
+            return OffsetAt(upper_offset, NO_TIMESTAMP, self.leader_epoch)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            start = log.log_start_offset
+            return OffsetAt(start, NO_TIMESTAMP, log.epochs.epoch_at(start))
+        found = (
+            log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        )
+        if found is None or found[0] >= upper_offset:
+            return None
+        return OffsetAt(*found)
+
+    def end_offset_for_epoch(
+        self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
+    ) -> tuple[int, int]:
+        """(the largest epoch up to `leader_epoch`, the offset at which it ended), (-1, -1) where none is known
+        (KIP-101). Raises what `leadership` raises."""
+        self.leadership(current_leader_epoch)
+        if leader_epoch == self.leader_epoch:
+            return leader_epoch, self.log.log_end_offset
+        return self.log.end_offset_for_epoch(leader_epoch)
+
+    def delete_records(self, offset: int) -> int:
+        """Let the log begin at `offset`, or at the high watermark for -1. Returns where it is to begin.
+
+        Raises BrokerError: POLICY_VIOLATION for a compacted log, OFFSET_OUT_OF_RANGE beyond the high watermark.
+        """
+        config = self.log.config
+        if not config.is_deleted:
+            raise BrokerError(
+                ErrorCode.POLICY_VIOLATION, "records of a topic that is only compacted cannot be deleted"
+            )
+        if offset == -1:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset > self.log.log_start_offset:
+            self.log.advance_log_start(offset)
+        return offset
 
     # -- the in-sync set ---------------------------------------------------------------------------------
 

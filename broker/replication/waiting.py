@@ -7,22 +7,8 @@ wait for it, and costs one dictionary look-up where none does.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
 
-
-class DelayedCall(Protocol):
-    """A call that the clock will make."""
-
-    def cancel(self) -> None: ...
-
-
-class Clock(Protocol):
-    """What is needed of Twisted's `IReactorTime`."""
-
-    def seconds(self) -> float: ...
-
-    def callLater(self, delay: float, call: Callable[..., object], *args: object) -> DelayedCall: ...
-
+from broker.network.interfaces import Clock, DelayedCall
 
 MAX_WAIT_MS = 24 * 60 * 60 * 1000
 """No request waits longer, whatever it asks for."""

@@ -1,0 +1,256 @@
+"""From a frame to its handler and back: headers, versions, authorisation, quotas, failures.
+
+Bytes that are no request of the protocol close the connection, with one line in the log. What a handler does
+not expect becomes the protocol's own error, and the connection lives on.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeAlias, cast
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from broker.call import Call, Handler
+from broker.network.connection import Connection, Reply
+from protocol.api import API_VERSIONS_KEY, APIS, Api, Request, RequestHeader, Response, decode_request_header
+from protocol.errors import BrokerError, ErrorCode
+from protocol.schema import (
+    InvalidMessage,
+    MalformedMessage,
+    UnsupportedVersion,
+    decode_from,
+    encode_parts,
+)
+
+_log = logging.getLogger(__name__)
+
+_CORRELATION_ID = struct.Struct(">i")
+_NO_TAGGED_FIELDS = b"\x00"
+
+AnyHandler: TypeAlias = "Handler[Any, Any]"
+
+
+class Authorizer(Protocol):
+    """Says who may do what: asked for every request, before its handler."""
+
+    def refusal(self, call: Call, request: Request[Any]) -> BrokerError | None:
+        """Why the request is refused as a whole; None where it may go on."""
+        ...
+
+
+class Quotas(Protocol):
+    """Says how long a client must be quiet: asked for every response, before it is sent."""
+
+    def throttle_ms(self, call: Call, request: Request[Any], response: Response) -> int:
+        """For how long the client exceeds its quota; 0 where it does not."""
+        ...
+
+
+class Dispatcher:
+    """Every request of every connection passes here.
+
+    `authorizer` and `quotas` may be set after construction; without them everything is allowed.
+    """
+
+    def __init__(self) -> None:
+        self.authorizer: Authorizer | None = None
+        self.quotas: Quotas | None = None
+        self._handlers: dict[int, AnyHandler] = {}
+        self._headers: dict[tuple[int, int], bool] = {}
+
+    def add(self, handlers: Iterable[AnyHandler]) -> None:
+        """Answer these APIs from now on."""
+        for handler in handlers:
+            api = handler.request.api
+            assert api.key not in self._handlers, f"two handlers for {api.name}"
+            self._handlers[api.key] = handler
+            for version in range(api.min_version, api.max_version + 1):
+                self._headers[api.key, version] = api.has_flexible_response_header(version)
+
+    @property
+    def apis(self) -> list[Api]:
+        """The APIs that have handlers, by key."""
+        return [APIS[key] for key in sorted(self._handlers)]
+
+    # -- requests from connections -----------------------------------------------------------------------
+
+    def dispatch(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
+        """Handle a request that came in `frame`."""
+        try:
+            header, position = decode_request_header(frame)
+            handler = self._handlers[header.api_key]
+            version = header.api_version
+            api = handler.request.api
+            if version not in api.versions:
+                self._refuse_version(connection, header, handler, reply)
+                return
+            request, _ = decode_from(api.request, version, frame, position)
+        except KeyError:
+            _refuse(connection, f"it asked for API {header.api_key}, which this broker does not have")
+            return
+        except (MalformedMessage, UnsupportedVersion) as error:
+            _refuse(connection, f"it sent what is no request: {error}")
+            return
+        client_id = header.client_id or ""
+        if connection.client_id != client_id:
+            connection.client_id = client_id
+        self._run(handler, RemoteCall(self, connection, header, request, reply), request)
+
+    def _refuse_version(
+        self, connection: Connection, header: RequestHeader, handler: AnyHandler, reply: Reply
+    ) -> None:
+        """A client may ask for any version of ApiVersions, to learn by the answer, of version 0, which there
+        are (KIP-511). Any other version that does not exist has no answer that the client would understand."""
+        api = handler.request.api
+        if api.key != API_VERSIONS_KEY:
+            first, last = api.min_version, api.max_version
+            _refuse(
+                connection,
+                f"it asked for version {header.api_version} of {api.name}; supported are {first} to {last}",
+            )
+            return
+        request = api.request()
+        header = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
+        call = RemoteCall(self, connection, header, request, reply)
+        error = BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+        response = handler.failed(call, request, error)
+        assert response is not None
+        call.answer(response)
+
+    # -- requests of this broker to itself ---------------------------------------------------------------
+
+    def call_local(self, request: Request[Any]) -> Deferred[Any]:
+        """Handle a request of this broker to itself; the Deferred has its response."""
+        done: Deferred[Response] = Deferred()
+        self._run(self._handlers[request.api.key], LocalCall(request, done), request)
+        return done
+
+    # -- what is common to both --------------------------------------------------------------------------
+
+    def _run(self, handler: AnyHandler, call: Call, request: Request[Any]) -> None:
+        try:
+            if self.authorizer is not None:
+                refusal = self.authorizer.refusal(call, request)
+                if refusal is not None:
+                    raise refusal
+            answer = handler.handle(call, request)
+        except Exception as error:
+            self._fail(handler, call, request, error)
+            return
+        if answer is None:
+            return
+        if isinstance(answer, Deferred):
+            answer.addCallbacks(call.answer, lambda failure: self._fail_later(handler, call, request, failure))
+            answer.addErrback(lambda failure: _log.error("An answer was lost", exc_info=_exc_info(failure)))
+        else:
+            call.answer(answer)
+
+    def _fail_later(self, handler: AnyHandler, call: Call, request: Request[Any], failure: Failure) -> None:
+        error = failure.value
+        if not isinstance(error, Exception):
+            failure.raiseException()
+        self._fail(handler, call, request, cast(Exception, error))
+
+    def _fail(self, handler: AnyHandler, call: Call, request: Request[Any], error: Exception) -> None:
+        if not isinstance(error, BrokerError):
+            name = request.api.name
+            _log.error("%s v%d failed unexpectedly", name, call.version, exc_info=error)
+            error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        try:
+            response = handler.failed(call, request, error)
+        except Exception:
+            _log.exception("%s could not say that it failed", request.api.name)
+            response = None
+        if response is None:
+            call.close(f"{request.api.name} failed: {error}")
+        else:
+            call.answer(response)
+
+    def encode(self, response: Response, version: int, correlation_id: int) -> list[Any]:
+        """The response's header and body in parts."""
+        header = _CORRELATION_ID.pack(correlation_id)
+        if self._headers[response.api.key, version]:
+            header += _NO_TAGGED_FIELDS
+        return encode_parts(response, version, header)
+
+
+class RemoteCall(Call):
+    """A request that came through a connection."""
+
+    __slots__ = ("_correlation_id", "_dispatcher", "_reply", "_request")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        connection: Connection,
+        header: RequestHeader,
+        request: Request[Any],
+        reply: Reply,
+    ) -> None:
+        self.version = header.api_version
+        self.client_id = header.client_id or ""
+        self.connection: Connection = connection
+        self._dispatcher = dispatcher
+        self._correlation_id = header.correlation_id
+        self._request = request
+        self._reply = reply
+
+    def answer(self, response: Response) -> None:
+        connection = self.connection
+        if connection.is_closed:
+            return
+        quotas = self._dispatcher.quotas
+        if quotas is not None:
+            throttle_ms = quotas.throttle_ms(self, self._request, response)
+            if throttle_ms > 0:
+                # The client is told at once, and its channel is quiet for so long (KIP-219).
+                if hasattr(response, "throttle_time_ms"):
+                    response.throttle_time_ms = throttle_ms
+                connection.mute(throttle_ms)
+        try:
+            parts = self._dispatcher.encode(response, self.version, self._correlation_id)
+        except InvalidMessage:
+            _log.exception("Closing %s: a response cannot be encoded", connection)
+            connection.close("a response cannot be encoded")
+            return
+        self._reply.send(parts)
+
+    def answer_nothing(self) -> None:
+        if not self.connection.is_closed:
+            self._reply.nothing()
+
+    def close(self, reason: str) -> None:
+        _refuse(self.connection, reason)
+
+
+class LocalCall(Call):
+    """A request of this broker to itself: never encoded, in the newest version."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, request: Request[Any], done: Deferred[Response]) -> None:
+        super().__init__(request.api.max_version, "", None)
+        self._done = done
+
+    def answer(self, response: Response) -> None:
+        self._done.callback(response)
+
+    def answer_nothing(self) -> None:
+        raise AssertionError("a broker that asks itself wants an answer")
+
+    def close(self, reason: str) -> None:
+        self._done.errback(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
+
+
+def _refuse(connection: Connection, reason: str) -> None:
+    if not connection.is_closed:
+        _log.warning("Closing %s: %s", connection, reason)
+        connection.close(reason)
+
+
+def _exc_info(failure: Failure) -> Any:
+    return (failure.type, failure.value, failure.getTracebackObject())

@@ -1,0 +1,65 @@
+"""ApiVersions (key 18): what this broker speaks, and which features it has.
+
+Versions: any version that does not exist is answered in version 0, with UNSUPPORTED_VERSION and the range of
+this API itself, so that a newer client can ask again (KIP-511). Version 3 and up name the client's software
+and carry features (KIP-584); that is where Holdfast announces its extensions, whose API keys are not listed,
+because one stock client rejects keys that it does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from broker.call import Call, Handler
+from protocol.api import Api
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
+
+_KAFKA_KEYS_END = 1000
+"""Keys from here on are extensions."""
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,253}[a-zA-Z0-9])?")
+
+
+@dataclass(eq=False)
+class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
+    """`apis` gives the APIs that have handlers; `features` the versions (minimum, maximum) of extensions."""
+
+    request = ApiVersionsRequest
+    apis: Callable[[], list[Api]]
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def handle(self, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        if call.version >= 3:
+            name, version = request.client_software_name, request.client_software_version
+            if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
+                raise BrokerError(ErrorCode.INVALID_REQUEST)
+            if call.connection is not None:
+                call.connection.client_software_name = name
+                call.connection.client_software_version = version
+        keys = [
+            ApiVersion(
+                api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last
+            )
+            for api in self.apis()
+            if not api.internal and api.key < _KAFKA_KEYS_END
+        ]
+        features = [
+            SupportedFeatureKey(name=name, min_version=first, max_version=last)
+            for name, (first, last) in self.features.items()
+        ]
+        return ApiVersionsResponse(
+            error_code=ErrorCode.NONE, api_keys=keys, supported_features=features
+        )
+
+    def failed(self, call: Call, request: ApiVersionsRequest, error: BrokerError) -> ApiVersionsResponse:
+        api = ApiVersionsRequest.api
+        own = ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        keys = [own] if error.code is ErrorCode.UNSUPPORTED_VERSION else []
+        return ApiVersionsResponse(error_code=error.code, api_keys=keys)

@@ -1,0 +1,88 @@
+"""DeleteRecords (key 21): move a partition's log start offset up, and answer once all live replicas have done so
+(KIP-107). Offset -1 stands for the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from broker.call import Call, Handler
+from broker.replication.replicas import Deletion, Replicas
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+
+@dataclass(eq=False)
+class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse]):
+    """`timeout_ms_max` bounds the wait (`delete.records.purgatory.timeout.ms`)."""
+
+    request = DeleteRecordsRequest
+    replicas: Replicas
+    timeout_ms_max: int
+
+    def handle(self, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
+        deletions = [
+            self.replicas.delete_records(topic.name, wanted.partition_index, wanted.offset)
+            for topic in request.topics
+            for wanted in topic.partitions
+        ]
+        missing: dict[Hashable, Deletion] = {
+            (deletion.topic, deletion.index): deletion
+            for deletion in deletions
+            if not self.replicas.is_deleted(deletion)
+        }
+        if not missing:
+            return _response(deletions)
+
+        def check(key: Hashable) -> bool:
+            deletion = missing.get(key)
+            if deletion is not None and self.replicas.is_deleted(deletion):
+                del missing[key]
+                if not missing:
+                    call.answer(_response(deletions))
+            return not missing
+
+        def expire() -> None:
+            for deletion in missing.values():
+                deletion.error = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+            call.answer(_response(deletions))
+
+        timeout_ms = min(request.timeout_ms, self.timeout_ms_max)
+        self.replicas.deleters.park(list(missing), timeout_ms, check, expire)
+        return None
+
+    def failed(
+        self, call: Call, request: DeleteRecordsRequest, error: BrokerError
+    ) -> DeleteRecordsResponse:
+        return _response(
+            [
+                Deletion(topic.name, wanted.partition_index, wanted.offset, error=error)
+                for topic in request.topics
+                for wanted in topic.partitions
+            ]
+        )
+
+
+def _response(deletions: list[Deletion]) -> DeleteRecordsResponse:
+    topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
+    for deletion in deletions:
+        topics.setdefault(deletion.topic, []).append(
+            DeleteRecordsPartitionResult(
+                partition_index=deletion.index,
+                low_watermark=deletion.low_watermark if deletion.error is None else -1,
+                error_code=ErrorCode.NONE if deletion.error is None else deletion.error.code,
+            )
+        )
+    return DeleteRecordsResponse(
+        throttle_time_ms=0,
+        topics=[
+            DeleteRecordsTopicResult(name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ],
+    )

@@ -1,0 +1,55 @@
+"""DescribeCluster (key 60): the cluster's id, its controller and its brokers (KIP-700).
+
+Versions: version 1 asks for brokers (1) or KRaft controllers (2); there are none of the latter here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.call import Call, Handler
+from broker.metadata import MetadataCache
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS = 1
+
+
+@dataclass(eq=False)
+class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResponse]):
+    request = DescribeClusterRequest
+    metadata: MetadataCache
+    cluster_id: Callable[[], str]
+    default_listener: str
+
+    def handle(self, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+        if request.endpoint_type != BROKERS:
+            raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
+        listener = call.listener or self.default_listener
+        return DescribeClusterResponse(
+            throttle_time_ms=0,
+            error_code=ErrorCode.NONE,
+            cluster_id=self.cluster_id(),
+            controller_id=self.metadata.controller_id,
+            brokers=[
+                DescribeClusterBroker(broker_id=node.id, host=endpoint[0], port=endpoint[1], rack=node.rack)
+                for node in self.metadata.brokers.values()
+                if (endpoint := node.endpoint(listener)) is not None
+            ],
+        )
+
+    def failed(
+        self, call: Call, request: DescribeClusterRequest, error: BrokerError
+    ) -> DescribeClusterResponse:
+        return DescribeClusterResponse(
+            throttle_time_ms=0,
+            error_code=error.code,
+            error_message=str(error),
+            cluster_id=self.cluster_id(),
+            brokers=[],
+        )

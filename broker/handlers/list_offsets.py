@@ -1,0 +1,65 @@
+"""ListOffsets (key 2): the offset of a timestamp, or the first (-2), the last (-1), or that of the latest
+timestamp (-3, KIP-734).
+
+Versions: the timestamp is answered from version 1 on, the leader epoch of the offset from 4 on. What consumers
+see ends at the high watermark, and so does the last offset they are told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.call import Call, Handler
+from broker.replication.replicas import Replicas
+from protocol.errors import BrokerError
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+_FIRST_VERSION_WITH_EPOCH = 4
+
+
+@dataclass(eq=False)
+class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
+    request = ListOffsetsRequest
+    replicas: Replicas
+
+    def handle(self, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        self._partition(call, request.replica_id, topic.name, wanted)
+                        for wanted in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _partition(
+        self, call: Call, replica_id: int, topic: str, wanted: ListOffsetsPartition
+    ) -> ListOffsetsPartitionResponse:
+        response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
+        try:
+            found = self.replicas.offset_at(
+                topic,
+                wanted.partition_index,
+                wanted.timestamp,
+                replica_id=replica_id,
+                current_leader_epoch=wanted.current_leader_epoch,
+            )
+        except BrokerError as error:
+            response.error_code = error.code
+            return response
+        if found is not None:
+            response.offset = found.offset
+            response.timestamp = found.timestamp
+            if call.version >= _FIRST_VERSION_WITH_EPOCH:
+                response.leader_epoch = found.leader_epoch
+        return response

@@ -1,0 +1,138 @@
+"""Metadata (key 3): the live brokers, and where the partitions of topics are.
+
+Versions: in version 0 an empty list asks for all topics, from 1 on null does and an empty list asks for none.
+From 4 on the client says whether a missing topic may be created; before, the broker's setting alone decides.
+From 10 on topics have ids, from 12 on they may be asked for by them (KIP-516).
+
+The answer comes from what the controller last told this broker; a topic that is created on the way is answered
+LEADER_NOT_AVAILABLE until then, and clients ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+NO_LEADER = -1
+
+
+@dataclass(eq=False)
+class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
+    """`create_topics` has the controller create missing topics with the broker's defaults, and gives the error
+    code of each; None where that is switched off."""
+
+    request = MetadataRequest
+    metadata: MetadataCache
+    cluster_id: Callable[[], str]
+    default_listener: str
+    create_topics: Callable[[list[str]], Deferred[dict[str, ErrorCode]]] | None
+
+    def handle(self, call: Call, request: MetadataRequest) -> MetadataResponse | Deferred[MetadataResponse]:
+        wanted = request.topics
+        if wanted is None or (call.version == 0 and not wanted):
+            topics = [self._known(call, topic) for topic in self.metadata.topics.values()]
+            return self._response(call, topics)
+        missing = self._to_create(request, wanted)
+        if not missing or self.create_topics is None:
+            return self._response(call, [self._topic(call, topic) for topic in wanted])
+
+        def created(errors: dict[str, ErrorCode]) -> MetadataResponse:
+            return self._response(call, [self._topic(call, topic, errors) for topic in wanted])
+
+        return self.create_topics(missing).addCallback(created)
+
+    def _to_create(self, request: MetadataRequest, wanted: list[MetadataRequestTopic]) -> list[str]:
+        if self.create_topics is None or not request.allow_auto_topic_creation:
+            return []
+        names = [topic.name for topic in wanted if topic.name is not None]
+        return [name for name in dict.fromkeys(names) if name not in self.metadata.topics]
+
+    def _topic(
+        self, call: Call, wanted: MetadataRequestTopic, created: dict[str, ErrorCode] | None = None
+    ) -> MetadataResponseTopic:
+        if wanted.name is None:
+            name = self.metadata.name_of(wanted.topic_id)
+            if name is None:
+                return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted)
+            return self._known(call, self.metadata.topics[name])
+        topic = self.metadata.topics.get(wanted.name)
+        if topic is not None:
+            return self._known(call, topic)
+        error = (created or {}).get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        return _unknown(wanted.name, error, wanted)
+
+    def _known(self, call: Call, topic: TopicMetadata) -> MetadataResponseTopic:
+        listener = call.listener or self.default_listener
+        return MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=[
+                self._partition(index, partition, listener)
+                for index, partition in sorted(topic.partitions.items())
+            ],
+        )
+
+    def _partition(
+        self, index: int, partition: PartitionMetadata, listener: str
+    ) -> MetadataResponsePartition:
+        leader = self.metadata.brokers.get(partition.leader)
+        if leader is None:
+            error, leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+        elif leader.endpoint(listener) is None:
+            error, leader_id = ErrorCode.LISTENER_NOT_FOUND, NO_LEADER
+        else:
+            error, leader_id = ErrorCode.NONE, partition.leader
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=index,
+            leader_id=leader_id,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            offline_replicas=list(partition.offline_replicas),
+        )
+
+    def _response(self, call: Call, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+        listener = call.listener or self.default_listener
+        brokers = [
+            MetadataResponseBroker(node_id=node.id, host=endpoint[0], port=endpoint[1], rack=node.rack)
+            for node in self.metadata.brokers.values()
+            if (endpoint := node.endpoint(listener)) is not None
+        ]
+        controller_id = self.metadata.controller_id
+        return MetadataResponse(
+            brokers=brokers,
+            cluster_id=self.cluster_id(),
+            controller_id=controller_id if self.metadata.is_live(controller_id) else -1,
+            topics=topics,
+        )
+
+    def failed(self, call: Call, request: MetadataRequest, error: BrokerError) -> MetadataResponse:
+        return self._response(
+            call, [_unknown(wanted.name, error.code, wanted) for wanted in request.topics or []]
+        )
+
+
+def _unknown(name: str | None, error: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTopic:
+    topic_id = wanted.topic_id if name is None else ZERO_ID
+    return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, partitions=[])

@@ -1,0 +1,48 @@
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, so that a reader finds where its log and the
+leader's part (KIP-101, KIP-279, KIP-320).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.call import Call, Handler
+from broker.replication.replicas import Replicas
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+@dataclass(eq=False)
+class OffsetForLeaderEpochHandler(Handler[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]):
+    request = OffsetForLeaderEpochRequest
+    replicas: Replicas
+
+    def handle(self, call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            throttle_time_ms=0,
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[self._partition(topic.topic, wanted) for wanted in topic.partitions],
+                )
+                for topic in request.topics
+            ],
+        )
+
+    def _partition(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+        try:
+            partition = self.replicas.partition(topic, wanted.partition)
+            epoch, end_offset = partition.end_offset_for_epoch(
+                wanted.leader_epoch, wanted.current_leader_epoch
+            )
+        except BrokerError as error:
+            return EpochEndOffset(error_code=error.code, partition=wanted.partition)
+        return EpochEndOffset(
+            error_code=ErrorCode.NONE, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset
+        )

@@ -1,0 +1,158 @@
+"""Produce (key 0): append record batches, acknowledged at once (acks=1), when all in-sync replicas have them
+(acks=-1), or not at all (acks=0).
+
+Versions: 0 to 2 carried the old message formats, which are not taken: every partition is answered
+UNSUPPORTED_FOR_MESSAGE_FORMAT. They exist because librdkafka up to 2.11 turns compression off where a broker's
+minimum is above 0. From version 8 on a refused partition carries a message, from 10 on the current leader
+(KIP-951).
+
+Each partition succeeds or fails by itself. With acks=0 there is no response; a failure then closes the
+connection, which is all that tells the client to look for the leader anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from broker.call import Call, Handler
+from broker.metadata import MetadataCache
+from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Append
+from broker.replication.replicas import Replicas
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.schema import received_records
+
+_log = logging.getLogger(__name__)
+
+_FIRST_VERSION_WITH_BATCHES = 3
+_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+@dataclass(eq=False)
+class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
+    request = ProduceRequest
+    replicas: Replicas
+    metadata: MetadataCache
+
+    def handle(self, call: Call, request: ProduceRequest) -> ProduceResponse | None:
+        self._check(call, request)
+        acks = request.acks
+        appends = [
+            Append(topic.name, data.index, received_records(data.records))
+            for topic in request.topic_data
+            for data in topic.partition_data
+        ]
+        replicas = self.replicas
+        replicas.append(appends, acks, call.connection)
+        if acks == ACKS_NONE:
+            self._finish_unacknowledged(call, appends)
+            return None
+        unsettled = [append for append in appends if not replicas.is_settled(append, acks)]
+        if not unsettled:
+            return self._response(appends)
+        self._park(call, request, appends, unsettled)
+        return None
+
+    def _check(self, call: Call, request: ProduceRequest) -> None:
+        if request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
+            raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if request.transactional_id is not None:
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions")
+        if call.version < _FIRST_VERSION_WITH_BATCHES:
+            _log.warning(
+                "Refusing Produce version %d of %s: only record batches (version 3 and up) are taken",
+                call.version,
+                call.connection,
+            )
+            raise BrokerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+
+    def _park(
+        self, call: Call, request: ProduceRequest, appends: list[Append], unsettled: list[Append]
+    ) -> None:
+        """Answer when every partition is as safe as was asked for, or with REQUEST_TIMED_OUT."""
+        replicas = self.replicas
+        missing: dict[Hashable, Append] = {(append.topic, append.index): append for append in unsettled}
+
+        def check(key: Hashable) -> bool:
+            append = missing.get(key)
+            if append is not None and replicas.is_settled(append, request.acks):
+                del missing[key]
+                if not missing:
+                    call.answer(self._response(appends))
+            return not missing
+
+        def expire() -> None:
+            for append in missing.values():
+                append.error = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+            call.answer(self._response(appends))
+
+        replicas.writers.park(list(missing), request.timeout_ms, check, expire)
+
+    def _finish_unacknowledged(self, call: Call, appends: list[Append]) -> None:
+        failed = next((append for append in appends if append.error is not None), None)
+        if failed is not None:
+            call.close(f"its batch with acks=0 for {failed.topic}-{failed.index} failed: {failed.error}")
+        else:
+            call.answer_nothing()
+
+    def _response(self, appends: list[Append]) -> ProduceResponse:
+        topics: dict[str, list[PartitionProduceResponse]] = {}
+        for append in appends:
+            partitions = topics.get(append.topic)
+            if partitions is None:
+                partitions = topics[append.topic] = []
+            partitions.append(self._partition(append))
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(name=name, partition_responses=partitions)
+                for name, partitions in topics.items()
+            ]
+        )
+
+    def _partition(self, append: Append) -> PartitionProduceResponse:
+        error, result = append.error, append.result
+        if error is None and result is not None:
+            return PartitionProduceResponse(
+                index=append.index,
+                error_code=0,
+                base_offset=result.first_offset,
+                log_append_time_ms=result.log_append_time_ms,
+                log_start_offset=result.log_start_offset,
+            )
+        assert error is not None
+        response = PartitionProduceResponse(
+            index=append.index, error_code=error.code, base_offset=-1, error_message=str(error)
+        )
+        if error.code in _MOVED:
+            known = self.metadata.partition(append.topic, append.index)
+            if known is not None:
+                response.current_leader = LeaderIdAndEpoch(
+                    leader_id=known.leader, leader_epoch=known.leader_epoch
+                )
+        return response
+
+    def failed(self, call: Call, request: ProduceRequest, error: BrokerError) -> ProduceResponse | None:
+        if request.acks == ACKS_NONE:
+            return None
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    partition_responses=[
+                        PartitionProduceResponse(
+                            index=data.index, error_code=error.code, base_offset=-1, error_message=str(error)
+                        )
+                        for data in topic.partition_data
+                    ],
+                )
+                for topic in request.topic_data
+            ]
+        )

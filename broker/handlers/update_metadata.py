@@ -1,0 +1,35 @@
+"""UpdateMetadata (key 6, between brokers): the controller says what clients may ask any broker about: who
+lives, and who leads.
+
+News from a controller that has been replaced, or meant for an earlier life of this broker, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.call import Call, Handler
+from broker.handlers.leader_and_isr import check_broker_epoch
+from broker.metadata import MetadataCache
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+
+@dataclass(eq=False)
+class UpdateMetadataHandler(Handler[UpdateMetadataRequest, UpdateMetadataResponse]):
+    request = UpdateMetadataRequest
+    metadata: MetadataCache
+    broker_epoch: Callable[[], int]
+
+    def handle(self, call: Call, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        check_broker_epoch(request.broker_epoch, self.broker_epoch())
+        if request.controller_epoch < self.metadata.controller_epoch:
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self.metadata.update(request)
+        return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+    def failed(
+        self, call: Call, request: UpdateMetadataRequest, error: BrokerError
+    ) -> UpdateMetadataResponse:
+        return UpdateMetadataResponse(error_code=error.code)

@@ -1,0 +1,170 @@
+"""In-sync sets on their way to the controller: gathered, sent in one AlterPartition at a time, settled or tried
+again (KIP-497).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from broker.metadata import MetadataCache
+from broker.network.interfaces import Clock, DelayedCall
+from broker.replication.leadership import IsrProposal
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import (
+    AlteredPartition,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
+
+_log = logging.getLogger(__name__)
+
+_FINAL = frozenset(
+    {
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INELIGIBLE_REPLICA,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    }
+)
+"""Errors after which the same proposal would fail again; the controller will tell what holds instead."""
+
+
+class Outcome(Protocol):
+    """Where a proposal ends: `Replicas`."""
+
+    def settle_isr(
+        self, proposal: IsrProposal, leader_epoch: int, isr: list[int], partition_epoch: int
+    ) -> None: ...
+
+    def withdraw_isr(self, proposal: IsrProposal) -> None: ...
+
+
+class IsrProposals:
+    """Gathers the proposals of one turn of the reactor, and of the time in which an earlier request is under
+    way, into one request."""
+
+    def __init__(
+        self,
+        local_id: int,
+        clock: Clock,
+        metadata: MetadataCache,
+        broker_epoch: Callable[[], int],
+        send: Callable[[AlterPartitionRequest], Deferred[AlterPartitionResponse]],
+        retry_ms: int = 50,
+    ) -> None:
+        self._local_id = local_id
+        self._clock = clock
+        self._metadata = metadata
+        self._broker_epoch = broker_epoch
+        self._send = send
+        self._retry_ms = retry_ms
+        self._gathered: dict[tuple[str, int], IsrProposal] = {}
+        self._is_under_way = False
+        self._timer: DelayedCall | None = None
+        self.outcome: Outcome | None = None
+        """Told what became of each proposal. To be set before the first one."""
+
+    def propose(self, proposal: IsrProposal) -> None:
+        """Bring a proposal to the controller; of two for one partition the later one goes."""
+        self._gathered[proposal.topic, proposal.partition] = proposal
+        self._schedule(0)
+
+    def stop(self) -> None:
+        self._gathered.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self, delay_ms: int) -> None:
+        if self._timer is None and not self._is_under_way:
+            self._timer = self._clock.callLater(delay_ms / 1000, self._send_gathered)
+
+    def _send_gathered(self) -> None:
+        self._timer = None
+        if not self._gathered:
+            return
+        proposals, self._gathered = self._gathered, {}
+        self._is_under_way = True
+        answer = self._send(self._request(list(proposals.values())))
+        answer.addCallback(self._answered, proposals)
+        answer.addErrback(self._failed, proposals)
+
+    def _request(self, proposals: list[IsrProposal]) -> AlterPartitionRequest:
+        topics: dict[str, TopicData] = {}
+        for proposal in proposals:
+            topic = topics.get(proposal.topic)
+            if topic is None:
+                topic_id = self._metadata.topic_id(proposal.topic)
+                topic = topics[proposal.topic] = TopicData(topic_id=topic_id, partitions=[])
+            topic.partitions.append(
+                PartitionData(
+                    partition_index=proposal.partition,
+                    leader_epoch=proposal.leader_epoch,
+                    new_isr_with_epochs=[BrokerState(broker_id=broker_id) for broker_id in proposal.isr],
+                    partition_epoch=proposal.partition_epoch,
+                )
+            )
+        return AlterPartitionRequest(
+            broker_id=self._local_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
+        )
+
+    def _answered(
+        self, response: AlterPartitionResponse, proposals: dict[tuple[str, int], IsrProposal]
+    ) -> None:
+        self._is_under_way = False
+        if response.error_code != ErrorCode.NONE:
+            self._try_again(proposals, f"error {response.error_code}")
+            return
+        answered = {
+            (self._metadata.name_of(topic.topic_id), partition.partition_index): partition
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        unanswered = {}
+        for key, proposal in proposals.items():
+            partition = answered.get(key)
+            if partition is None or not self._settle(proposal, partition):
+                unanswered[key] = proposal
+        if unanswered:
+            self._try_again(unanswered, "no final answer")
+        elif self._gathered:
+            self._schedule(0)
+
+    def _settle(self, proposal: IsrProposal, altered: AlteredPartition) -> bool:
+        assert self.outcome is not None
+        if altered.error_code == ErrorCode.NONE:
+            self.outcome.settle_isr(proposal, altered.leader_epoch, altered.isr, altered.partition_epoch)
+            return True
+        if altered.error_code in _FINAL:
+            _log.info(
+                "The controller refused the in-sync set %s of %s-%d: error %d",
+                proposal.isr,
+                proposal.topic,
+                proposal.partition,
+                altered.error_code,
+            )
+            self.outcome.withdraw_isr(proposal)
+            return True
+        return False
+
+    def _failed(self, failure: Failure, proposals: dict[tuple[str, int], IsrProposal]) -> None:
+        self._is_under_way = False
+        self._try_again(proposals, str(failure.value))
+
+    def _try_again(self, proposals: dict[tuple[str, int], IsrProposal], why: str) -> None:
+        """Later proposals for the same partitions, if any have come, take precedence."""
+        _log.info("In-sync sets of %d partitions are proposed again: %s", len(proposals), why)
+        self._gathered = {**proposals, **self._gathered}
+        self._schedule(self._retry_ms)

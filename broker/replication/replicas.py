@@ -1,0 +1,446 @@
+"""The replicas of this broker: what the controller assigns is applied here, and those who wait are woken.
+
+Everything happens on the reactor's thread. `Partition` decides; this performs: logs made and deleted, ISR
+proposals sent, high watermarks kept for the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from broker.log.flusher import Flusher
+from broker.log.log import Log
+from broker.log.manager import LogManager
+from broker.log.names import TopicPartition
+from broker.metadata import ZERO_ID, MetadataCache
+from broker.network.interfaces import Clock
+from broker.replication.admission import Origin
+from broker.replication.appends import ACKS_ALL, Append
+from broker.replication.leadership import IsrProposal, Leadership
+from broker.replication.partition import (
+    CONSUMER_ID,
+    NO_EPOCH,
+    Assignment,
+    OffsetAt,
+    Partition,
+    PartitionRead,
+)
+from broker.replication.waiting import Waiting
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.fetch import FetchPartition
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+)
+from protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+
+_log = logging.getLogger(__name__)
+
+NO_LEADER_EPOCH = -1
+"""In StopReplica: do not check the leader epoch."""
+EPOCH_DURING_DELETE = -2
+"""In StopReplica: the topic is being deleted, whatever the leader epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLimits:
+    """Values of the settings of these names."""
+
+    lag_time_ms_max: int
+    waiting_requests_max: int
+
+
+@dataclass(slots=True)
+class Deletion:
+    """Records of one partition to be deleted up to `offset`, and how far all replicas have got."""
+
+    topic: str
+    index: int
+    offset: int
+    low_watermark: int = -1
+    error: BrokerError | None = None
+
+
+class Replicas:
+    """The map of this broker's partitions.
+
+    `propose_isr` sends a proposal to the controller and sees to it that `settle_isr` or `withdraw_isr` is
+    called with the answer.
+    """
+
+    def __init__(
+        self,
+        local_id: int,
+        clock: Clock,
+        logs: LogManager,
+        flusher: Flusher,
+        metadata: MetadataCache,
+        limits: ReplicaLimits,
+        propose_isr: Callable[[IsrProposal], None],
+    ) -> None:
+        self.local_id = local_id
+        self.controller_epoch = -1
+        self.can_acknowledge_all = True
+        """False while this broker cannot know whether it is still a member of the cluster: nothing is
+        acknowledged to those who ask for acks=all."""
+        self.readers = Waiting(clock, limits.waiting_requests_max)
+        """Consumers, woken when a high watermark rises."""
+        self.followers = Waiting(clock, limits.waiting_requests_max)
+        """Followers, woken when a log grows."""
+        self.writers = Waiting(clock, limits.waiting_requests_max)
+        """Producers, woken when a high watermark rises or an fsync is done."""
+        self.deleters = Waiting(clock, limits.waiting_requests_max)
+        """Those who deleted records, woken when a low watermark may have risen."""
+        self._clock = clock
+        self._logs = logs
+        self._flusher = flusher
+        self._metadata = metadata
+        self._limits = limits
+        self._propose_isr = propose_isr
+        self._topics: dict[str, dict[int, Partition]] = {}
+
+    def now_ms(self) -> int:
+        return int(self._clock.seconds() * 1000)
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._topics.values():
+            yield from partitions.values()
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """This broker's replica of a partition, if it has one."""
+        partitions = self._topics.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """This broker's replica of a partition. Raises BrokerError: NOT_LEADER_OR_FOLLOWER where others have
+        it, KAFKA_STORAGE_ERROR where its directory failed, UNKNOWN_TOPIC_OR_PARTITION where nobody has it."""
+        partition = self.find(topic, index)
+        if partition is None:
+            known = self._metadata.partition(topic, index)
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
+        if partition.is_offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory of this partition failed")
+        return partition
+
+    def is_eligible(self, broker_id: int) -> bool:
+        """Whether a follower on that broker may join an in-sync set."""
+        return self._metadata.is_live(broker_id)
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def append(self, appends: Sequence[Append], acks: int, origin: Origin | None) -> None:
+        """Carry out the appends of one request; each holds its own outcome."""
+        if acks == ACKS_ALL and not self.can_acknowledge_all:
+            for append in appends:
+                append.error = BrokerError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS, "this broker has lost touch with ZooKeeper"
+                )
+            return
+        for append in appends:
+            append.prepare(self, acks)
+        for append in appends:
+            append.admit(origin)
+        for append in appends:
+            append.append(self)
+        for append in appends:
+            if append.error is None and append.partition is not None:
+                self._grown(append.partition)
+
+    def _grown(self, partition: Partition) -> None:
+        log = partition.log
+        if log.config.flush_before_ack:
+            durable = self._flusher.durable(log, log.log_end_offset)
+            durable.addCallbacks(lambda _: self._flushed(partition), self._flush_failed, errbackArgs=[partition])
+        self.followers.wake(partition.key)
+        self.advance(partition)
+
+    def _flushed(self, partition: Partition) -> None:
+        if not self.advance(partition):
+            self.writers.wake(partition.key)
+
+    def _flush_failed(self, failure: object, partition: Partition) -> None:
+        _log.error("%s-%d is offline: an fsync failed: %s", partition.topic, partition.index, failure)
+        self._go_offline(partition)
+
+    def advance(self, partition: Partition) -> bool:
+        """Let the high watermark rise as far as it may, and wake those who wait for it."""
+        if not partition.advance_high_watermark(self.now_ms(), self._limits.lag_time_ms_max):
+            return False
+        key = partition.key
+        self.writers.wake(key)
+        self.readers.wake(key)
+        self.deleters.wake(key)
+        return True
+
+    def is_settled(self, append: Append, acks: int) -> bool:
+        """Whether an append may be answered."""
+        if acks == ACKS_ALL and not self.can_acknowledge_all and append.error is None:
+            return False
+        return append.is_settled(acks)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        wanted: FetchPartition,
+        max_bytes: int,
+        *,
+        replica_id: int = CONSUMER_ID,
+        min_one_batch: bool = True,
+    ) -> PartitionRead:
+        """What a fetch gets of one partition. Raises BrokerError."""
+        try:
+            return self.partition(topic, wanted.partition).read(
+                wanted.fetch_offset,
+                max_bytes,
+                replica_id=replica_id,
+                current_leader_epoch=wanted.current_leader_epoch,
+                last_fetched_epoch=wanted.last_fetched_epoch,
+                min_one_batch=min_one_batch,
+            )
+        except OSError as error:
+            raise self.log_failed(topic, wanted.partition, error) from error
+
+    def offset_at(
+        self,
+        topic: str,
+        index: int,
+        timestamp: int,
+        *,
+        replica_id: int = CONSUMER_ID,
+        current_leader_epoch: int = NO_EPOCH,
+    ) -> OffsetAt | None:
+        """The offset of a timestamp, see `Partition.offset_at`. Raises BrokerError."""
+        partition = self.partition(topic, index)
+        try:
+            return partition.offset_at(
+                timestamp, replica_id=replica_id, current_leader_epoch=current_leader_epoch
+            )
+        except OSError as error:
+            raise self.log_failed(topic, index, error) from error
+
+    def record_fetch(self, topic: str, wanted: FetchPartition, replica_id: int) -> None:
+        """Take note of what a follower's fetch says about it: how far it is, and whether it may join the
+        in-sync set. Raises BrokerError for a broker that is no replica."""
+        partition = self.partition(topic, wanted.partition)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        leadership = partition.record_fetch(
+            replica_id, wanted.fetch_offset, wanted.log_start_offset, self.now_ms()
+        )
+        if leadership is None:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        proposal = partition.propose_expansion(replica_id, self.is_eligible)
+        if proposal is not None:
+            self._propose_isr(proposal)
+        self.advance(partition)
+        self.deleters.wake(partition.key)
+
+    # -- deleting records --------------------------------------------------------------------------------
+
+    def delete_records(self, topic: str, index: int, offset: int) -> Deletion:
+        """Let the log of a partition that is led here begin at `offset` (-1: the high watermark)."""
+        deletion = Deletion(topic, index, offset)
+        try:
+            partition = self.partition(topic, index)
+            partition.leadership()
+            deletion.offset = partition.delete_records(offset)
+        except BrokerError as error:
+            deletion.error = error
+        except OSError as error:
+            deletion.error = self.log_failed(topic, index, error)
+        return deletion
+
+    def is_deleted(self, deletion: Deletion) -> bool:
+        """Whether a deletion may be answered: it failed, or all live replicas have carried it out."""
+        if deletion.error is not None:
+            return True
+        partition = self.find(deletion.topic, deletion.index)
+        role = None if partition is None else partition.role
+        if partition is None or not isinstance(role, Leadership):
+            deletion.error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return True
+        deletion.low_watermark = role.low_watermark(partition.log.log_start_offset, self._metadata.is_live)
+        return deletion.low_watermark >= deletion.offset
+
+    # -- in-sync sets ------------------------------------------------------------------------------------
+
+    def shrink_in_sync_sets(self) -> None:
+        """Propose to drop the followers that lag. To be called every half of `replica.lag.time.max.ms`."""
+        now_ms = self.now_ms()
+        for partition in self:
+            proposal = partition.propose_shrink(now_ms, self._limits.lag_time_ms_max)
+            if proposal is not None:
+                self._propose_isr(proposal)
+
+    def settle_isr(
+        self, proposal: IsrProposal, leader_epoch: int, isr: Sequence[int], partition_epoch: int
+    ) -> None:
+        """The controller has written an in-sync set."""
+        partition = self.find(proposal.topic, proposal.partition)
+        if partition is not None and partition.settle_isr(leader_epoch, isr, partition_epoch):
+            self.advance(partition)
+            self.writers.wake(partition.key)
+
+    def withdraw_isr(self, proposal: IsrProposal) -> None:
+        """The controller refused a proposal for good."""
+        partition = self.find(proposal.topic, proposal.partition)
+        if partition is None or not isinstance(partition.role, Leadership):
+            return
+        if partition.role.leader_epoch == proposal.leader_epoch:
+            partition.role.withdraw()
+
+    # -- what the controller says ------------------------------------------------------------------------
+
+    def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Become leader or follower of what the request assigns to this broker."""
+        if request.controller_epoch < self.controller_epoch:
+            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, topics=[])
+        self.controller_epoch = request.controller_epoch
+        topics = [
+            LeaderAndIsrTopicError(
+                topic_id=topic.topic_id,
+                partition_errors=[
+                    LeaderAndIsrPartitionError(
+                        partition_index=state.partition_index, error_code=self._apply_state(topic, state)
+                    )
+                    for state in topic.partition_states
+                ],
+            )
+            for topic in request.topic_states
+        ]
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
+
+    def _apply_state(self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState) -> ErrorCode:
+        assignment = Assignment(
+            state.leader,
+            state.leader_epoch,
+            tuple(state.isr),
+            state.partition_epoch,
+            tuple(state.replicas),
+            tuple(state.adding_replicas),
+            tuple(state.removing_replicas),
+        )
+        try:
+            self._apply(topic.topic_name, topic.topic_id, state.partition_index, assignment, state.is_new)
+        except BrokerError as error:
+            return error.code
+        except OSError as error:
+            return self.log_failed(topic.topic_name, state.partition_index, error).code
+        return ErrorCode.NONE
+
+    def _apply(
+        self, topic: str, topic_id: uuid.UUID, index: int, assignment: Assignment, is_new: bool
+    ) -> None:
+        if self.local_id not in assignment.replicas:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = self.find(topic, index)
+        if partition is None:
+            partition = self._create(topic, topic_id, index, is_new)
+        if partition.is_offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
+        if ZERO_ID != partition.topic_id != topic_id != ZERO_ID:
+            raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if assignment.leader_epoch < partition.leader_epoch:
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if assignment.leader == self.local_id:
+            if partition.lead(assignment, self.now_ms()):
+                _log.info("Leading %s-%d from epoch %d on", topic, index, assignment.leader_epoch)
+            self.advance(partition)
+        else:
+            partition.follow(assignment)
+        self._wake_all(partition)
+
+    def _create(self, topic: str, topic_id: uuid.UUID, index: int, is_new: bool) -> Partition:
+        log = self._logs.get_or_create(TopicPartition(topic, index), topic_id, is_new=is_new)
+        partition = Partition(topic, index, topic_id, self.local_id, log)
+        partition.restore_high_watermark(self._logs.high_watermark(log.topic_partition))
+        self._topics.setdefault(topic, {})[index] = partition
+        return partition
+
+    def apply_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Let go of partitions, and delete those that are to be deleted."""
+        if request.controller_epoch < self.controller_epoch:
+            return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, partition_errors=[])
+        self.controller_epoch = request.controller_epoch
+        errors = [
+            StopReplicaPartitionError(
+                topic_name=topic.topic_name,
+                partition_index=state.partition_index,
+                error_code=self._stop(topic.topic_name, state),
+            )
+            for topic in request.topic_states
+            for state in topic.partition_states
+        ]
+        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
+        index = state.partition_index
+        partition = self.find(topic, index)
+        if partition is not None:
+            if partition.is_offline:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            unchecked = state.leader_epoch in (NO_LEADER_EPOCH, EPOCH_DURING_DELETE)
+            if not unchecked and state.leader_epoch < partition.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            partition.stop()
+            self._topics[topic].pop(index)
+            if not self._topics[topic]:
+                del self._topics[topic]
+            self._wake_all(partition)
+        if state.delete_partition:
+            try:
+                self._logs.delete(TopicPartition(topic, index))
+            except OSError as error:
+                return self.log_failed(topic, index, error).code
+        return ErrorCode.NONE
+
+    def _wake_all(self, partition: Partition) -> None:
+        for waiting in (self.writers, self.readers, self.followers, self.deleters):
+            waiting.wake(partition.key)
+
+    # -- log directories that fail -----------------------------------------------------------------------
+
+    def log_failed(self, topic: str, index: int, error: OSError) -> BrokerError:
+        """Take the directory of a partition whose log could not be read or written offline; the error that
+        those who asked for it get."""
+        partition = self.find(topic, index)
+        if partition is not None:
+            self._logs.directory_failed(partition.log.directory, error)
+            for other in list(self):
+                if self._logs.is_offline(other.log.directory):
+                    self._go_offline(other)
+        return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory failed: {error}")
+
+    def _go_offline(self, partition: Partition) -> None:
+        if not partition.is_offline:
+            partition.is_offline = True
+            partition.stop()
+            self._wake_all(partition)
+
+    # -- for the next start ------------------------------------------------------------------------------
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """The high watermarks to write to disk."""
+        return {
+            TopicPartition(*partition.key): partition.high_watermark
+            for partition in self
+            if not partition.is_offline
+        }
+
+    def logs(self) -> list[Log]:
+        return [partition.log for partition in self]

@@ -1,0 +1,37 @@
+"""Worker threads, for what would hold up the reactor: they get immutable work and hand a result back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Workers(Protocol):
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """Call `function` aside; the Deferred has its result, on the reactor's thread."""
+        ...
+
+
+class ThreadWorkers:
+    """A pool of threads."""
+
+    def __init__(self, reactor: Any, threads_max: int) -> None:
+        self._reactor = reactor
+        self._pool = ThreadPool(minthreads=0, maxthreads=threads_max, name="worker")
+
+    def start(self) -> None:
+        self._pool.start()
+
+    def stop(self) -> None:
+        """Wait for the work under way to end."""
+        self._pool.stop()
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        return deferToThreadPool(self._reactor, self._pool, function, *args, **kwargs)
