@@ -112,7 +112,7 @@ class BrokerChannel:
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         timeout_ms = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
         timer = self._clock.callLater(timeout_ms / 1000, self._timed_out, correlation_id, timeout_ms)
-        call = _Call(type(request), version, correlation_id, parts, size, timer, Deferred(_abandon))
+        call = _Call(type(request), version, correlation_id, parts, size, timer, Deferred())
         self._unanswered.append(call)
         self._unanswered_bytes += size
         if self._link is None:
@@ -273,7 +273,3 @@ class _Link:
         self.wire = None
         if self.channel is not None:
             self.channel._lost(reason)
-
-
-def _abandon(answer: Deferred[Any]) -> None:
-    """Cancelled: the answer, when it comes, finds nobody waiting."""

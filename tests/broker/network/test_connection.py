@@ -1,0 +1,297 @@
+"""A connection without a socket: order, budget, muting, severing."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from twisted.internet.task import Clock
+
+from broker.network.connection import REQUESTS_PER_TURN, Connection, ConnectionLimits, Reply
+from protocol.frames import SIZE
+from tests.broker.network.wires import PEER, FakeWire
+
+
+def frame(body: bytes) -> memoryview:
+    return memoryview(bytearray(body))
+
+
+class Served:
+    """A connection whose handler writes down what it is given; the test answers."""
+
+    def __init__(self, **limits: int) -> None:
+        bounds = {
+            "frame_bytes_max": 1000,
+            "buffered_bytes_max": 1000,
+            "in_flight_requests_max": 1000,
+        } | limits
+        self.clock = Clock()
+        self.handled: list[bytes] = []
+        self.replies: list[Reply] = []
+        self.connection = Connection(1, "L", PEER, self._handle, ConnectionLimits(**bounds), self.clock)
+        self.wire = FakeWire()
+        self.connection.connected(self.wire)
+
+    def _handle(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
+        self.handled.append(bytes(frame))
+        self.replies.append(reply)
+        if frame == b"now":
+            reply.send([b"<now>"])
+        elif frame == b"fail":
+            raise ValueError("no good")
+
+    def receive(self, *bodies: bytes) -> None:
+        self.connection.frames_received([frame(body) for body in bodies])
+
+    def sent(self, count: int) -> None:
+        """So many bytes of what was given to the wire have left."""
+        self.connection.bytes_sent(count)
+
+
+def test_responses_leave_in_the_order_of_their_requests() -> None:
+    served = Served()
+    served.receive(b"a", b"b", b"c")
+    served.replies[2].send([b"C"])
+    served.replies[1].send([b"B1", b"B2"])
+    assert served.wire.data == b""
+    assert served.connection.in_flight_requests == 3
+    served.replies[0].send([b"A"])
+    assert served.wire.data == b"AB1B2C"
+    assert served.wire.sends == 1
+    assert served.connection.in_flight_requests == 0
+
+
+def test_a_request_that_takes_no_response_holds_its_place_and_leaves_no_bytes() -> None:
+    served = Served()
+    served.receive(b"acks=0", b"b", b"acks=0")
+    served.replies[1].send([b"B"])
+    served.replies[2].nothing()
+    assert served.wire.data == b""
+    served.replies[0].nothing()
+    assert served.wire.data == b"B"
+    served.sent(1)
+    assert served.connection.buffered_bytes == 0
+
+
+def test_answers_given_within_a_turn_leave_together() -> None:
+    served = Served()
+    served.receive(*[b"now"] * 10)
+    assert served.wire.data == b"<now>" * 10
+    assert served.wire.sends == 1
+
+
+def test_a_request_is_answered_once() -> None:
+    served = Served()
+    served.receive(b"a")
+    served.replies[0].send([b"A"])
+    with pytest.raises(AssertionError, match="once"):
+        served.replies[0].nothing()
+
+
+def test_over_its_budget_of_requests_nothing_is_read_or_handled_until_answers_have_left() -> None:
+    served = Served(buffered_bytes_max=100)
+    served.receive(b"x" * 60, b"y" * 60, b"z")
+    assert served.handled == [b"x" * 60, b"y" * 60]  # the second one took it over the limit
+    assert served.wire.is_paused
+    served.replies[0].send([b"A" * 10])
+    assert len(served.handled) == 3  # 60 + 10 bytes left room
+    assert not served.wire.is_paused
+    assert served.connection.buffered_bytes == 60 + 10 + 1
+
+
+def test_responses_that_are_not_read_use_up_the_budget_until_they_have_left() -> None:
+    served = Served(buffered_bytes_max=100)
+    served.receive(b"a")
+    served.replies[0].send([b"A" * 500])
+    assert served.wire.is_paused
+    served.sent(399)
+    assert served.wire.is_paused
+    served.sent(1)
+    assert not served.wire.is_paused
+    assert served.connection.buffered_bytes == 100
+
+
+def test_one_request_over_the_budget_still_passes() -> None:
+    served = Served(buffered_bytes_max=10)
+    served.receive(b"x" * 500)
+    assert len(served.handled) == 1
+    assert served.wire.is_paused
+    served.replies[0].nothing()
+    assert not served.wire.is_paused
+
+
+def test_responses_waiting_for_an_earlier_one_count_too() -> None:
+    served = Served(buffered_bytes_max=100)
+    served.receive(b"a", b"b")
+    served.replies[1].send([b"B" * 200])
+    assert served.connection.buffered_bytes == 201
+    served.receive(b"c")
+    assert len(served.handled) == 2
+    assert served.wire.is_paused
+
+
+def test_no_more_than_the_allowed_number_of_requests_is_in_flight() -> None:
+    served = Served(in_flight_requests_max=2)
+    served.receive(b"a", b"b", b"c", b"d")
+    assert served.handled == [b"a", b"b"]
+    assert served.wire.is_paused
+    served.replies[0].nothing()
+    assert served.handled == [b"a", b"b", b"c"]
+    served.replies[1].nothing()
+    assert served.handled == [b"a", b"b", b"c", b"d"]
+    assert served.wire.is_paused
+    served.replies[2].nothing()
+    assert not served.wire.is_paused
+
+
+def test_after_a_turn_the_others_come_first() -> None:
+    served = Served()
+    served.clock.callLater(0, lambda: served.handled.append(b"somebody else"))
+    served.receive(*[b"now"] * (2 * REQUESTS_PER_TURN + 1))
+    assert len(served.handled) == REQUESTS_PER_TURN
+    assert served.wire.is_paused
+    served.clock.advance(0)
+    assert served.handled.index(b"somebody else") == REQUESTS_PER_TURN
+    assert served.handled.count(b"now") == 2 * REQUESTS_PER_TURN + 1
+    assert served.wire.sends == 3
+    assert not served.wire.is_paused
+    assert not served.clock.getDelayedCalls()
+
+
+def test_answers_that_leave_at_once_do_not_make_a_turn_longer() -> None:
+    """A wire that reports the bytes as sent while they are being given to it must not nest the turns."""
+    served = Served(buffered_bytes_max=1)
+
+    class Instant(FakeWire):
+        def send(self, parts: list[bytes]) -> None:  # type: ignore[override]
+            super().send(parts)
+            served.connection.bytes_sent(sum(map(len, parts)))
+
+    served.connection.connected(Instant())
+    served.receive(*[b"now"] * 5000)
+    for _ in range(6000):
+        served.clock.advance(0)
+    assert len(served.handled) == 5000
+    assert served.connection.buffered_bytes == 0
+
+
+def test_a_muted_connection_sends_but_neither_reads_nor_handles() -> None:
+    served = Served()
+    served.receive(b"a")
+    served.connection.mute(500)
+    served.receive(b"b")  # was read before the wire was paused
+    served.replies[0].send([b"A"])
+    assert served.wire.data == b"A"
+    assert served.wire.is_paused
+    assert served.handled == [b"a"]
+    served.clock.advance(0.499)
+    assert served.handled == [b"a"]
+    served.clock.advance(0.001)
+    assert served.handled == [b"a", b"b"]
+    assert not served.wire.is_paused
+
+
+def test_of_two_mutes_the_longer_counts_and_unmute_ends_both() -> None:
+    served = Served()
+    served.connection.mute(500)
+    served.connection.mute(100)
+    served.clock.advance(0.2)
+    assert served.connection.is_muted
+    served.connection.mute(1000)
+    served.clock.advance(0.9)
+    assert served.connection.is_muted
+    served.connection.unmute()
+    assert not served.connection.is_muted
+    assert not served.wire.is_paused
+    assert not served.clock.getDelayedCalls()
+
+
+def test_severing_drops_what_is_queued_and_tells_those_who_asked() -> None:
+    served = Served(in_flight_requests_max=1)
+    told: list[str] = []
+    forgotten = lambda connection: told.append("forgotten")  # noqa: E731
+    served.connection.add_close_callback(lambda connection: told.append(f"first {connection.close_reason}"))
+    served.connection.add_close_callback(lambda connection: told.append("second"))
+    served.connection.add_close_callback(forgotten)
+    served.connection.remove_close_callback(forgotten)
+    served.receive(b"a", b"b")
+    served.connection.mute(100)
+    served.connection.close("fenced")
+    assert told == ["first fenced", "second"]
+    assert served.wire.is_aborted
+    served.replies[0].send([b"too late"])
+    served.receive(b"c")
+    served.connection.close("again")
+    served.connection.connection_lost("aborted")
+    assert served.handled == [b"a"]
+    assert told == ["first fenced", "second"]
+    assert served.connection.close_reason == "fenced"
+    assert not served.clock.getDelayedCalls()
+    served.connection.add_close_callback(lambda connection: told.append("late"))
+    assert told[-1] == "late"
+
+
+def test_a_close_callback_that_fails_does_not_keep_the_others_from_being_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    served = Served()
+    told: list[str] = []
+    served.connection.add_close_callback(lambda connection: [][1])
+    served.connection.add_close_callback(lambda connection: told.append("second"))
+    served.connection.connection_lost("the peer left")
+    assert told == ["second"]
+    assert served.connection.close_reason == "the peer left"
+    assert len(caplog.records) == 1
+
+
+def test_severing_itself_in_the_middle_of_a_turn_ends_the_turn() -> None:
+    served = Served()
+    served.connection.add_close_callback(lambda connection: None)
+    original = served._handle
+
+    def handle(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        original(connection, frame, reply)
+        if frame == b"last":
+            connection.close("enough")
+
+    served.connection._handler = handle
+    served.receive(b"now", b"last", b"never")
+    assert served.handled == [b"now", b"last"]
+    assert served.wire.is_aborted
+
+
+def test_closing_when_sent_sends_the_answers_given_so_far() -> None:
+    served = Served()
+    served.receive(b"a", b"b")
+    served.replies[0].send([b"A"])
+    served.connection.close_when_sent("wrong password")
+    assert served.wire.data == b"A"
+    assert served.wire.is_closed and not served.wire.is_aborted
+    served.sent(1)
+    assert served.connection.bytes_out == 1
+    assert served.connection.buffered_bytes == 0
+
+
+def test_a_handler_that_fails_costs_its_connection_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    served = Served()
+    with caplog.at_level(logging.ERROR):
+        served.receive(b"fail", b"never")
+    assert served.handled == [b"fail"]
+    assert served.wire.is_aborted
+    (record,) = caplog.records
+    assert record.exc_info is not None and "192.0.2.1" in record.message
+
+
+def test_counters_and_times() -> None:
+    served = Served()
+    served.clock.advance(2.5)
+    served.receive(b"abc", b"de")
+    assert served.connection.created_ms == 0
+    assert served.connection.last_activity_ms == 2500
+    assert served.connection.requests == 2
+    assert served.connection.bytes_in == 5 + 2 * SIZE.size
+    served.clock.advance(1)
+    served.replies[0].send([b"answer"])
+    served.sent(6)
+    assert served.connection.bytes_out == 6
+    assert served.connection.last_activity_ms == 3500

@@ -1,0 +1,84 @@
+"""`listeners` and its kin: what they mean, and what is said when they mean nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.network.endpoints import Endpoint, Endpoints, parse_endpoints
+from broker.network.settings import SETTINGS
+from clients.settings import SettingError, Settings
+
+
+def parsed(**values: str) -> Endpoints:
+    """The endpoints of settings whose names are written with underscores here."""
+    named = {name.replace("_", "."): value for name, value in values.items()}
+    return parse_endpoints(Settings(SETTINGS, named), "machine.example")
+
+
+def test_by_default_every_interface_is_listened_on_and_the_machine_advertised() -> None:
+    endpoints = parsed()
+    assert endpoints.listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "", 9092),)
+    assert endpoints.advertised == (Endpoint("PLAINTEXT", "PLAINTEXT", "machine.example", 9092),)
+    assert endpoints.inter_broker == "PLAINTEXT"
+
+
+def test_names_are_mapped_to_protocols_and_hosts_kept() -> None:
+    endpoints = parsed(
+        listeners="inside://10.0.0.1:9092, OUTSIDE://[::1]:9093",
+        advertised_listeners="INSIDE://broker1:9092,OUTSIDE://broker1.example.org:443",
+        listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL",
+        inter_broker_listener_name="INSIDE",
+    )
+    assert endpoints.listeners == (
+        Endpoint("INSIDE", "PLAINTEXT", "10.0.0.1", 9092),
+        Endpoint("OUTSIDE", "SASL_SSL", "::1", 9093),
+    )
+    assert [str(endpoint) for endpoint in endpoints.listeners] == [
+        "INSIDE://10.0.0.1:9092",
+        "OUTSIDE://[::1]:9093",
+    ]
+    assert endpoints.advertised[1].host == "broker1.example.org"
+    assert endpoints.inter_broker == "INSIDE"
+
+
+def test_a_free_port_is_advertised_by_its_real_number() -> None:
+    endpoints = parsed(
+        listeners="A://127.0.0.1:0,B://127.0.0.1:0,C://127.0.0.1:9",
+        advertised_listeners="A://x:0,B://x:80",
+        listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+    )
+    real = endpoints.with_real_ports({"A": 1001, "B": 1002, "C": 9})
+    assert [endpoint.port for endpoint in real.listeners] == [1001, 1002, 9]
+    assert [endpoint.port for endpoint in real.advertised] == [1001, 80]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"listeners": ""}, "listeners is empty"),
+        ({"listeners": "9092"}, "listeners='9092' is not allowed: expected NAME://host:port"),
+        ({"listeners": "PLAINTEXT://h"}, "expected NAME://host:port"),
+        ({"listeners": "PLAINTEXT://h:65536"}, "port from 0 to 65535"),
+        ({"listeners": "PLAINTEXT://h:9/path"}, "expected NAME://host:port"),
+        ({"listeners": "NEW://h:1"}, "'NEW://h:1' is not allowed: expected a name from listener.security"),
+        ({"listeners": "SSL://h:1,SSL://h:2"}, "SSL is given twice"),
+        ({"listeners": "PLAINTEXT://h:1,SSL://h:1"}, "PLAINTEXT already has that port"),
+        ({"listeners": "PLAINTEXT://:1,SSL://h:1"}, "PLAINTEXT already has that port"),
+        ({"advertised_listeners": "SSL://h:1"}, "expected a name that listeners has .PLAINTEXT."),
+        ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "expected a host that clients can reach"),
+        ({"listener_security_protocol_map": "A"}, "expected NAME:PROTOCOL"),
+        ({"listener_security_protocol_map": "A:TELNET"}, "PROTOCOL one of PLAINTEXT, SSL"),
+        ({"listener_security_protocol_map": "A:SSL,a:SSL"}, "A is given twice"),
+        ({"inter_broker_listener_name": "X"}, "expected an advertised listener .PLAINTEXT."),
+        ({"listeners": "SSL://h:1"}, "inter.broker.listener.name is missing"),
+    ],
+)
+def test_what_is_wrong_is_said_with_key_value_and_what_is_allowed(
+    values: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        parsed(**values)
+
+
+def test_two_hosts_may_share_a_port_number() -> None:
+    assert len(parsed(listeners="PLAINTEXT://10.0.0.1:9,SSL://10.0.0.2:9").listeners) == 2

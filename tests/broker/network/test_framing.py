@@ -1,0 +1,113 @@
+"""Frames are found however the bytes are cut, and their buffers are reused only when nobody looks at them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.network.framing import LARGE_FRAME_BYTES, FrameAssembler, FrameBuffers, FrameRefused
+from protocol.frames import SIZE
+
+LIMIT = 10 * 1024 * 1024
+
+
+def feed(assembler: FrameAssembler, data: bytes, cuts: list[int] | None = None) -> list[bytes]:
+    """What comes out when `data` arrives in pieces of the sizes `cuts`, repeated, or as large as may be."""
+    frames: list[bytes] = []
+    position = turn = 0
+    while position < len(data):
+        target = assembler.target()
+        size = len(target) if not cuts else min(len(target), cuts[turn % len(cuts)])
+        piece = data[position : position + size]
+        target[: len(piece)] = piece
+        frames += [bytes(frame) for frame in assembler.received(len(piece), LIMIT)]
+        position += len(piece)
+        turn += 1
+    return frames
+
+
+def framed(bodies: list[bytes]) -> bytes:
+    return b"".join(SIZE.pack(len(body)) + body for body in bodies)
+
+
+@given(
+    sizes=st.lists(
+        st.one_of(
+            st.integers(0, 40), st.integers(LARGE_FRAME_BYTES - 2, LARGE_FRAME_BYTES + 2), st.just(300_000)
+        ),
+        max_size=8,
+    ),
+    cuts=st.lists(st.one_of(st.integers(1, 9), st.integers(1_000, 400_000)), max_size=4),
+)
+def test_frames_come_out_as_they_went_in(sizes: list[int], cuts: list[int]) -> None:
+    bodies = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    if cuts and max(cuts) < 1000:
+        cuts.append(50_000)
+    assert feed(FrameAssembler(FrameBuffers()), framed(bodies), cuts) == bodies
+
+
+def test_two_connections_share_the_buffers() -> None:
+    buffers = FrameBuffers()
+    one, other = FrameAssembler(buffers), FrameAssembler(buffers)
+    assert feed(one, SIZE.pack(6) + b"on") == []
+    assert feed(other, SIZE.pack(5) + b"oth") == []
+    assert feed(one, b"enes") == [b"onenes"]
+    assert feed(other, b"er") == [b"other"]
+
+
+@pytest.mark.parametrize("size", [-1, LIMIT + 1])
+def test_a_size_not_allowed_is_refused_after_the_frames_before_it(size: int) -> None:
+    assembler = FrameAssembler(FrameBuffers())
+    data = framed([b"before"]) + SIZE.pack(size)
+    assembler.target()[: len(data)] = data
+    with pytest.raises(FrameRefused) as caught:
+        assembler.received(len(data), LIMIT)
+    assert caught.value.size == size
+    assert [bytes(frame) for frame in caught.value.frames] == [b"before"]
+
+
+def test_a_buffer_is_lent_again_only_when_no_view_of_it_is_left() -> None:
+    buffers = FrameBuffers()
+    frame = buffers.take(100_000)
+    frame[:5] = b"first"
+    records = frame[2:50][1:3]
+    del frame
+    other = buffers.take(100_000)
+    other[:5] = b"other"
+    assert bytes(records) == b"st"
+    kept = buffers.kept_bytes
+    del records, other
+    for _ in range(100):
+        buffers.take(100_000)
+    assert buffers.kept_bytes == kept
+
+
+def test_frames_are_writable() -> None:
+    assembler = FrameAssembler(FrameBuffers())
+    for body in (b"small", bytes(LARGE_FRAME_BYTES)):
+        data = framed([body])
+        target = assembler.target()
+        count = min(len(target), len(data))
+        target[:count] = data[:count]
+        (frame,) = assembler.received(count, LIMIT)
+        frame[0] = 7
+        assert frame[0] == 7
+
+
+def test_no_more_than_the_bound_is_kept_and_other_sizes_make_way() -> None:
+    buffers = FrameBuffers(keep_bytes=1_000_000)
+    held = [buffers.take(100_000) for _ in range(30)]
+    assert buffers.kept_bytes <= 1_000_000
+    before = buffers.kept_bytes
+    del held
+    buffers.take(700_000)
+    assert buffers.kept_bytes <= 1_000_000
+    assert buffers.kept_bytes != before
+
+
+@given(size=st.integers(LARGE_FRAME_BYTES, 1 << 24))
+def test_a_buffer_is_exactly_as_long_as_the_frame(size: int) -> None:
+    buffers = FrameBuffers()
+    assert len(buffers.take(size)) == size
+    assert buffers.kept_bytes <= max(size + 4096, size * 9 // 8)

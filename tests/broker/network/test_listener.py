@@ -1,0 +1,173 @@
+"""Listeners: how many may come in, from where, and how long they may idle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from twisted.internet.task import Clock
+
+from broker.network.connection import Connection, ConnectionLimits, Reply
+from broker.network.endpoints import Endpoint, Endpoints
+from broker.network.interfaces import Accept, Address, FrameReceiver
+from broker.network.listener import ListenerLimits, Listeners, limits_from
+from broker.network.settings import SETTINGS
+from broker.network.transport import TcpNetwork
+from clients.settings import Settings
+from tests.broker.network.wires import FakeWire
+from tests.reactor import on_reactor, reactor
+
+A = Endpoint("A", "PLAINTEXT", "127.0.0.1", 0)
+B = Endpoint("B", "PLAINTEXT", "127.0.0.1", 0)
+ENDPOINTS = Endpoints((A, B), (replace(A, host="a.example"), replace(B, host="b.example")), "A")
+LIMITS = ListenerLimits(100, 100, 60_000, ConnectionLimits(1000, 1000, 10))
+
+
+@dataclass
+class FakePort:
+    address: Address
+    accept: Accept
+    is_closed: bool = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class FakeNetwork:
+    """Gives out the ports 1, 2, …; connections are made by the test."""
+
+    ports: list[FakePort] = field(default_factory=list)
+    broken_after: int = 100
+
+    def listen(self, host: str, port: int, accept: Accept) -> FakePort:
+        if len(self.ports) == self.broken_after:
+            raise OSError(98, "already in use")
+        self.ports.append(FakePort(Address(host, len(self.ports) + 1), accept))
+        return self.ports[-1]
+
+    def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
+        raise NotImplementedError
+
+    def arrive(self, host: str = "192.0.2.1", listener: int = 0) -> tuple[Connection, FakeWire] | None:
+        receiver = self.ports[listener].accept(Address(host, 5000))
+        if receiver is None:
+            return None
+        assert isinstance(receiver, Connection)
+        wire = FakeWire(Address(host, 5000))
+        receiver.connected(wire)
+        return receiver, wire
+
+
+class World:
+    def __init__(self, limits: ListenerLimits = LIMITS) -> None:
+        self.clock = Clock()
+        self.network = FakeNetwork()
+        self.replies: list[Reply] = []
+        self.listeners = Listeners(
+            self.network, self.clock, lambda connection, frame, reply: self.replies.append(reply), limits
+        )
+
+    def arrive(self, host: str = "192.0.2.1", listener: int = 0) -> tuple[Connection, FakeWire]:
+        arrived = self.network.arrive(host, listener)
+        assert arrived is not None
+        return arrived
+
+
+def test_connections_are_numbered_and_know_their_listener() -> None:
+    world = World()
+    assert world.listeners.start(ENDPOINTS).advertised[1] == Endpoint("B", "PLAINTEXT", "b.example", 2)
+    first, _ = world.arrive()
+    second, _ = world.arrive("192.0.2.2", listener=1)
+    assert (first.id, first.listener, second.id, second.listener) == (1, "A", 2, "B")
+    assert list(world.listeners) == [first, second]
+    first.connection_lost("the peer left")
+    assert list(world.listeners) == [second]
+
+
+def test_when_one_port_cannot_be_opened_none_stays_open() -> None:
+    world = World()
+    world.network.broken_after = 1
+    with pytest.raises(OSError, match=r"listener B://127\.0\.0\.1:0 cannot be opened"):
+        world.listeners.start(ENDPOINTS)
+    assert [port.is_closed for port in world.network.ports] == [True]
+
+
+def test_an_address_may_hold_so_many_connections_and_its_neighbours_as_many(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(replace(LIMITS, connections_per_ip_max=2))
+    world.listeners.start(ENDPOINTS)
+    first, _ = world.arrive()
+    world.arrive(listener=1)
+    assert world.network.arrive() is None
+    world.arrive("192.0.2.2")
+    assert "max.connections.per.ip=2" in caplog.records[0].message
+    assert len(caplog.records) == 1
+    first.connection_lost("the peer left")
+    world.arrive()
+    assert (world.listeners.accepted, world.listeners.refused) == (4, 1)
+
+
+def test_all_together_may_hold_so_many_connections() -> None:
+    world = World(replace(LIMITS, connections_max=2))
+    world.listeners.start(ENDPOINTS)
+    first, _ = world.arrive("192.0.2.1")
+    world.arrive("192.0.2.2")
+    assert world.network.arrive("192.0.2.3") is None
+    first.close("fenced")
+    assert world.network.arrive("192.0.2.3") is not None
+
+
+def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+    world = World()
+    world.listeners.start(ENDPOINTS)
+    idle, idle_wire = world.arrive()
+    waiting, waiting_wire = world.arrive()
+    active, active_wire = world.arrive()
+    waiting.frames_received([memoryview(bytearray(b"long poll"))])
+    world.clock.advance(50)
+    active.frames_received([memoryview(bytearray(b"x"))])
+    world.replies[1].nothing()
+    world.clock.pump([10] * 4)
+    assert idle.is_closed and idle_wire.is_aborted
+    assert not waiting.is_closed and not active.is_closed
+    world.replies[0].send([b"at last"])
+    waiting.bytes_sent(3)  # and then the peer stops reading
+    world.clock.pump([10] * 12)
+    assert waiting.is_closed and active.is_closed
+    assert waiting_wire.is_aborted and active_wire.is_aborted
+
+
+def test_without_an_idle_limit_nothing_is_swept() -> None:
+    world = World(replace(LIMITS, idle_ms_max=-1))
+    world.listeners.start(ENDPOINTS)
+    world.arrive()
+    assert not world.clock.getDelayedCalls()
+
+
+def test_stopping_closes_ports_and_connections_and_leaves_no_timer() -> None:
+    world = World()
+    world.listeners.start(ENDPOINTS)
+    connection, wire = world.arrive()
+    world.listeners.stop("the broker is stopping")
+    assert all(port.is_closed for port in world.network.ports)
+    assert connection.close_reason == "the broker is stopping" and wire.is_closed
+    assert not world.clock.getDelayedCalls()
+
+
+def test_limits_are_read_from_the_settings() -> None:
+    limits = limits_from(Settings(SETTINGS, {"max.connections": "7", "socket.request.max.bytes": "12345"}))
+    assert limits.connections_max == 7
+    assert limits.connection.frame_bytes_max == 12345
+    assert limits.idle_ms_max == 600_000
+
+
+@on_reactor
+async def test_a_real_free_port_is_reported() -> None:
+    listeners = Listeners(TcpNetwork(reactor), reactor, lambda connection, frame, reply: None, LIMITS)
+    endpoints = listeners.start(ENDPOINTS)
+    ports = [endpoint.port for endpoint in endpoints.listeners]
+    assert len(set(ports)) == 2 and 0 not in ports
+    assert [endpoint.port for endpoint in endpoints.advertised] == ports
+    listeners.stop("the test is over")
