@@ -182,10 +182,7 @@ class GroupStore:
     def _resume(self, group: Group, result: Result, now_ms: int) -> None:
         """Begin to watch over a group that has been read back."""
         if isinstance(group, ManagedGroup):
-            for consumer in group.members.values():
-                self.managed_rebalancer.keep_alive(group, consumer, now_ms)
-            self.managed_rebalancer.expire_if_unused(group, now_ms)
-            self.managed_rebalancer.topics_changed(group, result, list(group.partitions), now_ms)
+            self.managed_rebalancer.resume(group, result, now_ms)
             return
         for member in group.members.values():
             self.rebalancer.keep_alive(group, member, now_ms)

@@ -217,9 +217,7 @@ class GroupShard:
         result.reply(request, OffsetsAnswer(group_id, offsets))
         return result
 
-    def delete_offsets(
-        self, request: Request, group_id: str, partitions: Sequence[TopicPartition], now_ms: int
-    ) -> Result:
+    def delete_offsets(self, request: Request, group_id: str, partitions: Sequence[TopicPartition]) -> Result:
         """OffsetDelete: of an empty group any, of consumers those of topics that none of them reads."""
         result = Result()
         group = self._store.groups.get(group_id)

@@ -11,7 +11,7 @@ then on to register (its heartbeats no longer help it).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from coordinator.assignors import ASSIGNORS
 from coordinator.group_config import GroupConfig
@@ -218,19 +218,28 @@ class ManagedRebalancer:
 
     # Other events
 
-    def topics_changed(self, group: ManagedGroup, result: Result, topics: Iterable[str], now_ms: int) -> None:
+    def resume(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+        """Begin to watch over a group that has been read back, and catch up with what happened meanwhile.
+
+        This writes nothing: after a refused append the log may be as it was.
+        """
+        for member in group.members.values():
+            self.keep_alive(group, member, now_ms)
+        self.expire_if_unused(group, now_ms)
+        self._forget_lost_partitions(group, group.partitions)
+        # Partitions have come or gone, or a topic was added in a change that was cut short
+        if group.members and not self._is_fully_owned(group):
+            self._begin_change(group, result, now_ms)
+
+    def topics_changed(
+        self, group: ManagedGroup, result: Result, topics: Collection[str], now_ms: int
+    ) -> None:
         """Some of `topics` may have been created, deleted or given more partitions."""
-        changed = False
-        for topic in topics:
-            known = group.partitions.get(topic)
-            if known is None:
-                continue
-            count = self._partition_count(topic)
-            changed = changed or count != known
-            if count < known:  # gone: what comes back under this name is new
-                group.partitions[topic] = count
-                self._persist(group, result)
-        if changed and group.members:
+        if not any(topic in group.partitions for topic in topics):
+            return
+        if self._forget_lost_partitions(group, topics):
+            self._persist(group, result)
+        if group.members and not self._is_fully_owned(group):
             self._begin_change(group, result, now_ms)
 
     def session_over(self, group: ManagedGroup, result: Result, consumer_id: str, now_ms: int) -> None:
@@ -371,6 +380,24 @@ class ManagedRebalancer:
                 partition = TopicPartition(topic, number)
                 if self._offsets.get(group.group_id, partition) is None:
                     self._commit(group, result, partition, _SMALLEST_OFFSET, now_ms)
+
+    def _forget_lost_partitions(self, group: ManagedGroup, topics: Iterable[str]) -> bool:
+        """Partitions of a deleted topic are forgotten, so that those that come back under its name are new."""
+        lost = {
+            topic: count
+            for topic in topics
+            if (count := self._partition_count(topic)) < group.partitions.get(topic, 0)
+        }
+        group.partitions.update(lost)
+        return bool(lost)
+
+    def _is_fully_owned(self, group: ManagedGroup) -> bool:
+        """Whether the members own all that there is between them, and nothing else."""
+        owned = {partition for member in group.members.values() for partition in member.owned}
+        counts = {topic: self._partition_count(topic) for topic in group.partitions}
+        return len(owned) == sum(counts.values()) and all(
+            partition.partition < counts.get(partition.topic, 0) for partition in owned
+        )
 
     def _record_rewinds(
         self, group: ManagedGroup, result: Result, rewinds: Iterable[Rewind], now_ms: int
