@@ -1,0 +1,1 @@
+"""Tests of benchmarks: that they count right, not how fast anything is."""

@@ -1,0 +1,72 @@
+"""What a benchmark says is what was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from benchmarks.results import (
+    Latency,
+    Result,
+    best_of,
+    columns,
+    from_json,
+    percentiles,
+    print_table,
+    summary,
+    to_json,
+)
+
+RESULT = Result(
+    records=2_000_000,
+    bytes=2_000_000_000,
+    seconds=4.0,
+    latency=Latency(1.0, 2.5, 30.0),
+    broker_cpu_seconds=3.0,
+)
+
+
+def test_rates_follow_from_what_was_counted() -> None:
+    assert RESULT.records_per_second == 500_000
+    assert RESULT.mb_per_second == 500
+    assert RESULT.broker_cpu_seconds_per_gb == 1.5
+
+
+def test_percentiles_are_samples_that_so_many_do_not_exceed() -> None:
+    samples = [float(number) for number in range(1000, 0, -1)]
+
+    assert percentiles(samples) == Latency(500.0, 990.0, 999.0)
+    assert percentiles([7.0]) == Latency(7.0, 7.0, 7.0)
+
+
+def test_nothing_sampled_is_no_latency_and_an_empty_cell() -> None:
+    nothing = percentiles([])
+
+    assert math.isnan(nothing.p50_ms)
+    result = Result(1, 1, 1.0, nothing)
+    assert columns(result)[2:] == ["", "", "", ""]
+    assert json.loads(json.dumps(summary(result), allow_nan=False))["p50_ms"] is None
+
+
+def test_a_result_survives_the_way_between_processes() -> None:
+    assert from_json(to_json(RESULT)) == RESULT
+
+
+def test_the_fastest_of_several_runs_counts() -> None:
+    slower = Result(1_000, 1_000_000, 4.0, RESULT.latency)
+
+    assert best_of([slower, RESULT]) == RESULT
+
+
+def test_a_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("Speed", ["case", "MB/s"], [["short", "1,000.0"], ["a longer one", "5.0"]])
+
+    assert capsys.readouterr().out == (
+        "\nSpeed\n"
+        "case             MB/s\n"
+        "------------  -------\n"
+        "short         1,000.0\n"
+        "a longer one      5.0\n"
+    )
