@@ -194,7 +194,7 @@ class Connection:
         return [*self._links.values(), *self._bootstrap]
 
     def _until_next_event_ms(self, now_ms: int, timeout_ms: int) -> int:
-        times = [link.next_event_ms() for link in self._all_links()]
+        times = [link.next_event_ms(now_ms) for link in self._all_links()]
         times += [deadline_ms for _, deadline_ms in self._unplaced]
         if self._renewal is None:
             times.append(self.metadata.due_at_ms())

@@ -139,18 +139,17 @@ class Link:
         """Whether nothing can be sent yet: a pause after a failure, or one that the broker asked for."""
         return now_ms < self._throttled_until_ms or (self._channel is None and now_ms < self._not_before_ms)
 
-    def next_event_ms(self) -> int | None:
-        """When `tick` should be called next; None where nothing is waited for."""
+    def next_event_ms(self, now_ms: int) -> int | None:
+        """When `tick` should be called next, or a pause ends; None where nothing is waited for."""
         times = [waiting.deadline_ms for waiting in (*self._queued, *self._in_flight.values())]
-        if self._channel is None:
-            if self._queued:
-                times.append(self._not_before_ms)
-        elif not self.is_ready:
-            times.append(self._setup_deadline_ms)
-        elif self._queued:
-            times.append(self._throttled_until_ms)
-        elif not self._in_flight and self._settings.max_idle_ms >= 0:
-            times.append(self._used_at_ms + self._settings.max_idle_ms)
+        times += [
+            until_ms for until_ms in (self._not_before_ms, self._throttled_until_ms) if until_ms > now_ms
+        ]
+        if self._channel is not None:
+            if not self.is_ready:
+                times.append(self._setup_deadline_ms)
+            elif not self.pending and self._settings.max_idle_ms >= 0:
+                times.append(self._used_at_ms + self._settings.max_idle_ms)
         return min(times, default=None)
 
     # What happens -------------------------------------------------------------------------------------

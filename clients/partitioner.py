@@ -1,16 +1,18 @@
-"""Which partition a message goes to: by its key where it has one, else the same one for a while."""
+"""Which partition a message with a key goes to. Messages without one go batch by batch, see `clients.queues`."""
 
 from __future__ import annotations
 
-import random
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
 
-Partitioner: TypeAlias = Callable[[str, bytes, int], int]
-"""(topic, serialized key, number of partitions) -> partition. Called in the sending application's thread."""
+Partitioner: TypeAlias = Callable[[str, bytes | None, int], int | None]
+"""(topic, serialized key, number of partitions) -> partition, or None to leave the choice to the producer.
+
+Called for every message that names no partition: by the thread that sends it, or later, by the producer's own,
+where the topic was not known yet.
+"""
 
 
 @lru_cache(maxsize=16 * 1024)  # Keys come again; a look-up costs a tenth of the loop.
@@ -33,45 +35,8 @@ def murmur2(data: bytes) -> int:
     return state ^ (state >> 15)
 
 
-def murmur2_partition(topic: str, key: bytes, partition_count: int) -> int:
-    """The partition that Java's default partitioner gives to `key`: equal keys meet, whoever sends them."""
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
-
-
-class StickyChooser:
-    """Partitions for messages without a key (KIP-480, KIP-794).
-
-    One partition of a topic is kept until about a batch has gone there, so that batches get full; then
-    another is drawn, among those that have a leader.
-    """
-
-    def __init__(self, sticky_bytes: int, rng: random.Random) -> None:
-        self._sticky_bytes = sticky_bytes
-        self._rng = rng
-        self._current: dict[str, _Choice] = {}
-
-    def partition(self, topic: str, size: int, available: Sequence[int]) -> int:
-        """The partition for a message of `size` bytes; `available` must not be empty.
-
-        The same sequence object must be given as long as its content is the same.
-        """
-        choice = self._current.get(topic)
-        if choice is None or choice.room <= 0 or choice.available is not available:
-            previous = None if choice is None else choice.partition
-            choice = _Choice(self._another(previous, available), self._sticky_bytes, available)
-            self._current[topic] = choice
-        choice.room -= size
-        return choice.partition
-
-    def _another(self, previous: int | None, available: Sequence[int]) -> int:
-        others = [partition for partition in available if partition != previous]
-        return self._rng.choice(others or available)
-
-
-@dataclass(slots=True)
-class _Choice:
-    """The partition that a topic's messages go to, and how many bytes more may."""
-
-    partition: int
-    room: int
-    available: Sequence[int]
+def by_key(topic: str, key: bytes | None, partition_count: int) -> int | None:
+    """The partition that Java's default partitioner gives to `key`, so that equal keys meet whoever sends them."""
+    if key is None:
+        return None
+    return (murmur2(bytes(key)) & 0x7FFFFFFF) % partition_count

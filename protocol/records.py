@@ -36,7 +36,7 @@ from protocol.errors import BrokerError, ErrorCode
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
-_TYPICAL_OVERHEAD = 14
+TYPICAL_OVERHEAD = 14
 """What a record of a middling batch takes besides its key and value: short varints and the attributes."""
 
 
@@ -111,7 +111,7 @@ class BatchBuilder:
     Appending keeps references and adds up sizes; the work is done in `build`, which a sending thread calls.
     """
 
-    __slots__ = ("_compression", "_headers", "_keys", "_level", "_timestamps", "_values", "size")
+    __slots__ = ("_compression", "_headers", "_keys", "_level", "_values", "size", "timestamps")
 
     def __init__(self, compression: Compression = Compression.NONE, level: int | None = None) -> None:
         self.size = HEADER_SIZE
@@ -120,7 +120,8 @@ class BatchBuilder:
         self._level = level
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
-        self._timestamps: list[int] = []
+        self.timestamps: list[int] = []
+        """Of each record, in ms."""
         self._headers: dict[int, bytes] = {}
 
     def __len__(self) -> int:
@@ -129,7 +130,7 @@ class BatchBuilder:
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
         """Add a record, which must not change any more; its offset delta in the batch. `timestamp` in ms."""
         delta = len(self._values)
-        size = self.size + _TYPICAL_OVERHEAD
+        size = self.size + TYPICAL_OVERHEAD
         if key is not None:
             size += len(key)
         if value is not None:
@@ -139,7 +140,7 @@ class BatchBuilder:
             size += len(encoded)
         self._keys.append(key)
         self._values.append(value)
-        self._timestamps.append(timestamp)
+        self.timestamps.append(timestamp)
         self.size = size
         return delta
 
@@ -163,8 +164,8 @@ class BatchBuilder:
             attributes=attributes(self._compression),
             record_count=count,
             last_offset_delta=count - 1,
-            base_timestamp=self._timestamps[0],
-            max_timestamp=max(self._timestamps),
+            base_timestamp=self.timestamps[0],
+            max_timestamp=max(self.timestamps),
             base_offset=base_offset,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -176,10 +177,10 @@ class BatchBuilder:
         """The records in pieces: joining them copies every byte once."""
         pieces: list[bytes] = []
         varints, known, slow = _VARINTS, _VARINT_COUNT, zigzag_varint
-        base = last = self._timestamps[0]
+        base = last = self.timestamps[0]
         start = b"\0\0"  # attributes and timestamp delta, which seldom change from one record to the next
         for delta, (timestamp, key, value, headers) in enumerate(
-            zip(self._timestamps, self._keys, self._values, self._tails(), strict=False)
+            zip(self.timestamps, self._keys, self._values, self._tails(), strict=False)
         ):
             if timestamp != last:
                 start = b"\0" + _varint(timestamp - base)
@@ -205,6 +206,24 @@ class BatchBuilder:
         if not self._headers:
             return repeat(_NO_HEADERS)
         return [self._headers.get(delta, _NO_HEADERS) for delta in range(len(self._values))]
+
+
+def set_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Stamp a built batch anew, its checksum included."""
+    header = read_header(batch)
+    write_header(
+        batch,
+        attributes=header.attributes,
+        record_count=header.record_count,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
 
 
 # Decoding ---------------------------------------------------------------------------------------------

@@ -1,0 +1,79 @@
+"""Sequence numbers: how a broker recognises a batch that comes twice, and one that comes too early (KIP-98).
+
+Every batch of a partition is stamped once, with the producer's id, an epoch and the sequence of its first record;
+every attempt to send it carries the same stamp. Where a batch is given up, nobody knows whether the broker has
+it, and the numbers behind it may never fit. Then nothing new is stamped until all that is stamped has an
+outcome; after that the partition begins a new epoch at sequence 0, unless the broker turns out to have had
+everything (KIP-360). Epochs are the partition's own: brokers compare them per partition, and nobody else has
+this producer's id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_EPOCH = 2**15 - 1
+SEQUENCE_MASK = 2**31 - 1
+"""Sequences run from 0 to this and then from 0 again."""
+
+
+@dataclass(slots=True)
+class Sequences:
+    """The numbers of one partition."""
+
+    producer_id: int = -1
+    epoch: int = -1
+    next_sequence: int = 0
+    """That of the next batch to be stamped."""
+    acknowledged: int = 0
+    """That which would follow the last record that is known to be written."""
+    outstanding: int = 0
+    """Batches that are stamped and have no outcome."""
+    is_unresolved: bool = False
+    """Whether a stamped batch was given up: nothing new may be stamped before that is resolved."""
+    must_restart: bool = False
+    """Whether the broker has said that the numbers do not fit."""
+
+    def begin(self, producer_id: int, epoch: int) -> None:
+        """Start from 0 under this id and epoch."""
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.next_sequence = self.acknowledged = 0
+        self.is_unresolved = self.must_restart = False
+
+    def can_stamp(self, producer_id: int) -> bool:
+        """Whether a new batch may be stamped. `producer_id` is the one the producer has now."""
+        if self.outstanding == 0:
+            if self.producer_id != producer_id:
+                self.begin(producer_id, 0)
+            elif self.is_unresolved and self.acknowledged == self.next_sequence:
+                self.is_unresolved = False
+        return not self.is_unresolved and not self.must_restart
+
+    def stamp(self, record_count: int) -> int:
+        """The sequence for a new batch."""
+        sequence = self.next_sequence
+        self.next_sequence = (sequence + record_count) & SEQUENCE_MASK
+        self.outstanding += 1
+        return sequence
+
+    def succeeded(self, base_sequence: int, record_count: int) -> None:
+        """A stamped batch is written."""
+        self.outstanding -= 1
+        self.acknowledged = (base_sequence + record_count) & SEQUENCE_MASK
+
+    def given_up(self) -> None:
+        """A stamped batch has failed for good; whether it is written is not known."""
+        self.outstanding -= 1
+        self.is_unresolved = True
+
+    @property
+    def wants_new_epoch(self) -> bool:
+        """Whether only a new epoch helps, as far as nothing is under way."""
+        is_gap = self.is_unresolved and self.outstanding == 0 and self.acknowledged != self.next_sequence
+        return self.must_restart or is_gap
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether there is no higher epoch: the producer needs another id."""
+        return self.epoch >= MAX_EPOCH

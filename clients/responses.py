@@ -1,0 +1,188 @@
+"""What `send` gives back: a future of one message, or of several."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from clients.errors import RequestTimeoutError
+from clients.message import UNKNOWN_OFFSET, RecordMetadata
+
+if TYPE_CHECKING:
+    from clients.queues import Batch
+
+Callback: TypeAlias = "Callable[[SendResponse], object]"
+
+
+class SendResponse:
+    """The outcome of a `send`, now or later. May be waited for, asked, called back by, or awaited.
+
+    Of several messages sent in one call it is the outcome of all: done when all are, failed when one is, and
+    otherwise that of the last.
+    """
+
+    __slots__ = ()
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        raise NotImplementedError
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the message was not acknowledged. None if it was, or while that is not known."""
+        raise NotImplementedError
+
+    @property
+    def topic(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def partition(self) -> int | None:
+        """The partition, once one has been chosen."""
+        raise NotImplementedError
+
+    @property
+    def offset(self) -> int | None:
+        """The offset, once the message is acknowledged; -1 where the broker does not tell it (acks=0)."""
+        raise NotImplementedError
+
+    @property
+    def timestamp(self) -> int | None:
+        """The time, in ms since the epoch, that the log has for the message, once it is acknowledged."""
+        raise NotImplementedError
+
+    def on_completion(self, callback: Callback) -> None:
+        """Have `callback(self)` called when the outcome is known, or at once where it is.
+
+        It is called by the producer's own thread, which waits for it: it should be quick.
+        """
+        raise NotImplementedError
+
+    def result(self, timeout_ms: int | None = None) -> RecordMetadata:
+        """Wait for the outcome and return where the message is.
+
+        Raises the error where it failed, RequestTimeoutError where nothing is known after `timeout_ms`.
+        """
+        if not self.done:
+            event = threading.Event()
+            self.on_completion(lambda _: event.set())
+            if not event.wait(None if timeout_ms is None else timeout_ms / 1000):
+                raise RequestTimeoutError(f"the outcome is not known after {timeout_ms} ms")
+        return self._outcome()
+
+    def _outcome(self) -> RecordMetadata:
+        if self.error is not None:
+            raise self.error
+        assert self.partition is not None and self.offset is not None and self.timestamp is not None
+        return RecordMetadata(self.topic, self.partition, self.offset, self.timestamp)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self.done:
+            loop = asyncio.get_running_loop()
+            event = asyncio.Event()
+            self.on_completion(lambda _: loop.call_soon_threadsafe(event.set))
+            yield from event.wait().__await__()
+        return self._outcome()
+
+
+class RecordResponse(SendResponse):
+    """The outcome of one message: which is to say, of its batch, and of its place in there."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def moved(self, batch: Batch, index: int) -> None:
+        """The message has gone to another batch."""
+        self._batch = batch
+        self._index = index
+
+    @property
+    def done(self) -> bool:
+        return self._batch.is_done
+
+    @property
+    def error(self) -> Exception | None:
+        return self._batch.error
+
+    @property
+    def topic(self) -> str:
+        return self._batch.topic
+
+    @property
+    def partition(self) -> int | None:
+        partition = self._batch.partition
+        return None if partition < 0 else partition
+
+    @property
+    def offset(self) -> int | None:
+        batch = self._batch
+        if not batch.is_done or batch.error is not None:
+            return None
+        return UNKNOWN_OFFSET if batch.base_offset < 0 else batch.base_offset + self._index
+
+    @property
+    def timestamp(self) -> int | None:
+        batch = self._batch
+        if not batch.is_done or batch.error is not None:
+            return None
+        return batch.timestamps[self._index] if batch.log_append_time < 0 else batch.log_append_time
+
+    def on_completion(self, callback: Callback) -> None:
+        batch = self._batch
+        while not batch.when_done(lambda: callback(self)):
+            batch = self._batch  # It moved in between.
+
+
+class GroupResponse(SendResponse):
+    """The outcome of several messages sent together; that of each is in `responses`."""
+
+    __slots__ = ("responses",)
+
+    def __init__(self, responses: tuple[SendResponse, ...]) -> None:
+        self.responses = responses
+
+    @property
+    def done(self) -> bool:
+        return all(response.done for response in self.responses)
+
+    @property
+    def error(self) -> Exception | None:
+        return next((response.error for response in self.responses if response.error is not None), None)
+
+    @property
+    def topic(self) -> str:
+        return self.responses[-1].topic
+
+    @property
+    def partition(self) -> int | None:
+        return self.responses[-1].partition
+
+    @property
+    def offset(self) -> int | None:
+        return self.responses[-1].offset
+
+    @property
+    def timestamp(self) -> int | None:
+        return self.responses[-1].timestamp
+
+    def on_completion(self, callback: Callback) -> None:
+        self._await_from(0, callback)
+
+    def _await_from(self, index: int, callback: Callback) -> None:
+        # One after the other: that the last is done is not enough, and counting would need a lock.
+        for position in range(index, len(self.responses)):
+            response = self.responses[position]
+            if not response.done:
+                response.on_completion(partial(self._await_rest, position + 1, callback))
+                return
+        callback(self)
+
+    def _await_rest(self, index: int, callback: Callback, _: SendResponse) -> None:
+        self._await_from(index, callback)

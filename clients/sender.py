@@ -1,0 +1,493 @@
+"""The sending side of a producer: the seed's event loop, one turn at a time.
+
+    configure any new broker connections
+    select; handle responses; write
+    handle topic metadata
+    handle incomplete requests
+    handle retries
+    handle new requests
+
+One thread runs it, and only that thread touches the connection; what it shares with the threads that call
+`send` are the queues, under their lock. Encoding, compressing and calling back happen outside the lock.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from clients.connection import ANY_NODE, Connection
+from clients.errors import DeliveryTimeoutError, UnsupportedRequestError, is_retriable
+from clients.link import Call, Reply
+from clients.metadata import NO_NODE
+from clients.partitioner import Partitioner
+from clients.queues import Batch, PartitionQueue, Queues, TopicQueues, without_key
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records import set_producer
+
+_LOST_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+_FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+
+NO_PRODUCER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SenderSettings:
+    """What the sender needs to know of the settings. All times in ms."""
+
+    acks: int
+    is_idempotent: bool
+    linger_ms: int
+    max_request_size: int
+    max_in_flight: int
+    retries: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    delivery_timeout_ms: int
+    max_block_ms: int
+    request_timeout_ms: int
+
+
+class Sender:
+    """Takes batches from the queues and sees them through. All methods belong to the sending thread, save
+    those that say otherwise."""
+
+    def __init__(
+        self, queues: Queues, connection: Connection, settings: SenderSettings, partitioner: Partitioner
+    ) -> None:
+        self.is_flushing = 0
+        """How many callers wait for all that is queued: nothing lingers meanwhile. Under the lock."""
+        self.waiting_for_room = 0
+        """How many callers wait for memory; likewise."""
+        self.fatal_error: Exception | None = None
+        """Why nothing can be sent any more."""
+        self._queues = queues
+        self._lock = queues.lock
+        self._connection = connection
+        self._metadata = connection.metadata
+        self._network = connection.network
+        self._settings = settings
+        self._partitioner = partitioner
+        self._producer_id = NO_PRODUCER
+        self._id_request: Call | None = None
+        self._id_not_before_ms = 0
+        self._requests_in_flight: dict[int, int] = {}
+        self._outbox: list[Call] = []
+        self._next_turn_ms = 0
+        self._callbacks: list[Callable[[], object]] = []
+
+    # One turn of the loop -----------------------------------------------------------------------------
+
+    def turn(self, max_wait_ms: int) -> None:
+        """Send and receive what can be; waits for something to happen at most `max_wait_ms`."""
+        self._configure_connections()
+        now_ms = self._network.now_ms()
+        wait_ms = min(max_wait_ms, max(0, self._next_turn_ms - now_ms))
+        calls, self._outbox = self._outbox, []
+        replies = self._connection.poll(wait_ms, *calls)
+        now_ms = self._network.now_ms()
+        with self._lock:
+            for reply in replies:
+                self._handle_reply(reply, now_ms)
+            self._handle_metadata(now_ms)
+            self._handle_incomplete(now_ms)
+            taken = self._handle_new(now_ms)
+        self._outbox += [self._request(node, batches) for node, batches in taken.items()]
+        self._call_back()
+
+    def fail_all(self, error: Exception) -> None:
+        """Give up all that waits or is under way."""
+        with self._lock:
+            self.fatal_error = self.fatal_error or error
+            for topic in self._queues.topics.values():
+                for waiting in topic.unplaced:
+                    self._finish(waiting.slip, error)
+                topic.unplaced.clear()
+                for batch in topic.keyless:
+                    self._finish(batch, error)
+                topic.keyless.clear()
+                for queue in topic.partitions.values():
+                    for batch in (*queue.in_flight, *queue.batches):
+                        self._finish(batch, error)
+                    queue.batches.clear()
+                    queue.in_flight.clear()
+            self._lock.notify_all()
+        self._call_back()
+
+    def _configure_connections(self) -> None:
+        """Open the connections to the leaders of what waits."""
+        with self._lock:
+            leaders = {
+                self._metadata.leader(queue.topic, queue.partition): None
+                for queue in self._queues.partition_queues()
+                if queue.batches
+            }
+            leaders |= {
+                self._metadata.leader(topic.topic, partition): None
+                for topic in self._queues.topics.values()
+                if topic.keyless and topic.topic in self._metadata.topics
+                for partition in self._metadata.topics[topic.topic].available
+            }
+        for node in leaders:
+            if node != NO_NODE:
+                self._connection.open(node)
+
+    # Responses ----------------------------------------------------------------------------------------
+
+    def _handle_reply(self, reply: Reply, now_ms: int) -> None:
+        if reply.call is self._id_request:
+            self._handle_producer_id(reply, now_ms)
+            return
+        node = reply.call.node
+        self._requests_in_flight[node] -= 1
+        batches: list[Batch] = reply.call.tag
+        if reply.error is not None:
+            self._metadata.renew()
+            for batch in batches:
+                self._handle_failure(batch, reply.error, now_ms, was_sent=reply.was_sent)
+        elif reply.response is None:
+            for batch in batches:
+                self._handle_success(batch)
+        else:
+            assert isinstance(reply.response, ProduceResponse)
+            self._handle_response(batches, reply.response, now_ms)
+
+    def _handle_response(self, batches: list[Batch], response: ProduceResponse, now_ms: int) -> None:
+        rows = {
+            (topic.name, row.index): row for topic in response.responses for row in topic.partition_responses
+        }
+        for batch in batches:
+            row = rows.get((batch.topic, batch.partition))
+            if row is None:
+                error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response leaves the partition out")
+                self._handle_failure(batch, error, now_ms)
+            elif row.error_code == ErrorCode.NONE:
+                batch.base_offset = row.base_offset
+                batch.log_append_time = row.log_append_time_ms
+                self._handle_success(batch)
+            elif row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.base_sequence >= 0:
+                self._handle_success(batch)  # Written long ago: the broker no longer knows where.
+            else:
+                self._handle_error(batch, row, now_ms)
+
+    def _handle_error(self, batch: Batch, row: PartitionProduceResponse, now_ms: int) -> None:
+        error = error_for(row.error_code, row.error_message)
+        if error.retriable:
+            if row.current_leader.leader_id != NO_NODE:
+                self._metadata.leader_moved(
+                    batch.topic,
+                    batch.partition,
+                    row.current_leader.leader_id,
+                    row.current_leader.leader_epoch,
+                )
+            else:
+                self._metadata.renew()
+        self._handle_failure(batch, error, now_ms)
+
+    def _handle_success(self, batch: Batch) -> None:
+        queue = self._queue_of(batch)
+        queue.in_flight.remove(batch)
+        if batch.base_sequence >= 0:
+            queue.sequences.succeeded(batch.base_sequence, len(batch))
+        self._finish(batch, None)
+
+    def _handle_failure(self, batch: Batch, error: Exception, now_ms: int, *, was_sent: bool = True) -> None:
+        """Send the batch again if that may help and time is left; else give it up."""
+        queue = self._queue_of(batch)
+        code = error.code if isinstance(error, BrokerError) else None
+        is_lost = code in _LOST_SEQUENCE and batch.base_sequence >= 0
+        if code in _FENCED and batch.base_sequence >= 0:
+            self._give_up(queue, batch, error)
+            self.fatal_error = error
+            return
+        if is_lost and queue.is_first(batch):
+            # Nothing before it is missing: the numbers themselves are wrong, and the batch is not written.
+            queue.sequences.must_restart = True
+        if not was_sent:
+            batch.attempts -= 1
+        may_help = is_lost or is_retriable(error)
+        if batch.is_done or not may_help or batch.attempts > self._settings.retries:
+            self._give_up(queue, batch, error)
+        elif now_ms - batch.created_ms >= self._settings.delivery_timeout_ms:
+            self._give_up(queue, batch, self._too_late(batch, error))
+        else:
+            queue.put_back(batch)
+            batch.last_error = error
+            batch.retry_at_ms = now_ms if is_lost else now_ms + self._backoff_ms(batch.attempts)
+
+    def _backoff_ms(self, attempts: int) -> int:
+        doubled = self._settings.retry_backoff_ms << min(max(attempts - 1, 0), 16)
+        return min(doubled, max(self._settings.retry_backoff_max_ms, self._settings.retry_backoff_ms))
+
+    def _give_up(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        if batch.base_sequence >= 0:
+            queue.sequences.given_up()
+        self._finish(batch, error)
+
+    def _too_late(self, batch: Batch, because: Exception | None) -> DeliveryTimeoutError:
+        waited_ms = self._settings.delivery_timeout_ms
+        last = "" if because is None else f"; the last attempt: {because}"
+        error = DeliveryTimeoutError(
+            f"{batch.topic}-{batch.partition}: not acknowledged within delivery.timeout.ms={waited_ms}"
+            f" after {batch.attempts} attempts{last}"
+        )
+        error.__cause__ = because
+        return error
+
+    def _finish(self, batch: Batch, error: Exception | None) -> None:
+        self._callbacks += batch.finish(error)
+        self._queues.release(batch)
+
+    def _call_back(self) -> None:
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                sys.excepthook(*sys.exc_info())  # An application's fault, which must not stop the sending.
+
+    def _queue_of(self, batch: Batch) -> PartitionQueue:
+        return self._queues.topics[batch.topic].partitions[batch.partition]
+
+    # Metadata -----------------------------------------------------------------------------------------
+
+    def _handle_metadata(self, now_ms: int) -> None:
+        """Place what waited for a topic to be known; ask for topics, and for leaders that are missing."""
+        for topic in self._queues.topics.values():
+            self._metadata.want(topic.topic)
+            info = self._metadata.topics.get(topic.topic)
+            if info is not None:
+                self._place(topic, len(info.partitions))
+                continue
+            error = self._metadata.topic_error(topic.topic)
+            if topic.unplaced or topic.keyless:
+                self._metadata.renew()
+                if error is not None and not error.retriable:
+                    self._fail_unplaced(topic, error, now_ms)
+
+    def _place(self, topic: TopicQueues, partition_count: int) -> None:
+        while topic.unplaced:
+            waiting = topic.unplaced[0]
+            try:
+                partition = self._partitioner(topic.topic, waiting.key, partition_count)
+            except Exception as error:  # The application's own code: its message fails, not the others.
+                topic.unplaced.popleft()
+                self._finish(waiting.slip, error)
+                continue
+            if partition is None:
+                partition = without_key(partition_count)
+            self._queues.place_first(topic, partition)
+
+    def _fail_unplaced(self, topic: TopicQueues, error: Exception, created_before_ms: int) -> None:
+        while topic.unplaced and topic.unplaced[0].slip.created_ms <= created_before_ms:
+            self._finish(topic.unplaced.popleft().slip, error)
+        while topic.keyless and topic.keyless[0].created_ms <= created_before_ms:
+            self._finish(topic.keyless.popleft(), error)
+
+    # Incomplete requests ------------------------------------------------------------------------------
+
+    def _handle_incomplete(self, now_ms: int) -> None:
+        """Give up what has waited too long. A batch under way gets its outcome now; its answer is still awaited."""
+        too_old_ms = now_ms - self._settings.delivery_timeout_ms
+        placed_before_ms = now_ms - min(self._settings.max_block_ms, self._settings.delivery_timeout_ms)
+        for topic in self._queues.topics.values():
+            if topic.topic not in self._metadata.topics:
+                error = self._metadata.topic_error(topic.topic) or DeliveryTimeoutError(
+                    f"nothing is known of topic {topic.topic} after {self._settings.max_block_ms} ms"
+                )
+                self._fail_unplaced(topic, error, placed_before_ms)
+            while topic.keyless and topic.keyless[0].created_ms <= too_old_ms:
+                batch = topic.keyless.popleft()
+                self._finish(batch, self._too_late(batch, None))
+            for queue in topic.partitions.values():
+                self._expire(queue, too_old_ms)
+
+    def _expire(self, queue: PartitionQueue, too_old_ms: int) -> None:
+        for batch in queue.in_flight:
+            if not batch.is_done and batch.created_ms <= too_old_ms:
+                self._finish(batch, self._too_late(batch, batch.last_error))
+        while queue.batches and queue.batches[0].created_ms <= too_old_ms:
+            batch = queue.batches.popleft()
+            self._give_up(queue, batch, self._too_late(batch, batch.last_error))
+
+    # Retries and new requests -------------------------------------------------------------------------
+
+    def _handle_new(self, now_ms: int) -> dict[int, list[Batch]]:
+        """Take the batches that are to go now, by the broker they go to; and find out when to look again."""
+        self._next_turn_ms = now_ms + self._settings.delivery_timeout_ms
+        if self._settings.is_idempotent and not self._has_producer_id(now_ms):
+            return {}
+        taken: dict[int, list[Batch]] = {}
+        sizes: dict[int, int] = {}
+        for topic in self._queues.topics.values():
+            self._place_keyless(topic, now_ms)
+            for queue in topic.partitions.values():
+                if not queue.batches:
+                    continue
+                node = self._metadata.leader(queue.topic, queue.partition)
+                if node == NO_NODE:
+                    self._metadata.renew()
+                    continue
+                if self._can_send_to(node) and self._may_go(queue, now_ms):
+                    batch = queue.batches[0]
+                    size = batch.builder.size if batch.builder is not None else len(batch.encoded or b"")
+                    if node in taken and sizes[node] + size > self._settings.max_request_size:
+                        self._next_turn_ms = now_ms
+                        continue
+                    sizes[node] = sizes.get(node, 0) + size
+                    taken.setdefault(node, []).append(self._take(queue))
+                    if queue.batches and queue.batches[0].is_closed:
+                        self._next_turn_ms = now_ms
+        for node in taken:
+            self._requests_in_flight[node] = self._requests_in_flight.get(node, 0) + 1
+        return taken
+
+    def _can_send_to(self, node: int) -> bool:
+        in_flight = self._requests_in_flight.get(node, 0)
+        return in_flight < self._settings.max_in_flight and self._connection.is_ready(node)
+
+    def _may_go(self, queue: PartitionQueue, now_ms: int) -> bool:
+        """Whether the first batch of a partition may be sent now, by its age and by the order of things."""
+        batch = queue.batches[0]
+        if batch.retry_at_ms > now_ms:
+            return self._look_again(batch.retry_at_ms)
+        if not self._is_ripe(batch, now_ms):
+            return self._look_again(batch.created_ms + self._settings.linger_ms)
+        if not self._settings.is_idempotent:
+            # Nothing tells a broker that a batch comes too early: one at a time, or none may fail.
+            return not queue.in_flight or self._settings.retries == 0
+        if queue.sequences.wants_new_epoch and not queue.in_flight and not self._begin_epoch(queue):
+            return False
+        if batch.base_sequence >= 0:
+            return not queue.in_flight or batch.number < queue.in_flight[0].number
+        return queue.sequences.can_stamp(self._producer_id)
+
+    def _is_ripe(self, batch: Batch, now_ms: int) -> bool:
+        return (
+            batch.is_closed
+            or self.is_flushing > 0
+            or self.waiting_for_room > 0
+            or now_ms - batch.created_ms >= self._settings.linger_ms
+        )
+
+    def _look_again(self, at_ms: int) -> bool:
+        self._next_turn_ms = min(self._next_turn_ms, at_ms)
+        return False
+
+    def _take(self, queue: PartitionQueue) -> Batch:
+        batch = queue.take()
+        batch.attempts += 1
+        if self._settings.is_idempotent and batch.base_sequence < 0:
+            batch.base_sequence = queue.sequences.stamp(len(batch))
+        return batch
+
+    def _place_keyless(self, topic: TopicQueues, now_ms: int) -> None:
+        """Give ripe batches without a partition one, in turn, of those whose leader can be sent to at once."""
+        info = self._metadata.topics.get(topic.topic)
+        if info is None or not topic.keyless:
+            return
+        free = [
+            number
+            for number in info.available
+            if self._can_send_to(self._metadata.leader(topic.topic, number))
+        ]
+        if len(info.partitions) == 1:
+            free = [0]
+        while topic.keyless and free:
+            batch = topic.keyless[0]
+            if not self._is_ripe(batch, now_ms):
+                self._look_again(batch.created_ms + self._settings.linger_ms)
+                return
+            topic.keyless.popleft()
+            batch.is_closed = True
+            batch.partition = free[topic.turn % len(free)]
+            topic.turn += 1
+            topic.queue(batch.partition).batches.append(batch)
+            free.remove(batch.partition)
+            if not free and topic.keyless:
+                self._next_turn_ms = now_ms
+
+    def _request(self, node: int, batches: list[Batch]) -> Call:
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            topic = topics.setdefault(batch.topic, TopicProduceData(name=batch.topic, partition_data=[]))
+            topic.partition_data.append(
+                PartitionProduceData(index=batch.partition, records=self._encode(batch))
+            )
+        request = ProduceRequest(
+            acks=self._settings.acks,
+            timeout_ms=self._settings.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+        return Call(node, request, tag=batches, expects_response=self._settings.acks != 0)
+
+    def _encode(self, batch: Batch) -> bytearray:
+        """The batch on the wire, encoded and compressed at the first attempt."""
+        if batch.encoded is None:
+            assert batch.builder is not None
+            if batch.base_sequence < 0:
+                batch.encoded = batch.builder.build()
+            else:
+                sequences = self._queue_of(batch).sequences
+                batch.encoded = batch.builder.build(
+                    producer_id=sequences.producer_id,
+                    producer_epoch=sequences.epoch,
+                    base_sequence=batch.base_sequence,
+                )
+            batch.builder = None
+        return batch.encoded
+
+    # Idempotence --------------------------------------------------------------------------------------
+
+    def _has_producer_id(self, now_ms: int) -> bool:
+        if self._producer_id != NO_PRODUCER:
+            return True
+        if self._id_request is None:
+            if now_ms < self._id_not_before_ms:
+                return self._look_again(self._id_not_before_ms)
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+            self._id_request = Call(ANY_NODE, request)
+            self._outbox.append(self._id_request)
+            self._next_turn_ms = now_ms
+        return False
+
+    def _handle_producer_id(self, reply: Reply, now_ms: int) -> None:
+        self._id_request = None
+        error = reply.error
+        if isinstance(reply.response, InitProducerIdResponse):
+            if reply.response.error_code == ErrorCode.NONE:
+                self._producer_id = reply.response.producer_id
+                return
+            error = error_for(reply.response.error_code)
+        self._id_not_before_ms = now_ms + self._settings.retry_backoff_ms
+        if isinstance(error, UnsupportedRequestError):
+            self.fatal_error = UnsupportedRequestError(f"{error}; enable.idempotence=false does without it")
+        elif error is not None and not is_retriable(error):
+            self.fatal_error = error
+
+    def _begin_epoch(self, queue: PartitionQueue) -> bool:
+        """Start the partition's numbers anew, those of the batches that wait included."""
+        sequences = queue.sequences
+        if sequences.is_exhausted and sequences.producer_id == self._producer_id:
+            self._producer_id = NO_PRODUCER
+            return False
+        epoch = sequences.epoch + 1 if sequences.producer_id == self._producer_id else 0
+        stamped = [batch for batch in queue.batches if batch.base_sequence >= 0]
+        sequences.begin(self._producer_id, epoch)
+        sequences.outstanding = 0
+        for batch in stamped:
+            batch.base_sequence = sequences.stamp(len(batch))
+            if batch.encoded is not None:
+                set_producer(batch.encoded, sequences.producer_id, sequences.epoch, batch.base_sequence)
+        return True
