@@ -125,6 +125,7 @@ class _FrameSocket(tcp.Connection):
         self._scratch = buffers.scratch
         self._outgoing = _Outgoing()
         self._wants_to_read = True
+        self._is_in_read = False
         self._is_closing = False
         self._has_shut_down = False
         self._broken: Exception | None = None  # found while sending, to be reported by doWrite
@@ -136,9 +137,12 @@ class _FrameSocket(tcp.Connection):
             return
         was_idle = not self._outgoing
         self._outgoing.add(parts)
-        if was_idle:
-            # Most responses fit into the socket's buffer at once, and then the reactor need not watch it.
-            self._send_turn()
+        if was_idle and not self._is_in_read:
+            self._send_now()
+
+    def _send_now(self) -> None:
+        """Most responses fit into the socket's buffer at once, and then the reactor need not watch it."""
+        self._send_turn()
         if self._outgoing or self._broken is not None:
             self.startWriting()
 
@@ -173,6 +177,17 @@ class _FrameSocket(tcp.Connection):
     def doRead(self) -> Exception | None:  # type: ignore[override]
         if self._is_closing:
             return self._discard()
+        # What is answered while requests come in leaves together, when they have.
+        was_idle = not self._outgoing
+        self._is_in_read = True
+        try:
+            return self._read_turn()
+        finally:
+            self._is_in_read = False
+            if was_idle and self._outgoing and self.connected and not self._aborting:
+                self._send_now()
+
+    def _read_turn(self) -> Exception | None:
         left = _TURN_BYTES
         assembler = self._assembler
         while left > 0 and self._wants_to_read and self._is_open:
@@ -185,6 +200,7 @@ class _FrameSocket(tcp.Connection):
                 return _lost(error)
             if count == 0:
                 return CONNECTION_DONE
+            is_emptied = count < len(target)
             try:
                 frames = assembler.received(count, self._receiver.frame_bytes_max)
             except FrameRefused as refused:
@@ -195,9 +211,9 @@ class _FrameSocket(tcp.Connection):
                 return _lost(error)
             if frames:
                 self._receiver.frames_received(frames)
-                del frames  # the buffer of a frame that has been dealt with is free for the next
-            if count < len(target):
-                return None  # the socket was emptied
+                del frames, target  # the buffer of a frame that has been dealt with is free for the next
+            if is_emptied:
+                return None
             left -= count
         return None
 
