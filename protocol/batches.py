@@ -22,7 +22,7 @@ import struct
 from typing import NamedTuple
 
 from protocol.checksum import Buffer, crc32c
-from protocol.errors import BrokerError, ErrorCode
+from protocol.errors import BrokerError, ErrorCode, error_for
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
@@ -151,7 +151,7 @@ class BatchHeader(NamedTuple):
 
 def corrupt(message: str) -> BrokerError:
     """The error for bytes that are no record batch."""
-    return BrokerError(ErrorCode.CORRUPT_MESSAGE, message)
+    return error_for(ErrorCode.CORRUPT_MESSAGE, message)
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -175,7 +175,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def _refuse_old_format(buffer: Buffer, position: int) -> None:
     if len(buffer) - position >= _MIN_OLD_SIZE and buffer[position + _MAGIC_AT] in (0, 1):
-        raise BrokerError(
+        raise error_for(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             f"message format {buffer[position + _MAGIC_AT]} is not taken: only record batches (format 2) are",
         )
@@ -229,13 +229,13 @@ def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
     MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (checksum), UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD.
     """
     if header.length + LOG_OVERHEAD > max_bytes:
-        raise BrokerError(
+        raise error_for(
             ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes, at most {max_bytes} are taken"
         )
     if not has_valid_crc(buffer, header):
         raise corrupt(f"the CRC-32C of the batch at byte {header.position} is not that of its header")
     if header.attributes & _COMPRESSION_MASK > Compression.ZSTD:
-        raise BrokerError(
+        raise error_for(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.compression}"
         )
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
@@ -253,7 +253,7 @@ def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
 
 
 def _invalid(message: str) -> BrokerError:
-    return BrokerError(ErrorCode.INVALID_RECORD, message)
+    return error_for(ErrorCode.INVALID_RECORD, message)
 
 
 def assign(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:

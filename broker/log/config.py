@@ -1,4 +1,4 @@
-"""Settings of logs: one row each for a topic, the same rows as a broker's defaults, and `LogConfig` of them."""
+"""Settings of logs: a row each for topics, the same as a broker's defaults, and `LogConfig` of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "delete.retention.ms", SettingType.LONG, _DAY_MS,
-        "How long a compacted topic keeps a tombstone, and so how long a reader that started at the beginning "
+        "How long a compacted topic keeps a tombstone, and so how long a reader that starts at the beginning "
         "has to see it.",
         minimum=0,
     ),
@@ -222,7 +222,7 @@ _OWN_BROKER_SETTINGS = (
         "log.retention.hours", SettingType.INT, 168,
         "log.retention.ms in hours, where neither that nor minutes is set; -1: never.", minimum=-1,
     ),
-    Setting("log.roll.hours", SettingType.INT, 168, "log.roll.ms in hours, where that is not set.", minimum=1),
+    Setting("log.roll.hours", SettingType.INT, 168, "log.roll.ms in hours, if that is not set.", minimum=1),
     Setting(
         "log.roll.jitter.hours", SettingType.INT, 0,
         "log.roll.jitter.ms in hours, where that is not set.", minimum=0,

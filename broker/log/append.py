@@ -1,0 +1,125 @@
+"""What may be appended to a log, decided before anything is changed."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.log.config import LogConfig
+from broker.log.producer_state import AppendedBatch
+from protocol.batches import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    TimestampType,
+    check,
+    has_valid_crc,
+    split,
+    whole_batches,
+)
+from protocol.errors import BrokerError, ErrorCode, error_for
+
+
+class AppendOrigin(enum.Enum):
+    """Who appends to a leader's log."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    """The broker itself: groups and their offsets, transaction markers."""
+
+
+@dataclass(slots=True)
+class PreparedAppend:
+    """Batches that were found good, and have no offset yet.
+
+    `duplicate` is the appended batch that they repeat: then there is nothing to append. Good for as long as
+    the log does not grow, which is until the reactor's turn ends.
+    """
+
+    records: memoryview
+    headers: Sequence[BatchHeader]
+    log_end_offset: int
+    duplicate: AppendedBatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where batches went.
+
+    `log_append_time_ms` is -1 where the records keep their producer's time. `is_duplicate`: the batches were
+    in the log already, at these offsets.
+    """
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool = False
+
+
+def check_batches(
+    records: memoryview, config: LogConfig, origin: AppendOrigin, now_ms: int
+) -> list[BatchHeader]:
+    """The headers of a leader's new batches, found good by themselves: all but their sequences.
+
+    Raises BrokerError: those of `protocol.batches.check`, INVALID_TIMESTAMP, and INVALID_RECORD also where a
+    client sends no batch, several, or a control batch.
+    """
+    headers = split(records)
+    if origin is AppendOrigin.CLIENT:
+        if len(headers) != 1:
+            raise _invalid(f"a partition's records must be one batch, not {len(headers)}")
+        if headers[0].is_control:
+            raise _invalid("clients write no control batches")
+    elif not headers:
+        raise _invalid("no batch")
+    for header in headers:
+        check(records, header, config.max_message_bytes)
+        if not config.uses_log_append_time:
+            _check_timestamps(header, config, now_ms)
+    return headers
+
+
+def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    if header.timestamp_type is not TimestampType.CREATE_TIME:
+        raise _invalid_timestamp("the batch claims a broker's timestamp where producers set them")
+    if header.max_timestamp > now_ms + config.message_timestamp_after_max_ms:
+        raise _invalid_timestamp(
+            f"timestamp {header.max_timestamp} is more than {config.message_timestamp_after_max_ms} ms ahead"
+        )
+    oldest = now_ms - config.message_timestamp_before_max_ms
+    if NO_TIMESTAMP < header.base_timestamp < oldest:
+        raise _invalid_timestamp(
+            f"timestamp {header.base_timestamp} is more than {config.message_timestamp_before_max_ms} ms old"
+        )
+
+
+def check_fetched(records: memoryview, log_end_offset: int) -> list[BatchHeader]:
+    """The headers of the whole batches that a follower fetched, the last of which may be cut off.
+
+    Offsets must rise and none may lie below `log_end_offset`; they need not be dense, for compaction leaves
+    gaps. Raises BrokerError: CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for one that would land
+    on others.
+    """
+    headers = whole_batches(records)
+    expected = log_end_offset
+    for header in headers:
+        if not has_valid_crc(records, header):
+            raise error_for(
+                ErrorCode.CORRUPT_MESSAGE, f"the fetched batch at {header.base_offset} is damaged"
+            )
+        if header.base_offset < expected or header.last_offset_delta < 0:
+            raise error_for(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"a fetched batch begins at {header.base_offset}, the log ends at {expected}",
+            )
+        expected = header.next_offset
+    return headers
+
+
+def _invalid(message: str) -> BrokerError:
+    return error_for(ErrorCode.INVALID_RECORD, message)
+
+
+def _invalid_timestamp(message: str) -> BrokerError:
+    return error_for(ErrorCode.INVALID_TIMESTAMP, message)

@@ -1,0 +1,89 @@
+"""Leader epochs of a log: which epoch began at which offset (KIP-101, KIP-279).
+
+Kept in memory and, for restarts, in `leader-epoch-checkpoint`. The file may lag behind: batches carry their
+epoch, so recovery finds again what the batches beyond the recovery point say. What the file must never hold
+is an entry that truncation removed; whoever truncates writes it anew.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochs:
+    """The epochs of one log, in order of both epoch and start offset."""
+
+    __slots__ = ("_epochs", "_offsets", "is_dirty")
+
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self._epochs = [epoch for epoch, _ in entries or ()]
+        self._offsets = [offset for _, offset in entries or ()]
+        self.is_dirty = False
+        """Whether the file says something else than this object."""
+
+    @property
+    def latest(self) -> int:
+        """The last epoch that began; -1 before the first."""
+        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), oldest first."""
+        return list(zip(self._epochs, self._offsets, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` began at `start_offset`; nothing where it, or a later one, began already."""
+        if epoch <= self.latest:
+            return
+        # An epoch that began here without a record in it is one of which nobody will ever read anything.
+        while self._offsets and self._offsets[-1] >= start_offset:
+            self._drop_last()
+        self._epochs.append(epoch)
+        self._offsets.append(start_offset)
+        self.is_dirty = True
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in which the record at `offset` was written; -1 where that is not known."""
+        index = bisect_right(self._offsets, offset) - 1
+        return self._epochs[index] if index >= 0 else UNDEFINED_EPOCH
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(the largest known epoch not above `epoch`, the offset after its last record).
+
+        (-1, -1) for an epoch above all that are known. For one below all, the epoch itself and where the
+        first known one begins.
+        """
+        if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        above = bisect_right(self._epochs, epoch)
+        return (self._epochs[above - 1] if above else epoch), self._offsets[above]
+
+    def truncate_to(self, end_offset: int) -> None:
+        """Forget the epochs that began at `end_offset` or after."""
+        keep = bisect_left(self._offsets, end_offset)
+        while len(self._offsets) > keep:
+            self._drop_last()
+
+    def advance_start(self, start_offset: int) -> None:
+        """Forget the epochs that ended before the log's new first offset."""
+        first = bisect_right(self._offsets, start_offset) - 1
+        if first < 0 or (first == 0 and self._offsets[0] == start_offset):
+            return
+        del self._epochs[:first]
+        del self._offsets[:first]
+        self._offsets[0] = start_offset
+        self.is_dirty = True
+
+    def clear(self) -> None:
+        while self._offsets:
+            self._drop_last()
+
+    def _drop_last(self) -> None:
+        self._epochs.pop()
+        self._offsets.pop()
+        self.is_dirty = True

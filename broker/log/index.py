@@ -1,0 +1,211 @@
+"""The two indexes of a segment: offset → position, and timestamp → offset, in Kafka's file formats.
+
+Both are sorted files of fixed-size pairs. New pairs are kept in memory and written many at a time: an append
+to the log costs no system call for its index. What a crash takes of them is made again from the log, from
+which an index can always be rebuilt.
+
+Kafka makes an index file of the largest size, full of zeros, and cuts it when the segment is closed; the
+zeros that an unclean stop left behind are told from entries here.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+
+from broker.log.open_files import OpenFiles
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+_WRITE_EVERY = 512
+
+Pair = tuple[int, int]
+
+
+class _PairFile:
+    """A sorted file of pairs, of which the newest are in memory. Raises OSError as the disk does."""
+
+    __slots__ = ("_entry", "_files", "_first", "_max_count", "_second", "_written", "path")
+
+    def __init__(self, files: OpenFiles, path: str, entry: struct.Struct, max_bytes: int) -> None:
+        self.path = path
+        self._files = files
+        self._entry = entry
+        self._max_count = max_bytes // entry.size
+        self._written: int | None = None  # Entries in the file; not known before they are first needed.
+        self._first: list[int] = []
+        self._second: list[int] = []
+
+    def __len__(self) -> int:
+        written = self._count_written() if self._written is None else self._written
+        return written + len(self._first)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self) >= self._max_count
+
+    def use_files(self, files: OpenFiles) -> None:
+        """Open the file through `files` from now on."""
+        self._files = files
+
+    def begin_empty(self) -> None:
+        """Without a look at the disk: the file is not there."""
+        self._written = 0
+
+    def pair(self, number: int) -> Pair:
+        """Entry `number`, from 0 on."""
+        written = self._count_written() if self._written is None else self._written
+        if number >= written:
+            return self._first[number - written], self._second[number - written]
+        size = self._entry.size
+        data = self._files.get(self.path).pread(size, number * size)
+        return _as_pair(self._entry.unpack(data))
+
+    def pairs(self) -> list[Pair]:
+        """All entries."""
+        written = self._count_written() if self._written is None else self._written
+        size = self._entry.size
+        data = self._files.get(self.path).pread(written * size, 0) if written else b""
+        return [
+            *map(_as_pair, self._entry.iter_unpack(data)),
+            *zip(self._first, self._second, strict=True),
+        ]
+
+    def last(self) -> Pair | None:
+        count = len(self)
+        return self.pair(count - 1) if count else None
+
+    def append_pair(self, first: int, second: int) -> None:
+        self._first.append(first)
+        self._second.append(second)
+        if len(self._first) >= _WRITE_EVERY:
+            self.write()
+
+    def write(self, *, create: bool = False) -> None:
+        """Write what is only in memory; with `create`, make the file even where that is nothing."""
+        if not self._first and not create:
+            return
+        written = self._count_written() if self._written is None else self._written
+        size = self._entry.size
+        file = self._files.get(self.path, create=True)
+        if file.size() != written * size:
+            file.truncate(written * size)  # Zeros of Kafka, or half an entry.
+        pairs = zip(self._first, self._second, strict=True)
+        file.append([b"".join([self._entry.pack(first, second) for first, second in pairs])])
+        self._written = written + len(self._first)
+        self._first.clear()
+        self._second.clear()
+
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        written = self._count_written() if self._written is None else self._written
+        if count >= written:
+            del self._first[count - written :]
+            del self._second[count - written :]
+            return
+        self._first.clear()
+        self._second.clear()
+        self._files.get(self.path).truncate(count * self._entry.size)
+        self._written = count
+
+    def floor(self, column: int, target: int) -> int:
+        """Number of the last entry whose value in `column` is at most `target`; -1 where none is."""
+        written = self._count_written() if self._written is None else self._written
+        memory = self._second if column else self._first
+        if memory and memory[0] <= target:
+            return written + bisect_right(memory, target) - 1
+        low, high = 0, written
+        while low < high:
+            middle = (low + high) // 2
+            if self.pair(middle)[column] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def _count_written(self) -> int:
+        if not self._files.disk.exists(self.path):
+            self._written = 0
+            return 0
+        count = self._files.get(self.path).size() // self._entry.size
+        # Entries grow, and only the first may be all zeros: a zero entry later on is one that Kafka has not
+        # written yet, and so are all after it.
+        self._written = count
+        low, high = min(1, count), count
+        while low < high:
+            middle = (low + high) // 2
+            if self.pair(middle) != (0, 0):
+                low = middle + 1
+            else:
+                high = middle
+        self._written = 0 if low == 1 and count > 1 and self.pair(0) == (0, 0) else low
+        return self._written
+
+
+def _as_pair(values: tuple[int, ...]) -> Pair:
+    return values[0], values[1]
+
+
+class OffsetIndex(_PairFile):
+    """`.index`: (relative offset of a batch's last record, position of the batch)."""
+
+    __slots__ = ("base_offset",)
+
+    def __init__(self, files: OpenFiles, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(files, path, _OFFSET_ENTRY, max_bytes)
+        self.base_offset = base_offset
+
+    def append(self, last_offset: int, position: int) -> None:
+        self.append_pair(last_offset - self.base_offset, position)
+
+    def position_below(self, offset: int) -> int:
+        """A position at or before that of the batch with `offset`, as near to it as the index knows."""
+        number = self.floor(0, offset - self.base_offset)
+        return self.pair(number)[1] if number >= 0 else 0
+
+    def position_up_to(self, position: int) -> int:
+        """The last position of a batch that the index knows at or before `position`."""
+        number = self.floor(1, position)
+        return self.pair(number)[1] if number >= 0 else 0
+
+    def truncate_to(self, end_offset: int, size: int) -> None:
+        """Drop the entries of batches at or after `end_offset`, the log being cut to `size` bytes."""
+        count = self.floor(0, end_offset - self.base_offset - 1) + 1
+        while count and self.pair(count - 1)[1] >= size:
+            count -= 1
+        self.truncate(count)
+
+    def is_sane(self, log_size: int) -> bool:
+        """Whether the last entry is one that a log of `log_size` bytes can have."""
+        last = self.last()
+        return last is None or (last[0] > 0 and 0 < last[1] < log_size)
+
+
+class TimeIndex(_PairFile):
+    """`.timeindex`: (largest timestamp so far, relative offset of the last record of its batch)."""
+
+    __slots__ = ("base_offset",)
+
+    def __init__(self, files: OpenFiles, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(files, path, _TIME_ENTRY, max_bytes)
+        self.base_offset = base_offset
+
+    def append(self, timestamp: int, offset: int) -> None:
+        """Note the largest timestamp so far; nothing where an entry has it already."""
+        last = self.last()
+        if last is None or timestamp > last[0]:
+            self.append_pair(timestamp, offset - self.base_offset)
+
+    def offset_below(self, timestamp: int) -> int:
+        """An offset before which there is no record as late as `timestamp`."""
+        number = self.floor(0, timestamp)
+        return self.base_offset + (self.pair(number)[1] if number >= 0 else 0)
+
+    def truncate_to(self, end_offset: int) -> None:
+        """Drop the entries of records at or after `end_offset`."""
+        self.truncate(self.floor(1, end_offset - self.base_offset - 1) + 1)
+
+    def is_sane(self, next_offset: int) -> bool:
+        """Whether the last entry is one that a segment up to `next_offset` can have."""
+        last = self.last()
+        return last is None or (last[0] >= 0 and 0 <= last[1] < next_offset - self.base_offset)

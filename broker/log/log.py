@@ -1,0 +1,581 @@
+"""One partition's log: segments in order, and what is known of their batches.
+
+A log belongs to the reactor thread: no locks. Appends and truncations happen at once; what waits for a device
+is handed out as a `FlushJob`, for a worker to run.
+
+An error of the file system ends the log, for what a failed write or fsync left behind nobody can tell: it is
+told once to `LogEvents.failed`, and every later call raises KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from broker.log import checkpoints, names
+from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
+from broker.log.config import LogConfig
+from broker.log.disk import Disk, DiskFile
+from broker.log.epochs import LeaderEpochs
+from broker.log.names import TopicPartition
+from broker.log.open_files import OpenFiles
+from broker.log.producer_state import ProducerStates
+from broker.log.segment import Segment
+from broker.log.snapshots import remove_snapshots, restore_producers, snapshot_path, write_snapshot
+from protocol import batches
+from protocol.batches import NO_TIMESTAMP, BatchHeader, TimestampType
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.frames import FileSlice
+from protocol.records import decode_columns
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """Whole batches, still in their file.
+
+    `slice` is None where there is nothing to read below the upper offset. The first batch may begin before
+    the offset that was asked for. `is_cold`: sending the slice would wait for the device.
+    """
+
+    slice: FileSlice | None
+    first_offset: int
+    next_offset: int
+    is_cold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """A record found by its timestamp, in ms."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushJob:
+    """Everything that makes a log durable up to `offset`: work for a thread, which touches no log."""
+
+    disk: Disk
+    offset: int
+    files: tuple[DiskFile, ...]
+    directory: str | None
+    epochs_path: str
+    epochs: bytes | None
+    truncations: int
+
+    def run(self) -> None:
+        """Raises OSError; then nobody knows what is durable, and running it again would not tell."""
+        for file in self.files:
+            file.fsync()
+        if self.directory is not None:
+            self.disk.fsync_directory(self.directory)
+        # Before the recovery point moves on: recovery reads epochs again only from batches beyond it.
+        if self.epochs is not None:
+            self.disk.write_atomically(self.epochs_path, self.epochs)
+
+
+def _nothing(log: Log) -> None:
+    """What is done where nobody listens."""
+
+
+@dataclass(slots=True)
+class LogEvents:
+    """What a log tells its manager.
+
+    `discard` removes files that were renamed to `.deleted`, when it sees fit; `flush_due`: a flush should
+    begin; `recovery_point_lowered`: the checkpoint must say so before the log goes on; `failed`: its
+    directory cannot be used.
+    """
+
+    discard: Callable[[Log, list[str]], None] | None = None
+    flush_due: Callable[[Log], None] = _nothing
+    recovery_point_lowered: Callable[[Log], None] = _nothing
+    failed: Callable[[Log, OSError], None] = field(default=lambda log, error: None)
+
+
+class Log:
+    """The log of one partition. All offsets are of records; all times are in ms.
+
+    Every method but those that say otherwise raises BrokerError with KAFKA_STORAGE_ERROR where the file
+    system fails.
+    """
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        directory: str,
+        config: LogConfig,
+        files: OpenFiles,
+        segments: Sequence[Segment],
+        *,
+        log_start_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        topic_id: uuid.UUID | None = None,
+        events: LogEvents | None = None,
+        roll_jitter_ms: int = 0,
+    ) -> None:
+        assert segments, "a log has an active segment"
+        self.topic_partition = partition
+        self.directory = directory
+        self.config = config
+        self.topic_id = topic_id
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = segments[-1].next_offset
+        self.recovery_point = recovery_point
+        """All before it is durable."""
+        self.epochs = epochs
+        self.producers = producers
+        self.events = events or LogEvents()
+        self.last_flush_ms = 0
+        self.failure: OSError | None = None
+        self._files = files
+        self._segments = list(segments)
+        self._base_offsets = [segment.base_offset for segment in segments]
+        self._active = self._segments[-1]
+        self._roll_jitter_ms = roll_jitter_ms
+        self._truncations = 0
+        self._active.open()
+
+    def __repr__(self) -> str:
+        return f"<Log {self.topic_partition} {self.log_start_offset}..{self.log_end_offset}>"
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Oldest first; the last one is appended to."""
+        return self._segments
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    def use_files(self, files: OpenFiles) -> None:
+        """Open files through `files` from now on; those opened before close."""
+        self._files = files
+        for segment in self._segments:
+            segment.use_files(files)
+
+    # Appending.
+
+    def prepare_append(
+        self, records: memoryview, *, origin: AppendOrigin = AppendOrigin.CLIENT, now_ms: int
+    ) -> PreparedAppend:
+        """Find out whether batches may be appended, and whether they are in the log already; nothing changes.
+
+        `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
+        `ProducerStates.check` do.
+        """
+        self._check_usable()
+        headers = check_batches(records, self.config, origin, now_ms)
+        return PreparedAppend(records, headers, self.log_end_offset, self.producers.check(headers))
+
+    def append_prepared(self, prepared: PreparedAppend, leader_epoch: int, *, now_ms: int) -> AppendResult:
+        """Give the batches their offsets, in place, and write them; or answer where they are already."""
+        if prepared.duplicate is not None:
+            batch = prepared.duplicate
+            append_time = batch.timestamp if self.config.uses_log_append_time else NO_TIMESTAMP
+            return AppendResult(
+                batch.first_offset, batch.last_offset, append_time, self.log_start_offset, is_duplicate=True
+            )
+        assert prepared.log_end_offset == self.log_end_offset, "the log grew since the append was prepared"
+        records, headers = prepared.records, prepared.headers
+        append_time = NO_TIMESTAMP
+        if self.config.uses_log_append_time:
+            append_time = now_ms
+            headers = [batches.set_log_append_time(records, header, now_ms) for header in headers]
+        offset = first_offset = self.log_end_offset
+        base_offsets = []
+        for header in headers:
+            batches.assign(records, header.position, offset, leader_epoch)
+            base_offsets.append(offset)
+            offset += header.last_offset_delta + 1
+        self.epochs.assign(leader_epoch, first_offset)
+        self._write(records, headers, base_offsets, now_ms)
+        return AppendResult(first_offset, offset - 1, append_time, self.log_start_offset)
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        now_ms: int,
+    ) -> AppendResult:
+        """`prepare_append` and `append_prepared` in one."""
+        prepared = self.prepare_append(records, origin=origin, now_ms=now_ms)
+        return self.append_prepared(prepared, leader_epoch, now_ms=now_ms)
+
+    def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
+        """Append what the leader sent, as it is; a batch that is cut off at the end is left out.
+
+        Raises BrokerError as `check_fetched` does. With no whole batch nothing happens, and the result's
+        last offset lies before its first.
+        """
+        self._check_usable()
+        headers = check_fetched(records, self.log_end_offset)
+        if not headers:
+            end = self.log_end_offset
+            return AppendResult(end, end - 1, NO_TIMESTAMP, self.log_start_offset)
+        base_offsets = [header.base_offset for header in headers]
+        for header in headers:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+        self._write(records[: headers[-1].end], headers, base_offsets, now_ms)
+        return AppendResult(base_offsets[0], headers[-1].last_offset, NO_TIMESTAMP, self.log_start_offset)
+
+    def _write(
+        self, records: memoryview, headers: Sequence[BatchHeader], base_offsets: Sequence[int], now_ms: int
+    ) -> None:
+        max_timestamp, offset_of_max = NO_TIMESTAMP, base_offsets[0]
+        for header, base_offset in zip(headers, base_offsets, strict=True):
+            if header.max_timestamp > max_timestamp:
+                max_timestamp, offset_of_max = header.max_timestamp, base_offset + header.last_offset_delta
+        last_offset = base_offsets[-1] + headers[-1].last_offset_delta
+        size = len(records)
+        try:
+            if self._must_roll(size, last_offset, max_timestamp, now_ms):
+                self._roll(base_offsets[0], now_ms)
+            self._active.append((records,), size, last_offset, max_timestamp, offset_of_max)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.log_end_offset = last_offset + 1
+        for header, base_offset in zip(headers, base_offsets, strict=True):
+            if header.producer_id >= 0:
+                self.producers.update(header, base_offset, now_ms)
+        self.producers.map_end_offset = last_offset + 1
+        if last_offset + 1 - self.recovery_point >= self.config.flush_messages:
+            self.events.flush_due(self)
+
+    def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        active = self._active
+        if not active.has_room(size, last_offset, self.config.segment_bytes):
+            return True
+        if not active.size:
+            return False
+        first_timestamp = active.first_timestamp()
+        if first_timestamp >= 0 and max_timestamp >= 0:
+            age_ms = max_timestamp - first_timestamp
+        else:
+            age_ms = now_ms - active.created_ms
+        return age_ms > self.config.segment_ms - self._roll_jitter_ms
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment, unless the last one is empty."""
+        self._check_usable()
+        if not self._active.size:
+            return
+        try:
+            self._roll(self.log_end_offset, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        if self._active.size:
+            self._active.finish()
+            self._write_snapshot()
+        else:
+            # An empty segment in which the offsets do not fit: compaction left a gap before them.
+            self._discard([self._active])
+        self._add_segment(base_offset, now_ms)
+        self.events.flush_due(self)
+
+    def _add_segment(self, base_offset: int, now_ms: int) -> None:
+        self._active = Segment.create(self._files, self.directory, base_offset, self.config, now_ms)
+        self._segments.append(self._active)
+        self._base_offsets.append(base_offset)
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one_batch: bool = True) -> LogRead:
+        """Whole batches from the one with `offset` on, below `upper_offset` and in one file.
+
+        At most `max_bytes`, save that with `min_one_batch` the first batch comes whatever its size. Raises
+        BrokerError with OFFSET_OUT_OF_RANGE for an offset before the log's start or after its end.
+        """
+        self._check_offset(offset)
+        if offset >= upper_offset:
+            return LogRead(None, offset, offset)
+        try:
+            for number in range(self._segment_number(offset), len(self._segments)):
+                segment = self._segments[number]
+                start = segment.position_of(offset)
+                if start is not None:
+                    break
+            else:
+                return LogRead(None, offset, offset)
+            extent = segment.extent(start, max_bytes, upper_offset, min_one_batch=min_one_batch)
+            if extent is None:
+                return LogRead(None, offset, offset)
+            file = segment.file()
+            length = extent.end_position - start
+            is_cold = not file.is_cached(length, start)
+        except OSError as error:
+            raise self._failed(error) from error
+        return LogRead(FileSlice(file, start, length), offset, extent.next_offset, is_cold)
+
+    def _check_offset(self, offset: int) -> None:
+        self._check_usable()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise error_for(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} has {self.log_start_offset} to {self.log_end_offset}, not {offset}",
+            )
+
+    def _segment_number(self, offset: int) -> int:
+        """Of the last segment that begins at or before `offset`."""
+        if offset >= self._active.base_offset:
+            return len(self._segments) - 1
+        return max(0, bisect_right(self._base_offsets, offset) - 1)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record that is not earlier than `timestamp`; None: all are."""
+        self._check_usable()
+        try:
+            for segment in self._segments:
+                if segment.next_offset > self.log_start_offset and segment.max_timestamp >= timestamp:
+                    found = self._search(segment, timestamp)
+                    if found is not None:
+                        return found
+        except OSError as error:
+            raise self._failed(error) from error
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp; None: no record has one."""
+        self._check_usable()
+        try:
+            latest = max(segment.max_timestamp for segment in self._segments)
+        except OSError as error:
+            raise self._failed(error) from error
+        return self.offset_for_timestamp(latest) if latest >= 0 else None
+
+    def _search(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
+        start_offset = max(segment.time_index.offset_below(timestamp), self.log_start_offset)
+        for header in segment.headers(segment.offset_index.position_below(start_offset)):
+            if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
+                continue
+            found = self._search_batch(segment, header, timestamp)
+            if found is not None:
+                return found
+        return None
+
+    def _search_batch(self, segment: Segment, header: BatchHeader, timestamp: int) -> TimestampOffset | None:
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            offset = max(header.base_offset, self.log_start_offset)
+            return TimestampOffset(offset, header.max_timestamp, header.leader_epoch)
+        columns = decode_columns(segment.file().pread(header.size, header.position))
+        for offset, record_timestamp in zip(columns.offsets, columns.timestamps, strict=True):
+            if record_timestamp >= timestamp and offset >= self.log_start_offset:
+                return TimestampOffset(offset, record_timestamp, header.leader_epoch)
+        return None
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(the largest known leader epoch not above `epoch`, the offset after its last record)."""
+        return self.epochs.end_offset(epoch, self.log_end_offset)
+
+    # Cutting, at either end.
+
+    def truncate_to(self, offset: int, *, now_ms: int = 0) -> bool:
+        """Remove the records from `offset` on; whether there were any.
+
+        Batches go as a whole: where `offset` lies inside one, the log ends before it.
+        """
+        self._check_usable()
+        if offset >= self.log_end_offset:
+            return False
+        if offset <= self._segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return True
+        try:
+            keep = bisect_right(self._base_offsets, offset - 1)
+            remove_snapshots(self._files.disk, self.directory, beyond=offset)
+            # The last first: wherever a crash stops this, what is left is the beginning of the log.
+            self._discard(self._segments[keep:][::-1])
+            self._active = self._segments[-1]
+            self._active.open()
+            self._active.truncate_to(offset)
+            self._after_truncation(self._active.next_offset, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
+        """Remove everything; the log begins and ends at `offset`."""
+        self._check_usable()
+        try:
+            remove_snapshots(self._files.disk, self.directory, beyond=-1)
+            self._discard(self._segments[::-1])
+            self._add_segment(offset, now_ms)
+            self.log_start_offset = offset
+            self.epochs.clear()
+            self._after_truncation(offset, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _after_truncation(self, end_offset: int, now_ms: int) -> None:
+        self._truncations += 1
+        self.log_end_offset = end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.epochs.truncate_to(end_offset)
+        if self.epochs.is_dirty:
+            self._write_epochs()
+        restore_producers(
+            self._files.disk,
+            self.directory,
+            self.producers,
+            self._segments,
+            log_start_offset=self.log_start_offset,
+            end_offset=end_offset,
+            now_ms=now_ms,
+        )
+        if self.recovery_point > end_offset:
+            self.recovery_point = end_offset
+            self.events.recovery_point_lowered(self)
+
+    def advance_log_start(self, offset: int, *, now_ms: int = 0) -> None:
+        """Let the log begin at `offset`, and drop the segments that lie before it altogether.
+
+        Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset beyond the end; one before the present
+        start changes nothing.
+        """
+        self._check_usable()
+        if offset <= self.log_start_offset:
+            return
+        self._check_offset(offset)
+        self.log_start_offset = offset
+        self.epochs.advance_start(offset)
+        try:
+            if offset == self.log_end_offset and self._active.size:
+                self._roll(offset, now_ms)
+            below = bisect_right(self._base_offsets, offset) - 1
+            self._discard(self._segments[: max(0, below)])
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _discard(self, segments: list[Segment]) -> None:
+        """Take segments out of the log, and their files, in that order, to their end."""
+        disk = self._files.disk
+        discarded = []
+        for segment in segments:
+            number = self._segments.index(segment)
+            del self._segments[number]
+            del self._base_offsets[number]
+            segment.release()
+            for path in (*segment.paths(), snapshot_path(self.directory, segment.base_offset)):
+                self._files.forget(path)
+                if disk.exists(path):
+                    disk.rename(path, path + names.DELETED)
+                    discarded.append(path + names.DELETED)
+        if not discarded:
+            return
+        if self.events.discard is not None:
+            self.events.discard(self, discarded)
+        else:
+            for path in discarded:
+                disk.remove(path)
+
+    # Durability.
+
+    def begin_flush(self, now_ms: int = 0) -> FlushJob:
+        """What has to be done for all that is in the log now to be durable."""
+        self._check_usable()
+        self.last_flush_ms = now_ms
+        unflushed = [
+            segment
+            for segment in self._segments
+            if segment.next_offset > self.recovery_point or segment.needs_directory_sync
+        ]
+        epochs = None
+        if self.epochs.is_dirty:
+            epochs = checkpoints.encode_epochs(self.epochs.entries)
+            self.epochs.is_dirty = False
+        needs_directory_sync = any(segment.needs_directory_sync for segment in unflushed)
+        for segment in unflushed:
+            segment.needs_directory_sync = False
+        try:
+            files = tuple(segment.file() for segment in unflushed)
+        except OSError as error:
+            raise self._failed(error) from error
+        return FlushJob(
+            self._files.disk,
+            self.log_end_offset,
+            files,
+            self.directory if needs_directory_sync else None,
+            os.path.join(self.directory, names.LEADER_EPOCHS),
+            epochs,
+            self._truncations,
+        )
+
+    def finish_flush(self, job: FlushJob) -> None:
+        """The job has run: what it covered is durable."""
+        if job.truncations != self._truncations:
+            # Offsets below the job's may have been written anew since. And if it wrote the epochs, it may
+            # have put back some that truncation had removed.
+            if job.epochs is not None:
+                self._write_epochs()
+            return
+        self.recovery_point = max(self.recovery_point, job.offset)
+        for segment in self._segments[:-1]:
+            if segment.next_offset <= self.recovery_point:
+                segment.release()
+
+    def flush_failed(self, error: OSError) -> BrokerError:
+        """The job could not be run: the log is at its end. The error to tell those who wait."""
+        return self._failed(error)
+
+    def flush(self, now_ms: int = 0) -> None:
+        """Make all that is in the log durable; waits for the device."""
+        job = self.begin_flush(now_ms)
+        try:
+            job.run()
+        except OSError as error:
+            raise self._failed(error) from error
+        self.finish_flush(job)
+
+    def close(self, now_ms: int = 0) -> None:
+        """Leave everything as a clean start wants to find it: durable, with whole indexes and a snapshot."""
+        self.flush(now_ms)
+        try:
+            self._active.finish()
+            self._write_snapshot()
+        except OSError as error:
+            raise self._failed(error) from error
+        self.release()
+
+    def release(self) -> None:
+        """Hold no file any more; nothing is written."""
+        for segment in self._segments:
+            segment.release()
+            self._files.forget(segment.offset_index.path)
+            self._files.forget(segment.time_index.path)
+
+    def move(self, directory: str) -> None:
+        """The log's directory has been renamed to `directory`."""
+        self.directory = directory
+        for segment in self._segments:
+            segment.move(directory)
+
+    def _write_snapshot(self) -> None:
+        write_snapshot(self._files.disk, self.directory, self.producers)
+
+    def _write_epochs(self) -> None:
+        path = os.path.join(self.directory, names.LEADER_EPOCHS)
+        self._files.disk.write_atomically(path, checkpoints.encode_epochs(self.epochs.entries))
+        self.epochs.is_dirty = False
+
+    def _check_usable(self) -> None:
+        if self.failure is not None:
+            raise self._storage_error()
+
+    def _failed(self, error: OSError) -> BrokerError:
+        if self.failure is None:
+            self.failure = error
+            self.events.failed(self, error)
+        return self._storage_error()
+
+    def _storage_error(self) -> BrokerError:
+        return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} failed: {self.failure}")

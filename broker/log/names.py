@@ -1,0 +1,76 @@
+"""Names of directories and files of a log: one place that knows how Kafka spells them."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import NamedTuple
+
+LOG = ".log"
+INDEX = ".index"
+TIME_INDEX = ".timeindex"
+SNAPSHOT = ".snapshot"
+TRANSACTION_INDEX = ".txnindex"
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+TEMPORARY = ".tmp"
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+_DIRECTORY = re.compile(r"([A-Za-z0-9._-]+)-([0-9]+)")
+_OFFSET_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?")
+
+
+class TopicPartition(NamedTuple):
+    """A partition by its topic's name and its number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetFile(NamedTuple):
+    """A file named after an offset: a segment's log, one of its indexes, or a snapshot."""
+
+    offset: int
+    kind: str
+    marker: str
+    """What was appended to the name: `.deleted`, `.cleaned`, `.swap`, or nothing."""
+
+
+def parse_directory(name: str) -> TopicPartition | None:
+    """The partition that a directory belongs to; None where it belongs to none."""
+    match = _DIRECTORY.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def deleted_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
+    """What a partition's directory is renamed to until its files are gone."""
+    # Kafka keeps the name within the 255 characters that a file system takes.
+    return f"{str(partition)[: 255 - 40]}.{unique.hex}-delete"
+
+
+def is_deleted_directory(name: str) -> bool:
+    return _DELETED_DIRECTORY.fullmatch(name) is not None
+
+
+def offset_file(offset: int, kind: str) -> str:
+    """`offset` in twenty digits, and the suffix."""
+    return f"{offset:020d}{kind}"
+
+
+def parse_offset_file(name: str) -> OffsetFile | None:
+    match = _OFFSET_FILE.fullmatch(name)
+    return OffsetFile(int(match[1]), match[2], match[3] or "") if match else None

@@ -1,0 +1,287 @@
+"""What a log knows of its idempotent producers: their epoch and their last five batches (KIP-98, KIP-360).
+
+From it a batch that is sent again is recognised and answered with its first offset, and a gap is refused. It
+is rebuilt from batch headers, with a snapshot beside the log to start from.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from protocol.batches import BatchHeader
+from protocol.checksum import crc32c
+from protocol.errors import BrokerError, ErrorCode, error_for
+
+REMEMBERED_BATCHES = 5
+MAX_PRODUCERS = 100_000
+"""Producers remembered in one log; beyond it the one silent for longest is forgotten."""
+
+_SEQUENCE_MASK = 0x7FFFFFFF
+_HALF_OF_SEQUENCES = 1 << 30
+
+_SNAPSHOT_VERSION = 1
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_OLDER_BATCH = struct.Struct(">qiqiq")
+_NO_TRANSACTION = -1
+_NO_COORDINATOR_EPOCH = -1
+_NO_SEQUENCE = -1
+
+
+class AppendedBatch(NamedTuple):
+    """One batch of a producer, as far as it takes to recognise it."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry:
+    """One producer. `batches` are its last ones under `epoch`, oldest first."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_write_ms",
+        "producer_id",
+        "transaction_offset",
+    )
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches: deque[AppendedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.last_write_ms = 0
+        self.coordinator_epoch = _NO_COORDINATOR_EPOCH
+        self.transaction_offset = _NO_TRANSACTION
+        """Where its open transaction began; -1: none is open."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else _NO_SEQUENCE
+
+    def find(self, header: BatchHeader) -> AppendedBatch | None:
+        """The remembered batch that `header` repeats."""
+        if header.producer_epoch != self.epoch:
+            return None
+        for batch in self.batches:
+            if batch.offset_delta == header.last_offset_delta and batch.last_sequence == header.last_sequence:
+                return batch
+        return None
+
+
+class ProducerStates:
+    """The producers of one log, the one silent for longest first. `expiration_ms` after its last write a
+    producer is forgotten."""
+
+    __slots__ = ("_entries", "_max_producers", "expiration_ms", "map_end_offset")
+
+    def __init__(self, expiration_ms: int = 86_400_000, max_producers: int = MAX_PRODUCERS) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        self._max_producers = max_producers
+        self.expiration_ms = expiration_ms
+        self.map_end_offset = 0
+        """All batches below this offset have been taken into account."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    def entries(self) -> list[ProducerEntry]:
+        return list(self._entries.values())
+
+    def check(self, headers: Sequence[BatchHeader]) -> AppendedBatch | None:
+        """Whether a leader may append these batches, in order; nothing is changed.
+
+        The appended batch that one of them repeats, or None. Raises BrokerError: INVALID_PRODUCER_EPOCH for
+        an epoch below the producer's, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, DUPLICATE_SEQUENCE_NUMBER for a
+        batch that came before the five that are remembered.
+        """
+        ahead: dict[int, tuple[int, int]] = {}  # What the batches before in this append will have changed.
+        for header in headers:
+            if header.producer_id < 0 or header.is_control:
+                continue
+            entry = self._entries.get(header.producer_id)
+            if header.producer_id in ahead:
+                epoch, last_sequence = ahead[header.producer_id]
+            elif entry is not None:
+                duplicate = entry.find(header)
+                if duplicate is not None:
+                    return duplicate
+                epoch, last_sequence = entry.epoch, entry.last_sequence
+            else:
+                # Nothing is known of it, perhaps because retention removed all that it wrote: any sequence
+                # is taken (KIP-360).
+                ahead[header.producer_id] = header.producer_epoch, header.last_sequence
+                continue
+            _check_sequence(header, epoch, last_sequence, entry)
+            ahead[header.producer_id] = header.producer_epoch, header.last_sequence
+        return None
+
+    def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Take an appended batch into account; what `check` would have refused is believed here."""
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return
+        entry = self._entries.pop(producer_id, None)
+        if entry is None:
+            entry = ProducerEntry(producer_id, header.producer_epoch)
+        elif entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches.clear()
+        entry.last_write_ms = now_ms
+        last_offset = base_offset + header.last_offset_delta
+        if header.is_control:
+            # The end of a transaction, committed or aborted; it has no sequence.
+            entry.transaction_offset = _NO_TRANSACTION
+        else:
+            batch = AppendedBatch(
+                header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp
+            )
+            entry.batches.append(batch)
+            if header.is_transactional and entry.transaction_offset == _NO_TRANSACTION:
+                entry.transaction_offset = base_offset
+        self._entries[producer_id] = entry
+        if len(self._entries) > self._max_producers:
+            del self._entries[next(iter(self._entries))]
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that have been silent for too long and have no open transaction; how many."""
+        expired = []
+        for entry in self._entries.values():
+            if now_ms - entry.last_write_ms < self.expiration_ms:
+                break
+            if entry.transaction_offset == _NO_TRANSACTION:
+                expired.append(entry.producer_id)
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return len(expired)
+
+    def clear(self, map_end_offset: int) -> None:
+        self._entries.clear()
+        self.map_end_offset = map_end_offset
+
+    def encode(self) -> bytes:
+        """The state as a Kafka snapshot, version 1.
+
+        Kafka's entry has one batch of a producer only. The older ones follow after all entries, where Kafka's
+        reader, which checks the CRC to the end of the file, looks at nothing; so five batches are remembered
+        across a restart here, and one by Kafka.
+        """
+        entries = list(self._entries.values())
+        body = bytearray(_COUNT.pack(len(entries)))
+        older = bytearray()
+        for entry in entries:
+            last = entry.batches[-1] if entry.batches else AppendedBatch(_NO_SEQUENCE, -1, 0, -1)
+            body += _ENTRY.pack(
+                entry.producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_write_ms,
+                entry.coordinator_epoch,
+                entry.transaction_offset,
+            )
+            for batch in list(entry.batches)[:-1]:
+                older += _OLDER_BATCH.pack(entry.producer_id, *batch)
+        body += older
+        return _HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+    def restore(self, data: bytes, map_end_offset: int) -> None:
+        """Replace the state by what a snapshot holds. Raises ValueError for one that is damaged."""
+        entries = decode_snapshot(data)
+        # The oldest first, whoever wrote the file.
+        self._entries = {
+            entry.producer_id: entry for entry in sorted(entries, key=lambda entry: entry.last_write_ms)
+        }
+        self.map_end_offset = map_end_offset
+
+
+def decode_snapshot(data: bytes) -> list[ProducerEntry]:
+    """The entries of a snapshot, Kafka's or ours. Raises ValueError for one that is damaged."""
+    body = memoryview(data)[_HEAD.size :]
+    if len(body) < _COUNT.size:
+        raise ValueError(f"{len(data)} bytes are no producer snapshot")
+    version, crc = _HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise ValueError(f"version {version} of a producer snapshot")
+    if crc32c(body) != crc:
+        raise ValueError("the producer snapshot's CRC-32C does not fit")
+    count = _COUNT.unpack_from(body)[0]
+    entries_end = _COUNT.size + count * _ENTRY.size
+    if count < 0 or entries_end > len(body) or (len(body) - entries_end) % _OLDER_BATCH.size:
+        raise ValueError(f"{count} producers do not fit into {len(data)} bytes")
+    entries: dict[int, ProducerEntry] = {}
+    newest: dict[int, AppendedBatch] = {}
+    for values in _ENTRY.iter_unpack(body[_COUNT.size : entries_end]):
+        producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, *rest = values
+        entry = ProducerEntry(producer_id, epoch)
+        entry.last_write_ms = timestamp
+        entry.coordinator_epoch, entry.transaction_offset = rest
+        entries[producer_id] = entry
+        if last_sequence >= 0:
+            newest[producer_id] = AppendedBatch(last_sequence, last_offset, offset_delta, timestamp)
+    for producer_id, *batch in _OLDER_BATCH.iter_unpack(body[entries_end:]):
+        if producer_id in entries:
+            entries[producer_id].batches.append(AppendedBatch(*batch))
+    for producer_id, last in newest.items():
+        entries[producer_id].batches.append(last)
+    return list(entries.values())
+
+
+def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int, entry: ProducerEntry | None) -> None:
+    who = f"producer {header.producer_id}"
+    if header.producer_epoch < epoch:
+        raise error_for(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"{who} writes with epoch {header.producer_epoch}, it has {epoch}",
+        )
+    if header.producer_epoch > epoch:
+        if header.base_sequence != 0:
+            raise _out_of_order(
+                f"{who} begins epoch {header.producer_epoch} with sequence {header.base_sequence}, not 0"
+            )
+        return
+    expected = (last_sequence + 1) & _SEQUENCE_MASK
+    if header.base_sequence == expected:
+        return
+    if entry is not None and _is_before_remembered(header, entry.batches):
+        raise error_for(
+            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            f"{who} repeats sequence {header.base_sequence}, its last is {last_sequence}",
+        )
+    raise _out_of_order(f"{who} sends sequence {header.base_sequence} where {expected} comes next")
+
+
+def _is_before_remembered(header: BatchHeader, remembered: Iterable[AppendedBatch]) -> bool:
+    """Whether the batch precedes five batches that follow one another without a gap.
+
+    Only then it is a repetition for certain: with fewer remembered, for instance where the state began in the
+    middle of a producer's life, it may be a batch that never arrived, and must not be called a duplicate.
+    """
+    batches = tuple(remembered)
+    if len(batches) < REMEMBERED_BATCHES:
+        return False
+    distance = (batches[0].first_sequence - header.last_sequence) & _SEQUENCE_MASK
+    return 0 < distance < _HALF_OF_SEQUENCES
+
+
+def _out_of_order(message: str) -> BrokerError:
+    return error_for(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)

@@ -1,0 +1,310 @@
+"""Opening a log that is on disk, whatever state the last owner left it in.
+
+After a clean stop the files are believed. After any other, everything from the recovery point on is checked,
+batch by batch: the log ends before the first one that is not whole, and the indexes of what was checked are
+made anew. This is work for a worker thread; the log that comes of it has never been seen by another.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from dataclasses import dataclass, field
+
+from broker.log import checkpoints, names, scan
+from broker.log.config import LogConfig
+from broker.log.disk import Disk
+from broker.log.epochs import LeaderEpochs
+from broker.log.log import Log
+from broker.log.names import TopicPartition
+from broker.log.open_files import OpenFiles
+from broker.log.producer_state import ProducerStates
+from broker.log.segment import Segment
+from broker.log.snapshots import remove_snapshots, restore_producers, snapshot_offsets, snapshot_path
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """One log to open, with what the checkpoints of its directory say about it."""
+
+    partition: TopicPartition
+    directory: str
+    config: LogConfig
+    now_ms: int
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    is_clean: bool = False
+    topic_id: uuid.UUID | None = None
+    producer_expiration_ms: int = 86_400_000
+
+
+@dataclass(slots=True)
+class _Loading:
+    """A log on the way to being open."""
+
+    request: LoadRequest
+    files: OpenFiles
+    segments: list[Segment] = field(default_factory=list)
+    swapped: set[int] = field(default_factory=set)
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    removed_tail: bool = False
+
+    @property
+    def disk(self) -> Disk:
+        return self.files.disk
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.request.directory, name)
+
+
+def create_log(disk: Disk, request: LoadRequest) -> Log:
+    """A new log, in a directory that is made for it. Raises OSError."""
+    disk.make_directory(request.directory)
+    if request.topic_id is not None:
+        path = os.path.join(request.directory, names.PARTITION_METADATA)
+        disk.write_atomically(path, checkpoints.encode_partition_metadata(request.topic_id))
+    return load_log(disk, request)
+
+
+def load_log(disk: Disk, request: LoadRequest) -> Log:
+    """Open a log. Raises OSError as the disk does; damage in the files raises nothing, it is mended."""
+    loading = _Loading(request, OpenFiles(disk, capacity=16))
+    _finish_interrupted_work(loading)
+    _find_segments(loading)
+    _check_segments(loading)
+    log_start_offset, end_offset = _settle_bounds(loading)
+    _load_epochs(loading, log_start_offset, end_offset)
+    producers = ProducerStates(request.producer_expiration_ms)
+    _drop_stray_snapshots(loading, end_offset)
+    restore_producers(
+        disk,
+        request.directory,
+        producers,
+        loading.segments,
+        log_start_offset=log_start_offset,
+        end_offset=end_offset,
+        now_ms=request.now_ms,
+    )
+    # What was checked is whole, but nobody has made it durable.
+    recovery_point = end_offset if request.is_clean else min(max(request.recovery_point, 0), end_offset)
+    return Log(
+        request.partition,
+        request.directory,
+        request.config,
+        loading.files,
+        loading.segments,
+        log_start_offset=log_start_offset,
+        recovery_point=recovery_point,
+        epochs=loading.epochs,
+        producers=producers,
+        topic_id=request.topic_id or _load_topic_id(loading),
+    )
+
+
+def _finish_interrupted_work(loading: _Loading) -> None:
+    """Remove what was being deleted or written, and complete the replacement of segments by a cleaned one.
+
+    A `.cleaned` file may be half written: it goes, and its originals stay. A `.swap` file was whole before it
+    got that name: it takes the place of the segments that it covers.
+    """
+    disk = loading.disk
+    swaps = []
+    for name in disk.list(loading.request.directory):
+        if name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
+            disk.remove(loading.path(name))
+        elif name.endswith(names.SWAP):
+            file = names.parse_offset_file(name)
+            if file is not None and file.kind == names.LOG:
+                swaps.append(file.offset)
+            else:
+                disk.remove(loading.path(name))  # An index, which is made again.
+    for base_offset in swaps:
+        _complete_swap(loading, base_offset)
+
+
+def _complete_swap(loading: _Loading, base_offset: int) -> None:
+    disk = loading.disk
+    name = names.offset_file(base_offset, names.LOG)
+    swap_path = loading.path(name + names.SWAP)
+    swap = disk.open(swap_path)
+    next_offset = base_offset + 1
+    for header in scan.headers(swap, 0, swap.size()):
+        next_offset = header.next_offset
+    swap.close()
+    for other in disk.list(loading.request.directory):
+        file = names.parse_offset_file(other)
+        if file is not None and not file.marker and base_offset <= file.offset < next_offset:
+            if file.kind == names.SNAPSHOT:
+                continue
+            disk.remove(loading.path(other))
+    disk.rename(swap_path, loading.path(name))
+    loading.swapped.add(base_offset)
+    logger.info("%s: the replacement of %s is completed", loading.request.directory, name)
+
+
+def _find_segments(loading: _Loading) -> None:
+    request, disk = loading.request, loading.disk
+    found = [(name, names.parse_offset_file(name)) for name in disk.list(request.directory)]
+    logs = sorted(file.offset for _, file in found if file and file.kind == names.LOG and not file.marker)
+    known = set(logs)
+    for name, file in found:
+        is_index = file is not None and file.kind in (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX)
+        if is_index and file is not None and file.offset not in known:
+            disk.remove(loading.path(name))
+    for offset in logs:
+        segment = Segment(loading.files, request.directory, offset, request.config)
+        segment.size = disk.size(segment.path)
+        segment.created_ms = disk.modified_ms(segment.path)
+        loading.segments.append(segment)
+    for segment, following in zip(loading.segments, loading.segments[1:], strict=False):
+        segment.next_offset = following.base_offset
+
+
+def _check_segments(loading: _Loading) -> None:
+    """Bring every segment to its true size and end, with indexes that fit."""
+    request = loading.request
+    for number, segment in enumerate(list(loading.segments)):
+        is_last = number == len(loading.segments) - 1
+        is_suspect = not request.is_clean and (is_last or segment.next_offset > request.recovery_point)
+        if is_suspect:
+            size = segment.size
+            _recover_segment(loading, segment, is_last=is_last)
+            if segment.size < size:
+                logger.warning(
+                    "%s is cut from %d to %d bytes: no valid batch begins there",
+                    segment.path, size, segment.size,
+                )  # fmt: skip
+                _drop_after(loading, number)
+                return
+            continue
+        if segment.base_offset in loading.swapped or not _has_sane_indexes(segment):
+            logger.info("the indexes of %s are made anew", segment.path)
+            _remove_indexes(loading, segment)
+            segment.rebuild_indexes()
+        if is_last:
+            _find_end(segment)
+
+
+def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> None:
+    """Check every batch; cut the file before the first that is damaged or out of place."""
+    size, upper_offset = segment.size, segment.next_offset
+    _remove_indexes(loading, segment)
+    segment.begin_indexing()
+    end, next_offset = 0, segment.base_offset
+    for header, _ in scan.valid_batches(segment.file(), 0, size):
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
+            break
+        if not is_last and header.last_offset >= upper_offset:
+            break
+        segment.index_batch(header)
+        end, next_offset = header.end, header.next_offset
+    if end < size:
+        segment.file().truncate(end)
+    segment.size = end
+    # A segment that is followed by another reaches to it, whether or not compaction left a gap there.
+    segment.next_offset = next_offset if is_last or end < size else upper_offset
+    segment.finish()
+
+
+def _drop_after(loading: _Loading, number: int) -> None:
+    """Remove the segments after one that had to be cut: what they hold would follow on a gap."""
+    loading.removed_tail = True
+    for segment in loading.segments[:number:-1]:
+        logger.warning("%s is removed: the segment before it is damaged", segment.path)
+        for path in segment.paths():
+            loading.files.forget(path)
+            loading.disk.remove(path)
+    del loading.segments[number + 1 :]
+
+
+def _has_sane_indexes(segment: Segment) -> bool:
+    return segment.has_index_files() and (
+        segment.offset_index.is_sane(segment.size)
+        and (segment.time_index.is_sane(max(segment.next_offset, segment.base_offset + 2**31)))
+    )
+
+
+def _remove_indexes(loading: _Loading, segment: Segment) -> None:
+    for index in (segment.offset_index, segment.time_index):
+        loading.files.forget(index.path)
+        loading.disk.remove(index.path)
+        index.begin_empty()
+
+
+def _find_end(segment: Segment) -> None:
+    """The end of a log that was stopped cleanly, from its last headers."""
+    position, next_offset = segment.offset_index.position_up_to(segment.size), segment.base_offset
+    for header in segment.headers(position):
+        position, next_offset = header.end, header.next_offset
+    segment.next_offset = next_offset
+    if position != segment.size:
+        # Stopped cleanly it was not, whatever the marker says.
+        logger.warning("%s is cut from %d to %d bytes", segment.path, segment.size, position)
+        segment.file().truncate(position)
+        segment.size = position
+    segment.resume_indexing()
+
+
+def _settle_bounds(loading: _Loading) -> tuple[int, int]:
+    """(log start offset, log end offset); with a segment to append to."""
+    request = loading.request
+    if loading.segments:
+        log_start_offset = max(request.log_start_offset, loading.segments[0].base_offset)
+        end_offset = loading.segments[-1].next_offset
+        if end_offset >= log_start_offset:
+            return log_start_offset, end_offset
+        logger.warning(
+            "%s ends at %d, before its start at %d: it begins anew there",
+            request.directory, end_offset, log_start_offset,
+        )  # fmt: skip
+        _drop_after(loading, -1)
+    offset = request.log_start_offset
+    segment = Segment.create(loading.files, request.directory, offset, request.config, request.now_ms)
+    loading.segments.append(segment)
+    return offset, offset
+
+
+def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> None:
+    request = loading.request
+    path = loading.path(names.LEADER_EPOCHS)
+    scan_from = request.recovery_point
+    try:
+        loading.epochs = LeaderEpochs(checkpoints.decode_epochs(loading.disk.read(path)))
+    except FileNotFoundError:
+        scan_from = log_start_offset
+    except ValueError as error:
+        logger.warning("%s is left aside: %s", path, error)
+        scan_from = log_start_offset
+    epochs = loading.epochs
+    epochs.truncate_to(end_offset)
+    if not request.is_clean or scan_from == log_start_offset:
+        for segment in loading.segments:
+            if segment.next_offset > scan_from:
+                for header in segment.headers(0):
+                    epochs.assign(header.leader_epoch, header.base_offset)
+    epochs.advance_start(log_start_offset)
+    epochs.is_dirty = True
+
+
+def _drop_stray_snapshots(loading: _Loading, end_offset: int) -> None:
+    """Keep the snapshots at the beginnings of segments, and the last."""
+    disk, directory = loading.disk, loading.request.directory
+    remove_snapshots(disk, directory, beyond=end_offset)
+    bases = {segment.base_offset for segment in loading.segments}
+    for offset in snapshot_offsets(disk, directory)[:-1]:
+        if offset not in bases:
+            disk.remove(snapshot_path(directory, offset))
+
+
+def _load_topic_id(loading: _Loading) -> uuid.UUID | None:
+    path = loading.path(names.PARTITION_METADATA)
+    try:
+        return checkpoints.decode_partition_metadata(loading.disk.read(path))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError) as error:
+        logger.warning("%s is left aside: %s", path, error)
+        return None

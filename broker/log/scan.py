@@ -1,0 +1,67 @@
+"""Walking over the batches of a log file, by header or whole, with few reads.
+
+Positions in the headers are positions in the file. The walk ends before the first batch that is not whole or
+not plausible; whether that is the end of the log or damage, the caller decides by where it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.log.disk import DiskFile
+from protocol.batches import HEADER_SIZE, BatchHeader, batch_size_at, has_valid_crc, read_header
+from protocol.errors import BrokerError
+
+_HEADERS_CHUNK = 16 * 1024
+_BATCHES_CHUNK = 1024 * 1024
+
+
+def headers(
+    file: DiskFile, position: int, end: int, chunk_size: int = _HEADERS_CHUNK
+) -> Iterator[BatchHeader]:
+    """The headers of the batches from `position` on that end at or before `end`."""
+    chunk = b""
+    chunk_start = position
+    while position + HEADER_SIZE <= end:
+        inner = position - chunk_start
+        if inner < 0 or inner + HEADER_SIZE > len(chunk):
+            chunk = file.pread(min(chunk_size, end - position), position)
+            chunk_start, inner = position, 0
+        try:
+            header = read_header(chunk, inner)
+        except BrokerError:
+            return
+        position += header.size
+        if position > end:
+            return
+        yield BatchHeader(chunk_start + inner, *header[1:])
+
+
+def valid_batches(file: DiskFile, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches from `position` on, whole and with a checksum that fits, each with its bytes.
+
+    The walk ends at the first batch of which that is not so, or that is cut off by `end`.
+    """
+    chunk = memoryview(b"")
+    chunk_start = position
+    while position + HEADER_SIZE <= end:
+        inner = position - chunk_start
+        size = batch_size_at(chunk, inner)
+        if size is None or inner + size > len(chunk):
+            # Read on from this batch; a batch larger than a chunk makes the chunk as large as itself.
+            wanted = max(_BATCHES_CHUNK, size or 0)
+            chunk = memoryview(file.pread(min(wanted, end - position), position))
+            chunk_start, inner = position, 0
+            size = batch_size_at(chunk, 0)
+            if size is None or position + size > end:
+                return
+            if size > len(chunk):
+                chunk = memoryview(file.pread(size, position))
+        try:
+            header = read_header(chunk, inner)
+        except BrokerError:
+            return
+        if header.size + inner > len(chunk) or not has_valid_crc(chunk, header):
+            return
+        yield header._replace(position=position), chunk[inner : inner + header.size]
+        position += header.size

@@ -1,0 +1,325 @@
+"""One segment of a log: a file of batches and its two indexes, all named after its first offset.
+
+A segment finds positions and bytes; it checks nothing of what is appended and knows no log. Methods raise
+OSError as the disk does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from broker.log import names, scan
+from broker.log.config import LogConfig
+from broker.log.disk import Buffer, DiskFile
+from broker.log.index import OffsetIndex, TimeIndex
+from broker.log.open_files import OpenFiles
+from protocol.batches import NO_TIMESTAMP, BatchHeader
+
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+_REMEMBERED_POSITIONS = 8
+
+
+class Extent(NamedTuple):
+    """Whole batches: where they end in the file, and the offset after the last of them."""
+
+    end_position: int
+    next_offset: int
+
+
+class Segment:
+    """Batches from `base_offset` on.
+
+    `size` is in bytes; `next_offset` is the offset after the last record. The segment holds its file open
+    between `open` and `release`; otherwise it is opened when it is wanted.
+    """
+
+    __slots__ = (
+        "_bytes_since_entry", "_directory", "_file", "_files", "_first_timestamp", "_index_interval",
+        "_max_timestamp", "_offset_of_max_timestamp", "_positions", "base_offset", "created_ms",
+        "needs_directory_sync", "next_offset", "offset_index", "size", "time_index",
+    )  # fmt: skip
+
+    def __init__(self, files: OpenFiles, directory: str, base_offset: int, config: LogConfig) -> None:
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.created_ms = 0
+        self.needs_directory_sync = False
+        """Whether the name of the file may be lost with the power."""
+        self._directory = directory
+        self._files = files
+        self._file: DiskFile | None = None
+        self._index_interval = config.index_interval_bytes
+        self._bytes_since_entry = 0
+        self._max_timestamp: int | None = None  # Not known before it is first wanted.
+        self._offset_of_max_timestamp = base_offset
+        self._first_timestamp: int | None = None
+        # Where the batches with these offsets begin: those at which the last reads ended and the next begin.
+        self._positions: dict[int, int] = {}
+        self.offset_index = OffsetIndex(
+            files, self.path_of(names.INDEX), base_offset, config.segment_index_bytes
+        )
+        self.time_index = TimeIndex(
+            files, self.path_of(names.TIME_INDEX), base_offset, config.segment_index_bytes
+        )
+
+    @classmethod
+    def create(
+        cls, files: OpenFiles, directory: str, base_offset: int, config: LogConfig, now_ms: int
+    ) -> Segment:
+        """A new, empty segment, open for appending. What lies at its paths is replaced."""
+        segment = cls(files, directory, base_offset, config)
+        for path in segment.paths():
+            files.forget(path)
+            files.disk.remove(path)
+        segment.offset_index.begin_empty()
+        segment.time_index.begin_empty()
+        segment.created_ms = now_ms
+        segment._max_timestamp = NO_TIMESTAMP
+        segment._file = files.disk.open(segment.path, create=True)
+        segment.needs_directory_sync = True
+        return segment
+
+    @property
+    def path(self) -> str:
+        return self.path_of(names.LOG)
+
+    def path_of(self, kind: str) -> str:
+        return os.path.join(self._directory, names.offset_file(self.base_offset, kind))
+
+    def paths(self) -> list[str]:
+        """The files that belong to the segment, there or not; the log itself comes first."""
+        kinds = (names.LOG, names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX)
+        return [self.path_of(kind) for kind in kinds]
+
+    def file(self) -> DiskFile:
+        """The open file."""
+        return self._file if self._file is not None else self._files.get(self.path)
+
+    def use_files(self, files: OpenFiles) -> None:
+        """Open files through `files` from now on."""
+        self._files = files
+        self.offset_index.use_files(files)
+        self.time_index.use_files(files)
+
+    def open(self) -> None:
+        """Hold the file open, for appending."""
+        if self._file is None:
+            self._file = self._files.disk.open(self.path, create=True)
+
+    def release(self) -> None:
+        """Hold the file no more: whoever still reads from it may go on."""
+        self._file = None
+        self._files.forget(self.path)
+
+    def move(self, directory: str) -> None:
+        """The directory was renamed."""
+        for path in self.paths():
+            self._files.forget(path)
+        self._file = None
+        self._directory = directory
+        self.offset_index.path = self.path_of(names.INDEX)
+        self.time_index.path = self.path_of(names.TIME_INDEX)
+
+    # Appending.
+
+    def has_room(self, size: int, last_offset: int, max_bytes: int) -> bool:
+        """Whether batches of `size` bytes up to `last_offset` fit: into the segment's size, its indexes and
+        the 32 bits that an index has for an offset. An empty segment takes a batch of any size."""
+        return (
+            (self.size + size <= max_bytes or not self.size)
+            and last_offset - self.base_offset <= _MAX_RELATIVE_OFFSET
+            and not self.offset_index.is_full
+            and not self.time_index.is_full
+        )
+
+    def append(self, buffers: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int,
+               offset_of_max_timestamp: int) -> None:  # fmt: skip
+        """Write batches, `size` bytes in all, of which the last record has `last_offset`."""
+        assert self._file is not None, "the segment was released"
+        position = self.size
+        self._file.append(buffers)
+        if not position:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = offset_of_max_timestamp
+        if self._bytes_since_entry > self._index_interval:
+            self.offset_index.append(last_offset, position)
+            self._note_max_timestamp()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+        self.size = position + size
+        self.next_offset = last_offset + 1
+
+    def finish(self) -> None:
+        """Write the indexes as they stay: nothing more is appended, or the log is closed."""
+        self._note_max_timestamp()
+        self.offset_index.write(create=True)
+        self.time_index.write(create=True)
+
+    def _note_max_timestamp(self) -> None:
+        if self.max_timestamp != NO_TIMESTAMP:
+            self.time_index.append(self.max_timestamp, self._offset_of_max_timestamp)
+
+    # Timestamps.
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of a record, in ms; -1 where no record has one."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        assert self._max_timestamp is not None
+        return self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the first batch with a record that late."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        return self._offset_of_max_timestamp
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, in ms, by which the segment's age is reckoned; -1 where
+        there is none."""
+        if self._first_timestamp is None:
+            first = next(self.headers(0), None)
+            if first is None:
+                return NO_TIMESTAMP
+            self._first_timestamp = first.max_timestamp
+        return self._first_timestamp
+
+    def _load_max_timestamp(self) -> None:
+        last = self.time_index.last()
+        timestamp, relative_offset = last or (NO_TIMESTAMP, 0)
+        self._max_timestamp = timestamp
+        self._offset_of_max_timestamp = self.base_offset + relative_offset
+        # The index of a closed segment ends with its largest timestamp; the batches after it are looked at still.
+        start = self.offset_index.position_below(self._offset_of_max_timestamp) if last else 0
+        for header in self.headers(start):
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp = header.max_timestamp
+                self._offset_of_max_timestamp = header.last_offset
+
+    # Finding.
+
+    def headers(self, position: int, end: int | None = None) -> Iterator[BatchHeader]:
+        """The headers of the batches from `position` on, which end at or before `end`."""
+        end = self.size if end is None else end
+        if position >= end:
+            return iter(())
+        return scan.headers(self.file(), position, end)
+
+    def header_at(self, offset: int) -> BatchHeader | None:
+        """The first batch that ends at or after `offset`; None where all batches lie before it."""
+        for header in self.headers(self.offset_index.position_below(offset)):
+            if header.last_offset >= offset:
+                return header
+        return None
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the first batch that ends at or after `offset` begins; None where all lie before it."""
+        if offset <= self.base_offset:
+            return 0 if self.size else None
+        if offset >= self.next_offset:
+            return None
+        position = self._positions.get(offset)
+        if position is None:
+            header = self.header_at(offset)
+            position = None if header is None else header.position
+        return position
+
+    def extent(self, start: int, max_bytes: int, upper_offset: int, *, min_one_batch: bool) -> Extent | None:
+        """The whole batches from `start` on in at most `max_bytes` and below `upper_offset`; None: there is
+        none. With `min_one_batch` the first one is taken whatever its size."""
+        limit = start + max_bytes
+        if self.size <= limit and upper_offset >= self.next_offset:
+            return self._remember(Extent(self.size, self.next_offset))
+        index = self.offset_index
+        position = start
+        if start + self._index_interval < self.size:
+            below = index.position_up_to(min(limit, self.size))
+            if upper_offset < self.next_offset:
+                below = min(below, index.position_below(upper_offset))
+            position = max(start, below)
+        next_offset = -1
+        for header in self.headers(position):
+            if header.last_offset >= upper_offset:
+                break
+            if header.end > limit and not (min_one_batch and header.position == start):
+                if header.position > start:
+                    next_offset = header.base_offset
+                break
+            position, next_offset = header.end, header.next_offset
+            if position >= limit:
+                break
+        if position == start:
+            return None
+        if next_offset < 0:
+            # The index led to the first batch that does not belong to it any more.
+            stopped_at = next(self.headers(position), None)
+            next_offset = self.next_offset if stopped_at is None else stopped_at.base_offset
+        return self._remember(Extent(position, next_offset))
+
+    def _remember(self, extent: Extent) -> Extent:
+        positions = self._positions
+        positions[extent.next_offset] = extent.end_position
+        if len(positions) > _REMEMBERED_POSITIONS:
+            del positions[next(iter(positions))]
+        return extent
+
+    # Cutting.
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the batch with `offset` and all after it."""
+        position = self.position_of(offset)
+        if position is None:
+            return
+        last = None
+        for header in self.headers(self.offset_index.position_below(offset - 1), position):
+            last = header
+        self.file().truncate(position)
+        self.size = position
+        self.next_offset = self.base_offset if last is None else last.next_offset
+        self.offset_index.truncate_to(self.next_offset, position)
+        self.time_index.truncate_to(self.next_offset)
+        self._positions.clear()
+        self._max_timestamp = None
+        self._first_timestamp = self._first_timestamp if position else None
+        self.resume_indexing()
+
+    # Indexes of what is in the file already.
+
+    def has_index_files(self) -> bool:
+        disk = self._files.disk
+        return disk.exists(self.offset_index.path) and disk.exists(self.time_index.path)
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes, which are empty, from the log."""
+        self.begin_indexing()
+        for header in self.headers(0):
+            self.index_batch(header)
+        self.finish()
+
+    def begin_indexing(self) -> None:
+        """The batches will be given to `index_batch`, from the first on."""
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = self.base_offset
+        self._bytes_since_entry = 0
+
+    def resume_indexing(self) -> None:
+        """The indexes are whole, and more will be appended."""
+        self._bytes_since_entry = self.size - self.offset_index.position_up_to(self.size)
+
+    def index_batch(self, header: BatchHeader) -> None:
+        """Take a batch that is in the file already into the indexes, as `append` would have done."""
+        if header.max_timestamp > self.max_timestamp:
+            self._max_timestamp = header.max_timestamp
+            self._offset_of_max_timestamp = header.last_offset
+        if self._bytes_since_entry > self._index_interval:
+            self.offset_index.append(header.last_offset, header.position)
+            self._note_max_timestamp()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += header.size

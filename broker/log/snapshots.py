@@ -1,0 +1,74 @@
+"""Snapshots of producer state beside a log, and the state as it is at the log's end."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+from broker.log import names
+from broker.log.disk import Disk
+from broker.log.producer_state import ProducerStates
+from broker.log.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
+    """The offsets of which there are snapshots, rising."""
+    files = (names.parse_offset_file(name) for name in disk.list(directory))
+    return [file.offset for file in files if file and file.kind == names.SNAPSHOT and not file.marker]
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    return os.path.join(directory, names.offset_file(offset, names.SNAPSHOT))
+
+
+def write_snapshot(disk: Disk, directory: str, producers: ProducerStates) -> None:
+    """Write the state down under its end offset."""
+    path = snapshot_path(directory, producers.map_end_offset)
+    # Without a sync: a snapshot that a crash damaged is known by its checksum, and an older one will do.
+    disk.remove(path)
+    file = disk.open(path, create=True)
+    file.append([producers.encode()])
+    file.close()
+
+
+def remove_snapshots(disk: Disk, directory: str, *, beyond: int) -> None:
+    """Remove the snapshots above the offset `beyond`, which speak of batches that are there no more."""
+    for offset in snapshot_offsets(disk, directory):
+        if offset > beyond:
+            disk.remove(snapshot_path(directory, offset))
+
+
+def restore_producers(
+    disk: Disk,
+    directory: str,
+    producers: ProducerStates,
+    segments: Sequence[Segment],
+    *,
+    log_start_offset: int,
+    end_offset: int,
+    now_ms: int,
+) -> None:
+    """Bring `producers` to what the batches up to `end_offset` say: from the newest snapshot that is whole,
+    and the headers of the batches since."""
+    remove_snapshots(disk, directory, beyond=end_offset)
+    producers.clear(log_start_offset)
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        path = snapshot_path(directory, offset)
+        if offset >= log_start_offset:
+            try:
+                producers.restore(disk.read(path), offset)
+                break
+            except ValueError as error:
+                logger.warning("%s is left aside: %s", path, error)
+        disk.remove(path)
+    for segment in segments:
+        if segment.next_offset <= producers.map_end_offset:
+            continue
+        start = segment.position_of(producers.map_end_offset)
+        for header in segment.headers(segment.size if start is None else start):
+            if header.base_offset >= producers.map_end_offset:
+                producers.update(header, header.base_offset, now_ms)
+    producers.map_end_offset = end_offset
