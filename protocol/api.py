@@ -221,7 +221,10 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def encode_response(message: Response, version: int, correlation_id: int) -> Parts:
-    """The response as a frame: its size, its header and its body. Raises InvalidMessage, UnsupportedVersion."""
+    """The response as a frame: its size, its header and its body.
+
+    Raises InvalidMessage and UnsupportedVersion.
+    """
     header = _CORRELATION_ID.pack(correlation_id)
     if message.api.has_flexible_response_header(version):
         header += _NO_TAGGED_FIELDS

@@ -199,7 +199,7 @@ def implicit_default(type_: WireType, nullable: bool) -> object:
 
 
 def minimum_size(type_: WireType, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of the type takes: what bounds the length of an array before it is read."""
+    """The fewest bytes that a value of the type takes: what bounds an array's length before it is read."""
     match type_:
         case Fixed():
             return type_.size

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from protocol import codegen
@@ -99,8 +99,8 @@ def wire(
 
     `versions` and `nullable` are in Kafka's notation ("3", "0-5", "4+"). A field annotated `X | None` may be
     null in all its versions, or in those of `nullable`. Without a `default` Kafka's holds: zero, empty or
-    false. A field with a `tag` is a tagged field, left out where it holds its default. Encoding a version
-    without the field raises UnsupportedField where the field does not hold its default and is not `ignorable`.
+    false. A field with a `tag` is a tagged field, left out where it holds its default. To encode a version
+    without the field is an UnsupportedField, unless the field holds its default or is `ignorable`.
     """
     null_versions = None if nullable is None else Versions.parse(nullable)
     return _Wire(Versions.parse(versions), default, null_versions, tag, ignorable)
@@ -152,7 +152,7 @@ def set_versions(cls: type[Message], versions: str, flexible: str) -> None:
 
 
 @dataclass_transform(kw_only_default=True)
-def message(*, versions: str, flexible: str = "none") -> Any:
+def message(*, versions: str, flexible: str = "none") -> Callable[[type[M]], type[M]]:
     """Declares a message that belongs to no API, such as the key of a record in an internal topic."""
 
     def declare(cls: type[M]) -> type[M]:
@@ -176,7 +176,9 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_parts(message: Message, version: int, prefix: bytes = b"") -> Parts:
-    """`prefix` and the message on the wire, in parts: large records and pieces of files are parts of their own.
+    """`prefix` and the message on the wire. Large records and pieces of files are parts of their own.
+
+    The first part is always bytes.
 
     Raises InvalidMessage (UnsupportedField among them) and UnsupportedVersion.
     """

@@ -1,4 +1,4 @@
-"""How single values look on the wire: unsigned varints, lengths, tagged fields, and what can be wrong with them."""
+"""Single values on the wire: unsigned varints, lengths, tagged fields, and what can be wrong with them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SMALL_UVARINTS = tuple(uvarint(value) for value in range(128))
 
 
 def uvarint_rest(buffer: memoryview, position: int, first: int) -> tuple[int, int]:
-    """The value of a varint whose `first` byte, already read, said that more follow, and the position after it.
+    """The value of a varint whose `first` byte, already read, said that more follow; the position after it.
 
     Raises MalformedMessage over 32 bits, IndexError at the end of the buffer.
     """
@@ -76,7 +76,7 @@ def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
 
 
 def compact_length(length: int) -> bytes:
-    """The length of a compact array, of compact bytes or records: one more than it is, so that 0 means null."""
+    """The length of a compact array, bytes or records: one more than it is, so that 0 means null."""
     return SMALL_UVARINTS[length + 1] if length < 127 else uvarint(length + 1)
 
 

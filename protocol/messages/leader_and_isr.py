@@ -38,7 +38,7 @@ class LeaderAndIsrPartitionState:
     adding_replicas: list[Int32]
     removing_replicas: list[Int32]
     is_new: bool = False
-    leader_recovery_state: Int8 = wire("6+", ignorable=True)
+    leader_recovery_state: Int8 = wire("6+")
 
 
 @struct
