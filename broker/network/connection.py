@@ -200,7 +200,7 @@ class Connection:
         reason = f"it announced a request of {size} bytes; allowed are 0 to {self.frame_bytes_max}"
         if not self.is_closed:
             _log.warning("Closing %s: %s", self, reason)
-        self.close(reason)
+        self.close_when_sent(reason)
 
     def bytes_sent(self, count: int) -> None:
         self.bytes_out += count

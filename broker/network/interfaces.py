@@ -84,7 +84,7 @@ class FrameReceiver(Protocol):
 
     def frame_refused(self, size: int) -> None:
         """The peer announced a frame of `size` bytes, which is negative or over `frame_bytes_max`. The wire
-        receives nothing more; the receiver is expected to abort it."""
+        hands over nothing more; the receiver is expected to close or abort it."""
         ...
 
     def bytes_sent(self, count: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.network.connection import Connection, ConnectionLimits, Handler
-from broker.network.endpoints import Endpoint, Endpoints
+from broker.network.endpoints import Endpoints
 from broker.network.interfaces import Address, Clock, DelayedCall, Network, Port
 
 _log = logging.getLogger(__name__)
@@ -28,18 +28,18 @@ class ListenerLimits:
     """-1: a connection may be idle for ever."""
     connection: ConnectionLimits
 
-
-def limits_from(settings: Mapping[str, Any]) -> ListenerLimits:
-    return ListenerLimits(
-        connections_max=settings["max.connections"],
-        connections_per_ip_max=settings["max.connections.per.ip"],
-        idle_ms_max=settings["connections.max.idle.ms"],
-        connection=ConnectionLimits(
-            frame_bytes_max=settings["socket.request.max.bytes"],
-            buffered_bytes_max=settings["connection.max.buffered.bytes"],
-            in_flight_requests_max=settings["connection.max.in.flight.requests"],
-        ),
-    )
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> ListenerLimits:
+        return cls(
+            connections_max=settings["max.connections"],
+            connections_per_ip_max=settings["max.connections.per.ip"],
+            idle_ms_max=settings["connections.max.idle.ms"],
+            connection=ConnectionLimits(
+                frame_bytes_max=settings["socket.request.max.bytes"],
+                buffered_bytes_max=settings["connection.max.buffered.bytes"],
+                in_flight_requests_max=settings["connection.max.in.flight.requests"],
+            ),
+        )
 
 
 class Listeners:
@@ -74,15 +74,12 @@ class Listeners:
         for endpoint in endpoints.listeners:
             accept = functools.partial(self._accept, endpoint.name)
             try:
-                self._ports[endpoint.name] = self._listen(endpoint, accept)
+                self._ports[endpoint.name] = self._network.listen(endpoint.host, endpoint.port, accept)
             except OSError as error:
                 self.stop_accepting()
                 raise OSError(error.errno, f"listener {endpoint} cannot be opened: {error}") from error
         self._schedule_sweep()
         return endpoints.with_real_ports({name: port.address.port for name, port in self._ports.items()})
-
-    def _listen(self, endpoint: Endpoint, accept: Any) -> Port:
-        return self._network.listen(endpoint.host, endpoint.port, accept)
 
     def stop_accepting(self) -> None:
         """Close the ports; connections live on."""

@@ -16,7 +16,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -392,6 +392,14 @@ class SocketOptions:
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
     backlog: int = 50
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> SocketOptions:
+        return cls(
+            send_buffer_bytes=settings["socket.send.buffer.bytes"],
+            receive_buffer_bytes=settings["socket.receive.buffer.bytes"],
+            backlog=settings["socket.listen.backlog.size"],
+        )
 
     def apply(self, sock: socket.socket) -> None:
         if self.send_buffer_bytes != -1:

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from broker.network.connection import Connection, ConnectionLimits, Reply
 from broker.network.endpoints import Endpoint, Endpoints
 from broker.network.interfaces import Accept, Address, FrameReceiver
-from broker.network.listener import ListenerLimits, Listeners, limits_from
+from broker.network.listener import ListenerLimits, Listeners
 from broker.network.settings import SETTINGS
 from broker.network.transport import TcpNetwork
 from clients.settings import Settings
@@ -157,7 +157,9 @@ def test_stopping_closes_ports_and_connections_and_leaves_no_timer() -> None:
 
 
 def test_limits_are_read_from_the_settings() -> None:
-    limits = limits_from(Settings(SETTINGS, {"max.connections": "7", "socket.request.max.bytes": "12345"}))
+    limits = ListenerLimits.from_settings(
+        Settings(SETTINGS, {"max.connections": "7", "socket.request.max.bytes": "12345"})
+    )
     assert limits.connections_max == 7
     assert limits.connection.frame_bytes_max == 12345
     assert limits.idle_ms_max == 600_000
