@@ -15,6 +15,7 @@ import struct as packing
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from protocol import messages
@@ -212,12 +213,22 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
                 raise MalformedMessage(f"a client id of {length} bytes; {len(view) - position} are left")
             client_id = str(view[position:end], "utf-8")
             position = end
-        api = APIS.get(key)
-        if api is not None and version in api.flexible and version in api.versions:
+        if (key, version) in _flexible_requests():
             position = skip_tagged_fields(view, position + 1, len(view), view[position])
     except DECODE_ERRORS as error:
         raise MalformedMessage(f"request header: {error}") from error
     return RequestHeader(key, version, correlation_id, client_id), position
+
+
+@cache
+def _flexible_requests() -> frozenset[tuple[int, int]]:
+    """Keys and versions of the requests whose header is of version 2."""
+    return frozenset(
+        (key, version)
+        for key, api in APIS.items()
+        for version in api.versions
+        if api.has_flexible_request_header(version)
+    )
 
 
 def encode_response(message: Response, version: int, correlation_id: int) -> Parts:

@@ -148,8 +148,8 @@ class _EncoderSource(_Source):
                 return f"{value} is not None"
             case Array(), _:
                 return value
-            case Struct(cls=cls), _:
-                return f"{value} != {self.constant('default', cls())}"
+            case Struct() as nested, _:
+                return " or ".join(self._differs(inner, f"{value}.{inner.name}") for inner in nested.fields)
             case _:
                 return f"{value} != {self.literal(field.default)}"
 
@@ -173,8 +173,8 @@ class _EncoderSource(_Source):
         self.flush()
         self.line(f"{held} = {value}")
         with self.block(f"if {held} is None:"):
-            self._run.append(("b" if self.flexible else _length_code(type_), "0" if self.flexible else "-1"))
-            self.flush()
+            null = b"\x00" if self.flexible else struct.pack(f">{_length_code(type_)}", -1)
+            self.line(f"{self._put}({null!r})")
         with self.block("else:"):
             self.value(type_, held)
             self.flush()
@@ -234,9 +234,11 @@ class _EncoderSource(_Source):
         for field in sorted(fields, key=lambda field: field.tag or 0):
             with self.block(f"if {self._differs(field, f'{value}.{field.name}')}:"):
                 self._tagged_field(field, f"{value}.{field.name}", tagged)
-        uvarint = self.constant("uvarint", wire.uvarint)
-        self.line(f"{self._put}({uvarint}(len({tagged})))")
-        self.line(f"{self._put}(b''.join({tagged}))")
+        with self.block(f"if {tagged}:"):
+            self.line(f"{self._put}({self.constant('uvarint', wire.uvarint)}(len({tagged})))")
+            self.line(f"{self._put}(b''.join({tagged}))")
+        with self.block("else:"):
+            self.line(f"{self._put}(b'\\x00')")
 
     def _tagged_field(self, field: Field, value: str, tagged: str) -> None:
         outer_put, outer_in_tag = self._put, self._in_tag
@@ -259,7 +261,10 @@ class _DecoderSource(_Source):
 
     def flush(self) -> None:
         """Writes out the pending run as one call of `struct.Struct.unpack_from`."""
-        if self._run:
+        if len(self._run) == 1 and self._run[0][0] == "B":
+            self.line(f"{self._run[0][1]} = buf[pos]")
+            self.line("pos += 1")
+        elif self._run:
             layout = struct.Struct(">" + "".join(code for code, _ in self._run))
             targets = ", ".join(target for _, target in self._run)
             comma = "," if len(self._run) == 1 else ""

@@ -11,7 +11,7 @@ from protocol.schema import MalformedMessage, Message, decode, encode
 from tests.protocol.fuzz import crowded, decode_frame, peak_memory, run
 from tests.protocol.strategies import every_version, version_id
 
-FRAMES = 60_000
+FRAMES = 30_000
 """`python -m tests.protocol.fuzz` throws a million."""
 MEMORY_PER_BYTE = 100
 """The dearest thing that a byte can say is "one more empty element": a Python object of a few words."""

@@ -1,0 +1,63 @@
+"""The table of the APIs in docs/protocol.md, made from their declarations.
+
+python -m protocol.describe > docs/protocol.md
+"""
+
+from __future__ import annotations
+
+from protocol.api import APIS, Api
+from protocol.fields import NO_VERSIONS, Versions
+
+FIRST_OWN_KEY = 30000
+"""Keys from here on are Holdfast's own APIs; Kafka's stay below 100."""
+
+_INTRODUCTION = """\
+# The protocol
+
+Holdfast speaks Kafka's wire protocol. This table is made from the declarations in `protocol/messages/` by
+`python -m protocol.describe`; the fields of a message are best read there.
+
+*Versions* can be encoded and decoded; *advertised* are those that a broker with a handler for the API names
+in its ApiVersions response; *flexible* versions have compact lengths and tagged fields (KIP-482).
+"""
+
+
+def protocol_page() -> str:
+    """The whole page, in Markdown."""
+    apis = list(APIS.values())
+    sections = [
+        _section(
+            "Between clients and brokers", [a for a in apis if not a.internal and a.key < FIRST_OWN_KEY]
+        ),
+        _section("Between brokers only", [api for api in apis if api.internal]),
+        _section("Holdfast's own", [a for a in apis if not a.internal and a.key >= FIRST_OWN_KEY]),
+    ]
+    return "\n".join([_INTRODUCTION, *sections])
+
+
+def _section(title: str, apis: list[Api]) -> str:
+    lines = [
+        f"## {title}",
+        "",
+        "| Key | API | Versions | Advertised | Flexible |",
+        "| ---: | --- | --- | --- | --- |",
+    ]
+    lines += [_row(api) for api in apis]
+    return "\n".join(lines) + "\n"
+
+
+def _row(api: Api) -> str:
+    advertised = NO_VERSIONS if api.internal else api.advertised
+    flexible = Versions(max(api.flexible.first, api.min_version), min(api.flexible.last, api.max_version))
+    cells = [str(api.key), api.name, *(_shown(versions) for versions in (api.versions, advertised, flexible))]
+    return f"| {' | '.join(cells)} |"
+
+
+def _shown(versions: Versions) -> str:
+    if versions.first > versions.last:
+        return "none"
+    return f"{versions.first}" if versions.first == versions.last else f"{versions.first}-{versions.last}"
+
+
+if __name__ == "__main__":
+    print(protocol_page(), end="")

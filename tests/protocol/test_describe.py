@@ -1,0 +1,24 @@
+"""docs/protocol.md says what the declarations say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from protocol.api import APIS
+from protocol.describe import protocol_page
+
+PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == protocol_page(), (
+        "run python -m protocol.describe > docs/protocol.md"
+    )
+
+
+def test_every_api_has_one_row() -> None:
+    rows = [line for line in protocol_page().splitlines() if line.startswith("| ") and line[2].isdigit()]
+    assert sorted(int(row.split("|")[1]) for row in rows) == list(APIS)
+    assert "| 0 | Produce | 0-11 | 0-11 | 9-11 |" in rows
+    assert "| 17 | SaslHandshake | 0-1 | 0-1 | none |" in rows
+    assert "| 4 | LeaderAndIsr | 5-7 | none | 5-7 |" in rows
