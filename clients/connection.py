@@ -127,6 +127,10 @@ class Connection:
                     raise mine.error
                 return cast("R", mine.response)
 
+    def keep(self, replies: list[Reply]) -> None:
+        """Have `replies` be returned by the next `poll`: for those who polled for something else."""
+        self._kept += replies
+
     def is_ready(self, node: int) -> bool:
         """Whether a call to this broker would go out at once."""
         link = self._links.get(node)
