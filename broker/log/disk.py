@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -41,7 +42,9 @@ class DiskFile(Protocol):
 
     def fsync(self) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Also happens by itself when nobody holds the file any more."""
+        ...
 
 
 class Disk(Protocol):
@@ -148,6 +151,11 @@ class OsFile:
             os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        # A file of which slices are still being sent is let go of, and closes with the last of them.
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
+
 
 class OsDisk:
     """The operating system's file system."""
@@ -203,7 +211,8 @@ class OsDisk:
             return file.read()
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        temporary = path + ".tmp"
+        # Two threads may replace the same file; whoever is later wins, and both files are whole.
+        temporary = f"{path}.{threading.get_ident()}.tmp"
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()

@@ -138,7 +138,7 @@ class Log:
         self._segments = list(segments)
         self._base_offsets = [segment.base_offset for segment in segments]
         self._active = self._segments[-1]
-        self._roll_jitter_ms = roll_jitter_ms
+        self.roll_jitter_ms = roll_jitter_ms
         self._truncations = 0
         self._active.open()
 
@@ -261,7 +261,7 @@ class Log:
             age_ms = max_timestamp - first_timestamp
         else:
             age_ms = now_ms - active.created_ms
-        return age_ms > self.config.segment_ms - self._roll_jitter_ms
+        return age_ms > self.config.segment_ms - self.roll_jitter_ms
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the last one is empty."""
@@ -570,6 +570,11 @@ class Log:
     def _check_usable(self) -> None:
         if self.failure is not None:
             raise self._storage_error()
+
+    def fail(self, error: OSError) -> None:
+        """Let every later call be refused: the log's directory failed, or it was deleted."""
+        if self.failure is None:
+            self.failure = error
 
     def _failed(self, error: OSError) -> BrokerError:
         if self.failure is None:

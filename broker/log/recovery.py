@@ -64,9 +64,18 @@ def create_log(disk: Disk, request: LoadRequest) -> Log:
     """A new log, in a directory that is made for it. Raises OSError."""
     disk.make_directory(request.directory)
     if request.topic_id is not None:
-        path = os.path.join(request.directory, names.PARTITION_METADATA)
-        disk.write_atomically(path, checkpoints.encode_partition_metadata(request.topic_id))
+        write_partition_metadata(disk, request.directory, request.topic_id)
     return load_log(disk, request)
+
+
+def write_partition_metadata(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
+    """Note whose data the directory holds. Raises OSError."""
+    path = os.path.join(directory, names.PARTITION_METADATA)
+    # Without a sync: if a crash takes it, the controller's next assignment brings the id again.
+    disk.remove(path)
+    file = disk.open(path, create=True)
+    file.append([checkpoints.encode_partition_metadata(topic_id)])
+    file.close()
 
 
 def load_log(disk: Disk, request: LoadRequest) -> Log:

@@ -196,7 +196,7 @@ class Segment:
         timestamp, relative_offset = last or (NO_TIMESTAMP, 0)
         self._max_timestamp = timestamp
         self._offset_of_max_timestamp = self.base_offset + relative_offset
-        # The index of a closed segment ends with its largest timestamp; the batches after it are looked at still.
+        # The index of a closed segment ends with its largest timestamp; those after it are looked at still.
         start = self.offset_index.position_below(self._offset_of_max_timestamp) if last else 0
         for header in self.headers(start):
             if header.max_timestamp > self._max_timestamp:

@@ -1,0 +1,113 @@
+"""One log directory: the logs in it, and the checkpoints that speak of all of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from broker.log import checkpoints, names
+from broker.log.checkpoints import MetaProperties
+from broker.log.disk import Disk
+from broker.log.log import Log
+from broker.log.names import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class LogDirectory:
+    """A directory of `log.dirs`. `failure` is the error that took it offline."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.disk = disk
+        self.path = path
+        self.failure: OSError | None = None
+        self.logs: dict[TopicPartition, Log] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """As they were at the last stop."""
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_start_offsets: dict[TopicPartition, int] = {}
+        self.is_clean = False
+        """Whether the last stop was one that left everything in order."""
+        self.checkpoints_written_now = 0
+        """How often the checkpoints had to be written without waiting for a worker."""
+
+    def open(self) -> list[TopicPartition]:
+        """Read what the directory says of itself; the partitions that it holds. Raises OSError."""
+        disk = self.disk
+        disk.make_directory(self.path)
+        self.is_clean = disk.exists(self.path_of(names.CLEAN_SHUTDOWN))
+        self.recovery_points = self._read(names.RECOVERY_POINTS, checkpoints.decode_offsets) or {}
+        self.log_start_offsets = self._read(names.LOG_START_OFFSETS, checkpoints.decode_offsets) or {}
+        self.high_watermarks = self._read(names.HIGH_WATERMARKS, checkpoints.decode_offsets) or {}
+        found = []
+        for name in disk.list(self.path):
+            path = self.path_of(name)
+            if names.is_deleted_directory(name):
+                disk.remove_directory(path)
+            elif disk.is_directory(path):
+                partition = names.parse_directory(name)
+                if partition is None:
+                    logger.warning("%s is left alone: no partition has that name", path)
+                else:
+                    found.append(partition)
+        return found
+
+    def identity(self) -> MetaProperties | None:
+        """Whose directory it is; None for one that is new."""
+        return self._read(names.META_PROPERTIES, checkpoints.decode_meta_properties)
+
+    def write_identity(self, meta: MetaProperties) -> None:
+        self.disk.write_atomically(
+            self.path_of(names.META_PROPERTIES), checkpoints.encode_meta_properties(meta)
+        )
+
+    def _read(self, name: str, decode: Callable[[bytes], T]) -> T | None:
+        try:
+            return decode(self.disk.read(self.path_of(name)))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError) as error:
+            logger.warning("%s is left aside: %s", self.path_of(name), error)
+            return None
+
+    def path_of(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def begin_running(self) -> None:
+        """From now on a stop is unclean, until `mark_clean`. Raises OSError."""
+        self.disk.remove(self.path_of(names.CLEAN_SHUTDOWN))
+        self.disk.fsync_directory(self.path)
+
+    def mark_clean(self) -> None:
+        """All logs are closed, and the checkpoints written. Raises OSError."""
+        self.disk.write_atomically(self.path_of(names.CLEAN_SHUTDOWN), b"")
+
+    def offset_checkpoints(self) -> dict[str, bytes]:
+        """Path → content of the checkpoints of recovery points and log start offsets, as they are now."""
+        logs = sorted(self.logs.items())
+        recovery_points = {partition: log.recovery_point for partition, log in logs}
+        # Where a log begins with its first segment, the name of that says so.
+        start_offsets = {
+            partition: log.log_start_offset
+            for partition, log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        return {
+            self.path_of(names.RECOVERY_POINTS): checkpoints.encode_offsets(recovery_points),
+            self.path_of(names.LOG_START_OFFSETS): checkpoints.encode_offsets(start_offsets),
+        }
+
+    def high_watermark_checkpoint(self, offsets: Mapping[TopicPartition, int]) -> dict[str, bytes]:
+        """Path → content of the checkpoint of high watermarks; of `offsets`, those of the logs here."""
+        here = {partition: offset for partition, offset in sorted(offsets.items()) if partition in self.logs}
+        return {self.path_of(names.HIGH_WATERMARKS): checkpoints.encode_offsets(here)}
+
+
+def write_files(disk: Disk, files: Mapping[str, bytes]) -> None:
+    """Replace files, each atomically. Raises OSError."""
+    for path, content in files.items():
+        disk.write_atomically(path, content)

@@ -1,0 +1,86 @@
+"""Group commit: one fsync at a time for each log, shared by all who wait.
+
+Whoever asks while an fsync is under way shares the next one: the bytes may have been written after the first
+one began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from broker.log.log import FlushJob, Log
+from broker.workers import Workers
+from protocol.errors import BrokerError, ErrorCode, error_for
+
+
+class Flusher:
+    """Runs the flushes of many logs in worker threads. `now_ms` stamps them."""
+
+    def __init__(self, workers: Workers, now_ms: Callable[[], int]) -> None:
+        self._workers = workers
+        self._now_ms = now_ms
+        self._waiting: dict[Log, list[tuple[int, Deferred[None]]]] = {}
+        """The logs being flushed, each with those who wait: the offset up to which, and their Deferred."""
+
+    def durable(self, log: Log, up_to_offset: int) -> Deferred[None]:
+        """Fires when all before `up_to_offset` is durable.
+
+        Fails with BrokerError: KAFKA_STORAGE_ERROR where it could not be made so, NOT_LEADER_OR_FOLLOWER
+        where the records were truncated meanwhile.
+        """
+        if log.recovery_point >= up_to_offset:
+            return succeed(None)
+        done: Deferred[None] = Deferred()
+        waiting = self._waiting.get(log)
+        if waiting is not None:
+            waiting.append((up_to_offset, done))
+        else:
+            self._waiting[log] = [(up_to_offset, done)]
+            self._begin(log)
+        return done
+
+    def flush(self, log: Log) -> None:
+        """Begin to make durable what the log holds now; a failure is the log's to tell."""
+        self.durable(log, log.log_end_offset).addErrback(lambda failure: failure.trap(BrokerError) and None)
+
+    def _begin(self, log: Log) -> None:
+        try:
+            job = log.begin_flush(self._now_ms())
+        except BrokerError as error:
+            self._refuse_all(log, error)
+            return
+        running = self._workers.run(job.run)
+        running.addCallbacks(lambda _: self._done(log, job), lambda failure: self._failed(log, failure))
+
+    def _done(self, log: Log, job: FlushJob) -> None:
+        try:
+            log.finish_flush(job)
+        except BrokerError as error:
+            self._refuse_all(log, error)
+            return
+        waiting = self._waiting.pop(log)
+        durable = log.recovery_point
+        rest = [(offset, done) for offset, done in waiting if durable < offset <= log.log_end_offset]
+        # Before anyone is told: they may append and ask again at once.
+        if rest:
+            self._waiting[log] = rest
+            self._begin(log)
+        for offset, done in waiting:
+            if offset <= durable:
+                done.callback(None)
+            elif offset > log.log_end_offset:
+                truncated = f"{log.topic_partition} was truncated before {offset} was durable"
+                done.errback(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, truncated))
+
+    def _failed(self, log: Log, failure: Failure) -> None:
+        error = failure.value
+        if not isinstance(error, OSError):
+            error = OSError(f"the flush failed: {error!r}")
+        self._refuse_all(log, log.flush_failed(error))
+
+    def _refuse_all(self, log: Log, error: BrokerError) -> None:
+        for _, done in self._waiting.pop(log, ()):
+            done.errback(error)
