@@ -8,6 +8,8 @@ from protocol.schema import Int16, Int32, Int64, struct
 
 @struct
 class AllocateProducerIdsResponse(Response):
+    """The broker owns `producer_id_len` ids from `producer_id_start` on."""
+
     throttle_time_ms: Int32
     error_code: Int16
     producer_id_start: Int64

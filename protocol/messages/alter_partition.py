@@ -10,6 +10,8 @@ from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 @struct
 class AlteredPartition:
+    """The state that holds now, whether or not the change was made."""
+
     partition_index: Int32
     error_code: Int16
     leader_id: Int32
@@ -34,12 +36,16 @@ class AlterPartitionResponse(Response):
 
 @struct
 class BrokerState:
+    """A replica for the ISR, with the epoch of its registration; -1 skips that check (KIP-903)."""
+
     broker_id: Int32
     broker_epoch: Int64 = -1
 
 
 @struct
 class PartitionData:
+    """The ISR as the leader would have it, and the `partition_epoch` that this is a change of."""
+
     partition_index: Int32
     leader_epoch: Int32
     new_isr: list[Int32] = wire("2")

@@ -29,6 +29,8 @@ class AlterPartitionReassignmentsResponse(Response):
 
 @struct
 class ReassignablePartition:
+    """The replicas to move to, in order of preference; null cancels a move."""
+
     partition_index: Int32
     replicas: list[Int32] | None = None
 

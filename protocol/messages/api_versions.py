@@ -8,6 +8,8 @@ from protocol.schema import Int16, Int32, Int64, struct, wire
 
 @struct
 class ApiVersion:
+    """The versions of one API that the broker speaks."""
+
     api_key: Int16
     min_version: Int16
     max_version: Int16
@@ -15,6 +17,8 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
+    """The versions of one feature that the broker can do; the minimum is at least 1."""
+
     name: str
     min_version: Int16
     max_version: Int16
@@ -22,6 +26,8 @@ class SupportedFeatureKey:
 
 @struct
 class FinalizedFeatureKey:
+    """The version level of one feature that the whole cluster has agreed on."""
+
     name: str
     max_version_level: Int16
     min_version_level: Int16
@@ -29,6 +35,8 @@ class FinalizedFeatureKey:
 
 @struct
 class ApiVersionsResponse(Response):
+    """Versions and features. `finalized_features_epoch` is -1 where it is not known (KIP-584)."""
+
     error_code: Int16
     api_keys: list[ApiVersion]
     throttle_time_ms: Int32 = wire("1+", ignorable=True)
@@ -40,5 +48,7 @@ class ApiVersionsResponse(Response):
 
 @request(key=18, versions="0-4", flexible="3+")
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
+    """The name and version of the client library, since KIP-511."""
+
     client_software_name: str = wire("3+", ignorable=True)
     client_software_version: str = wire("3+", ignorable=True)

@@ -14,6 +14,8 @@ class RemainingPartition:
 
 @struct
 class ControlledShutdownResponse(Response):
+    """Which partitions the broker still leads; it asks again until there are none."""
+
     error_code: Int16
     remaining_partitions: list[RemainingPartition]
 

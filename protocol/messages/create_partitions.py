@@ -26,6 +26,8 @@ class CreatePartitionsAssignment:
 
 @struct
 class CreatePartitionsTopic:
+    """`count` is the new total. Null assignments leave the placement to the controller."""
+
     name: str
     count: Int32
     assignments: list[CreatePartitionsAssignment] | None

@@ -19,6 +19,8 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
+    """Configurations and numbers are those of the new topic (KIP-525), -1 and null on error."""
+
     name: str
     topic_id: UUID = wire("7+", ignorable=True)
     error_code: Int16
@@ -49,6 +51,10 @@ class CreatableTopicConfig:
 
 @struct
 class CreatableTopic:
+    """`num_partitions` and `replication_factor` are -1 for the broker's defaults, and where there are
+    assignments.
+    """
+
     name: str
     num_partitions: Int32
     replication_factor: Int16
@@ -58,6 +64,8 @@ class CreatableTopic:
 
 @request(key=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest(Request[CreateTopicsResponse]):
+    """With `validate_only` nothing is created."""
+
     topics: list[CreatableTopic]
     timeout_ms: Int32 = 60000
     validate_only: bool = False

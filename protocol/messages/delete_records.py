@@ -8,6 +8,8 @@ from protocol.schema import Int16, Int32, Int64, struct
 
 @struct
 class DeleteRecordsPartitionResult:
+    """`low_watermark` is the smallest log start offset of all replicas."""
+
     partition_index: Int32
     low_watermark: Int64
     error_code: Int16
@@ -27,6 +29,8 @@ class DeleteRecordsResponse(Response):
 
 @struct
 class DeleteRecordsPartition:
+    """Records before `offset` go; -1 stands for the high watermark."""
+
     partition_index: Int32
     offset: Int64
 

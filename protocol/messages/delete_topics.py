@@ -24,12 +24,16 @@ class DeleteTopicsResponse(Response):
 
 @struct
 class DeleteTopicState:
+    """By name, or by id with a null name."""
+
     name: str | None = None
     topic_id: UUID
 
 
 @request(key=20, versions="1-6", flexible="4+")
 class DeleteTopicsRequest(Request[DeleteTopicsResponse]):
+    """`topic_names` before version 6, `topics` since."""
+
     topics: list[DeleteTopicState] = wire("6+")
     topic_names: list[str] = wire("1-5", ignorable=True)
     timeout_ms: Int32

@@ -28,5 +28,7 @@ class DescribeClusterResponse(Response):
 
 @request(key=60, versions="0-1", flexible="0+")
 class DescribeClusterRequest(Request[DescribeClusterResponse]):
+    """`endpoint_type` is 1 for brokers, 2 for controllers (KIP-919)."""
+
     include_cluster_authorized_operations: bool
     endpoint_type: Int8 = wire("1+", default=1)

@@ -15,6 +15,11 @@ class DescribeConfigsSynonym:
 
 @struct
 class DescribeConfigsResourceResult:
+    """`config_source`: 1 topic, 2 broker, 3 all brokers, 4 broker's file, 5 default, 6 loggers.
+    `config_type`: 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password
+    (KIP-569).
+    """
+
     name: str
     value: str | None
     read_only: bool
@@ -42,6 +47,8 @@ class DescribeConfigsResponse(Response):
 
 @struct
 class DescribeConfigsResource:
+    """`resource_type` is 2 for a topic, 4 for a broker, 8 for a broker's loggers. Null keys ask for all."""
+
     resource_type: Int8
     resource_name: str
     configuration_keys: list[str] | None

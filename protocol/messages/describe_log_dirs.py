@@ -8,6 +8,10 @@ from protocol.schema import Int16, Int32, Int64, struct, wire
 
 @struct
 class DescribeLogDirsPartition:
+    """`partition_size` is in bytes; `offset_lag` is how far the log is behind the high watermark, or, for a
+    log that is being moved here (`is_future_key`), behind the current one.
+    """
+
     partition_index: Int32
     partition_size: Int64
     offset_lag: Int64
@@ -44,4 +48,6 @@ class DescribableLogDirTopic:
 
 @request(key=35, versions="0-4", flexible="2+")
 class DescribeLogDirsRequest(Request[DescribeLogDirsResponse]):
+    """Topics null asks for all of them."""
+
     topics: list[DescribableLogDirTopic] | None

@@ -8,6 +8,10 @@ from protocol.schema import Int16, Int32, Int64, struct
 
 @struct
 class ProducerState:
+    """`last_sequence` and `last_timestamp` (ms) are those of its last batch; `current_txn_start_offset` is -1
+    outside of a transaction.
+    """
+
     producer_id: Int64
     producer_epoch: Int32
     last_sequence: Int32 = -1

@@ -34,6 +34,8 @@ class TopicPartitions:
 
 @request(key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest(Request[ElectLeadersResponse]):
+    """`election_type` is 0 for preferred, 1 for unclean. Partitions null means all of them."""
+
     election_type: Int8 = wire("1+")
     topic_partitions: list[TopicPartitions] | None
     timeout_ms: Int32 = 60000

@@ -10,30 +10,42 @@ from protocol.schema import Int8, Int16, Int32, Int64, Records, struct, wire
 
 @struct
 class EpochEndOffset:
+    """Where the follower's log diverges from the leader's: it must truncate to here (KIP-595)."""
+
     epoch: Int32 = -1
     end_offset: Int64 = -1
 
 
 @struct
 class LeaderIdAndEpoch:
+    """Where to go instead; -1 where that is not known (KIP-595, KIP-951)."""
+
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
 @struct
 class SnapshotId:
+    """A snapshot to fetch first: KRaft only."""
+
     end_offset: Int64 = -1
     epoch: Int32 = -1
 
 
 @struct
 class AbortedTransaction:
+    """A transaction whose records a read_committed consumer must drop."""
+
     producer_id: Int64
     first_offset: Int64
 
 
 @struct
 class PartitionData:
+    """What one partition gave. `records` are whole batches, the first of which may begin before the fetch
+    offset.
+    """
+
     partition_index: Int32
     error_code: Int16
     high_watermark: Int64
@@ -49,6 +61,8 @@ class PartitionData:
 
 @struct
 class FetchableTopicResponse:
+    """By name before version 13, by id since."""
+
     topic: str = wire("4-12", ignorable=True)
     topic_id: UUID = wire("13+", ignorable=True)
     partitions: list[PartitionData]
@@ -56,6 +70,8 @@ class FetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
+    """The address of a broker that `current_leader` names."""
+
     node_id: Int32
     host: str
     port: Int32
@@ -64,6 +80,8 @@ class NodeEndpoint:
 
 @struct
 class FetchResponse(Response):
+    """One answer for all partitions. Session id 0 means that the broker keeps no session."""
+
     throttle_time_ms: Int32
     error_code: Int16 = wire("7+", ignorable=True)
     session_id: Int32 = wire("7+")
@@ -73,12 +91,18 @@ class FetchResponse(Response):
 
 @struct
 class ReplicaState:
+    """The follower that asks, and the epoch of its registration (KIP-903)."""
+
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
 
 
 @struct
 class FetchPartition:
+    """Where to read. `current_leader_epoch` fences (KIP-320), `last_fetched_epoch` finds divergence
+    (KIP-595); -1 leaves either out. `log_start_offset` is a follower's.
+    """
+
     partition: Int32
     current_leader_epoch: Int32 = wire("9+", default=-1, ignorable=True)
     fetch_offset: Int64
@@ -89,6 +113,8 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
+    """By name before version 13, by id since (KIP-516)."""
+
     topic: str = wire("4-12", ignorable=True)
     topic_id: UUID = wire("13+", ignorable=True)
     partitions: list[FetchPartition]
@@ -96,6 +122,8 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
+    """Partitions that leave the fetch session (KIP-227)."""
+
     topic: str = wire("7-12", ignorable=True)
     topic_id: UUID = wire("13+", ignorable=True)
     partitions: list[Int32]
@@ -103,6 +131,10 @@ class ForgottenTopic:
 
 @request(key=1, versions="4-16", flexible="12+")
 class FetchRequest(Request[FetchResponse]):
+    """A consumer has `replica_id` -1 (KIP-903 moves it to `replica_state` from version 15 on);
+    `isolation_level` 1 is read_committed. Session id 0 with epoch -1 or 0 asks for a full answer (KIP-227).
+    """
+
     cluster_id: str | None = wire("12+", default=None, tag=0, ignorable=True)
     replica_id: Int32 = wire("4-14", default=-1)
     replica_state: ReplicaState = wire("15+", tag=1)

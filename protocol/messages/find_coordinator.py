@@ -29,6 +29,10 @@ class FindCoordinatorResponse(Response):
 
 @request(key=10, versions="0-4", flexible="3+")
 class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
+    """`key_type` is 0 for a group, 1 for a transactional id. From version 4 on there are several keys
+    (KIP-699).
+    """
+
     key: str = wire("0-3")
     key_type: Int8 = wire("1+")
     coordinator_keys: list[str] = wire("4+")

@@ -22,6 +22,8 @@ class IncrementalAlterConfigsResponse(Response):
 
 @struct
 class AlterableConfig:
+    """`config_operation` is 0 to set, 1 to delete, 2 to append to a list, 3 to subtract from it."""
+
     name: str
     config_operation: Int8
     value: str | None

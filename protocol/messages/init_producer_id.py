@@ -8,6 +8,8 @@ from protocol.schema import Int16, Int32, Int64, struct, wire
 
 @struct
 class InitProducerIdResponse(Response):
+    """The id and epoch to write with from now on; -1 on error."""
+
     throttle_time_ms: Int32
     error_code: Int16
     producer_id: Int64 = -1
@@ -16,6 +18,10 @@ class InitProducerIdResponse(Response):
 
 @request(key=22, versions="0-5", flexible="2+", advertised="0-4")
 class InitProducerIdRequest(Request[InitProducerIdResponse]):
+    """An idempotent producer has no transactional id. `producer_id` and `producer_epoch` are -1 at first
+    (KIP-360).
+    """
+
     transactional_id: str | None
     transaction_timeout_ms: Int32
     producer_id: Int64 = wire("3+", default=-1)

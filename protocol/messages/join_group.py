@@ -15,6 +15,8 @@ class JoinGroupResponseMember:
 
 @struct
 class JoinGroupResponse(Response):
+    """Only the leader gets the members. `skip_assignment`: a static leader assigns nothing (KIP-814)."""
+
     throttle_time_ms: Int32 = wire("2+", ignorable=True)
     error_code: Int16
     generation_id: Int32 = -1
@@ -34,6 +36,10 @@ class JoinGroupRequestProtocol:
 
 @request(key=11, versions="0-9", flexible="6+")
 class JoinGroupRequest(Request[JoinGroupResponse]):
+    """`session_timeout_ms` and `rebalance_timeout_ms`: how long a member may be silent, and may take to join
+    again.
+    """
+
     group_id: str
     session_timeout_ms: Int32
     rebalance_timeout_ms: Int32 = wire("1+", default=-1, ignorable=True)

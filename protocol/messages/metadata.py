@@ -18,6 +18,8 @@ class MetadataResponseBroker:
 
 @struct
 class MetadataResponsePartition:
+    """`leader_id` is -1 where there is none at the moment."""
+
     error_code: Int16
     partition_index: Int32
     leader_id: Int32
@@ -39,6 +41,8 @@ class MetadataResponseTopic:
 
 @struct
 class MetadataResponse(Response):
+    """The authorized operations are a set of bits; -2147483648 where nobody asked."""
+
     throttle_time_ms: Int32 = wire("3+", ignorable=True)
     brokers: list[MetadataResponseBroker]
     cluster_id: str | None = wire("2+", default=None, ignorable=True)
@@ -49,12 +53,16 @@ class MetadataResponse(Response):
 
 @struct
 class MetadataRequestTopic:
+    """By name, or from version 12 on by id, the name then being null."""
+
     topic_id: UUID = wire("10+", ignorable=True)
     name: str | None = wire(nullable="10+")
 
 
 @request(key=3, versions="0-12", flexible="9+")
 class MetadataRequest(Request[MetadataResponse]):
+    """Topics null asks for all of them; in version 0, which has no null, no topics does."""
+
     topics: list[MetadataRequestTopic] | None = wire(nullable="1+")
     allow_auto_topic_creation: bool = wire("4+", default=True)
     include_cluster_authorized_operations: bool = wire("8-10")

@@ -40,6 +40,8 @@ class OffsetCommitRequestTopic:
 
 @request(key=8, versions="2-8", flexible="8+")
 class OffsetCommitRequest(Request[OffsetCommitResponse]):
+    """A simple consumer, outside of any group membership, has generation -1 and no member id."""
+
     group_id: str
     generation_id_or_member_epoch: Int32 = -1
     member_id: str

@@ -71,6 +71,8 @@ class OffsetFetchRequestGroup:
 
 @request(key=9, versions="1-8", flexible="6+")
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
+    """Topics null asks for all. From version 8 on `groups` replace `group_id` and `topics` (KIP-709)."""
+
     group_id: str = wire("1-7")
     topics: list[OffsetFetchRequestTopic] | None = wire("1-7", nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = wire("8+")

@@ -8,6 +8,10 @@ from protocol.schema import Int16, Int32, Int64, struct, wire
 
 @struct
 class EpochEndOffset:
+    """The largest epoch not above the one asked for, and the offset after its last record; -1 where there is
+    none.
+    """
+
     error_code: Int16
     partition: Int32
     leader_epoch: Int32 = -1
@@ -28,6 +32,8 @@ class OffsetForLeaderEpochResponse(Response):
 
 @struct
 class OffsetForLeaderPartition:
+    """`current_leader_epoch` is -1 where the caller does not know it."""
+
     partition: Int32
     current_leader_epoch: Int32 = -1
     leader_epoch: Int32

@@ -8,18 +8,24 @@ from protocol.schema import Int16, Int32, Int64, Records, struct, wire
 
 @struct
 class BatchIndexAndErrorMessage:
+    """A record that was refused, by its index in the batch."""
+
     batch_index: Int32
     batch_index_error_message: str | None = None
 
 
 @struct
 class LeaderIdAndEpoch:
+    """Where to go instead, with NOT_LEADER_OR_FOLLOWER; -1 where that is not known."""
+
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
 @struct
 class PartitionProduceResponse:
+    """`base_offset` is that of the first record, -1 on error; `log_append_time_ms` is -1 for CreateTime."""
+
     index: Int32
     error_code: Int16
     base_offset: Int64
@@ -38,6 +44,8 @@ class TopicProduceResponse:
 
 @struct
 class NodeEndpoint:
+    """The address of a broker that `current_leader` names."""
+
     node_id: Int32
     host: str
     port: Int32
@@ -46,6 +54,8 @@ class NodeEndpoint:
 
 @struct
 class ProduceResponse(Response):
+    """What became of each partition. There is none where `acks` was 0."""
+
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = wire("1+", ignorable=True)
     node_endpoints: list[NodeEndpoint] = wire("10+", tag=0, ignorable=True)
@@ -53,6 +63,8 @@ class ProduceResponse(Response):
 
 @struct
 class PartitionProduceData:
+    """Record batches of one partition, one after the other."""
+
     index: Int32
     records: Records | None
 
@@ -65,6 +77,10 @@ class TopicProduceData:
 
 @request(key=0, versions="0-11", flexible="9+")
 class ProduceRequest(Request[ProduceResponse]):
+    """Batches for any number of partitions. `acks` is 0 (no answer), 1 (the leader has them) or -1 (the whole
+    ISR).
+    """
+
     transactional_id: str | None = wire("3+", default=None)
     acks: Int16
     timeout_ms: Int32

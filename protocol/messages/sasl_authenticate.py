@@ -8,6 +8,8 @@ from protocol.schema import Int16, Int64, struct, wire
 
 @struct
 class SaslAuthenticateResponse(Response):
+    """`session_lifetime_ms` is 0 where the client need not authenticate again (KIP-368)."""
+
     error_code: Int16
     error_message: str | None = None
     auth_bytes: bytes

@@ -21,6 +21,8 @@ class StopReplicaResponse(Response):
 
 @struct
 class StopReplicaPartitionState:
+    """`leader_epoch` is -1 where it is not to be checked, -2 while the topic is being deleted (KIP-570)."""
+
     partition_index: Int32
     leader_epoch: Int32 = -1
     delete_partition: bool

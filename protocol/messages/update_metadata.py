@@ -15,6 +15,8 @@ class UpdateMetadataResponse(Response):
 
 @struct
 class UpdateMetadataPartitionState:
+    """`leader` is -1 for none, -2 while the topic is being deleted."""
+
     partition_index: Int32
     controller_epoch: Int32
     leader: Int32

@@ -51,7 +51,7 @@ SHARED = [
     for cls, version in every_version()
     if (cls.api.name, version) not in NOT_IN_KIO and cls.api.key < FIRST_OWN_KEY  # type: ignore[attr-defined]
 ]
-QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 
 DATETIMES = {"log_append_time_ms"}
 LONG_DURATIONS = {"retention_time_ms", "session_lifetime_ms"}

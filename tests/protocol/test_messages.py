@@ -13,7 +13,7 @@ from protocol.schema import Message, decode_from, encode
 from tests.protocol.strategies import every_version, messages, version_id
 
 EVERY_VERSION = pytest.mark.parametrize(("cls", "version"), every_version(), ids=version_id)
-QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @EVERY_VERSION
