@@ -262,8 +262,6 @@ class Connection:
             return
         self._buffered_bytes += size - reply.request_bytes
         replies = self._replies
-        if replies[0] is not reply:
-            return
         while replies and (parts := replies[0].parts) is not None:
             self._outbox += parts
             replies.popleft()

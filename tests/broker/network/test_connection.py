@@ -130,6 +130,14 @@ def test_responses_waiting_for_an_earlier_one_count_too() -> None:
     assert served.wire.is_paused
 
 
+def test_an_answer_out_of_order_that_frees_bytes_lets_more_in() -> None:
+    served = Served(buffered_bytes_max=100)
+    served.receive(b"a", b"x" * 500)
+    assert served.wire.is_paused
+    served.replies[1].nothing()
+    assert not served.wire.is_paused
+
+
 def test_no_more_than_the_allowed_number_of_requests_is_in_flight() -> None:
     served = Served(in_flight_requests_max=2)
     served.receive(b"a", b"b", b"c", b"d")

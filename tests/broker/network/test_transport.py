@@ -14,6 +14,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from broker.log.disk import OsFile
+from broker.network import transport
 from broker.network.connection import Connection, ConnectionLimits, Handler, Reply
 from broker.network.interfaces import Address
 from broker.network.transport import SocketOptions, TcpNetwork
@@ -329,7 +330,10 @@ async def test_a_severed_connection_handles_none_of_its_queued_requests() -> Non
 
 
 @on_reactor
-async def test_what_was_answered_before_an_orderly_close_arrives(tmp_path: Path) -> None:
+async def test_what_was_answered_before_an_orderly_close_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_LINGER_S", 3600)  # the end must come by itself, not by the time limit
     file = file_of(tmp_path / "log", bytes(10_000_000))
 
     def answer_and_close(connection: Connection, frame: memoryview, reply: Reply) -> None:
@@ -341,6 +345,44 @@ async def test_what_was_answered_before_an_orderly_close_arrives(tmp_path: Path)
         assert await client.receive_frame() == bytes(10_000_000)
         assert await client.at_end()
         assert server.connections[0].requests == 1
+
+
+@on_reactor
+async def test_a_peer_that_never_reads_does_not_hold_a_closing_connection_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_LINGER_S", 0.01)
+    file = file_of(tmp_path / "log", bytes(20_000_000))
+    before = len(os.listdir("/proc/self/fd"))
+
+    def answer_and_close(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        reply.send([SIZE.pack(20_000_000), FileSlice(file, 0, 20_000_000)])
+        connection.close_when_sent("stopping")
+
+    with serving(answer_and_close) as server, Client(server) as client:
+        await client.send(framed(b"x"))
+        await until(lambda: bool(server.connections) and server.connections[0].is_closed)
+        # The listener and the client remain; the server's side of the connection goes.
+        await until(lambda: len(os.listdir("/proc/self/fd")) == before + 2)
+
+
+@on_reactor
+async def test_a_connection_with_much_to_say_leaves_the_others_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "_TURN_BYTES", 100_000)
+    handled: list[bytes] = []
+
+    def handle(connection: Connection, frame: memoryview, reply: Reply) -> None:
+        if not handled:
+            reactor.callLater(0, handled.append, b"somebody else")
+        handled.append(bytes(frame[:1]))
+        reply.nothing()
+
+    with serving(handle) as server, Client(server) as client:
+        client.socket.sendall(framed(*[bytes(50_000)] * 8))  # all there before the server first looks
+        await until(lambda: len(handled) == 9)
+    assert handled[-1] != b"somebody else"
 
 
 @on_reactor
