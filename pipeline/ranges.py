@@ -1,3 +1,87 @@
 """Reads one range of offsets, exactly: what a Spark task does."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from clients.fetcher import FetchedBatch
+from clients.message import TopicPartition
+from pipeline.arrow import BatchCollector
+from pipeline.cluster import open_consumer
+from pipeline.offsets import DataLossError, OffsetRange
+from pipeline.options import ReadOptions
+from protocol.errors import OffsetOutOfRangeError
+
+_POLL_MS = 500
+
+
+class ReadTimeoutError(Exception):
+    """No data came for kafkaConsumer.pollTimeoutMs, though the range was not at its end."""
+
+
+class BatchConsumer(Protocol):
+    """What of a consumer is needed here."""
+
+    def poll_batches(self, timeout_ms: int = 0) -> Sequence[FetchedBatch]:
+        """Decoded batches from the position on, which moves behind them."""
+        ...
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset that is read next."""
+        ...
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from there."""
+        ...
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of the first record of each."""
+        ...
+
+
+def read_range(wanted: OffsetRange, options: ReadOptions) -> Iterator[Any]:
+    """The records of a range as Arrow batches. Raises `DataLossError` and `ReadTimeoutError`."""
+    with open_consumer(options.client) as consumer:
+        consumer.add_topic(*wanted.partition)
+        yield from batches(consumer, wanted, options, time.monotonic)
+
+
+def batches(
+    consumer: BatchConsumer, wanted: OffsetRange, options: ReadOptions, clock: Callable[[], float]
+) -> Iterator[Any]:
+    """`read_range` with a consumer that has been given the partition, and a clock in seconds."""
+    collector = BatchCollector(wanted.partition, options.include_headers)
+    consumer.seek(wanted.partition, wanted.start)
+    position, progress_at = wanted.start, clock()
+    while position < wanted.end:
+        for fetched in _poll(consumer, wanted, options):
+            collector.add(fetched.columns, fetched.timestamp_type, wanted.start, wanted.end)
+            if collector.is_full:
+                yield collector.take()
+        # The position and not the last record tells how far it went: offsets may be missing at the end.
+        now, position, before = clock(), consumer.position(wanted.partition), position
+        if position > before:
+            progress_at = now
+        elif now - progress_at > options.poll_timeout_ms / 1000:
+            raise ReadTimeoutError(
+                f"{wanted}: nothing came at offset {position} for {options.poll_timeout_ms} ms "
+                "(kafkaConsumer.pollTimeoutMs)"
+            )
+    if len(collector):
+        yield collector.take()
+
+
+def _poll(consumer: BatchConsumer, wanted: OffsetRange, options: ReadOptions) -> Sequence[FetchedBatch]:
+    try:
+        return consumer.poll_batches(_POLL_MS)
+    except OffsetOutOfRangeError:
+        first = consumer.beginning_offsets([wanted.partition])[wanted.partition]
+        if options.fail_on_data_loss:
+            raise DataLossError(
+                f"{wanted}: records were deleted while the job ran; the partition now begins at {first}. "
+                "To read what is left, set failOnDataLoss to false."
+            ) from None
+    consumer.seek(wanted.partition, max(first, wanted.start))
+    return ()

@@ -89,5 +89,6 @@ run_python() {
     local python
     python=$(find_python)
     export PYTHONPATH=$HOLDFAST_HOME${PYTHONPATH:+:$PYTHONPATH}
+    export PYSPARK_PYTHON=${PYSPARK_PYTHON:-$python}
     exec "$python" -P "$@"
 }
