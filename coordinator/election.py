@@ -1,16 +1,13 @@
 """Who leads a partition: functions of its replicas and of who is alive. Pure.
 
-Each returns the new leader and in-sync replicas, or None where nobody may lead (or nothing would change). They
-never look at logs: a member of the in-sync set has every committed record, and that is all that counts
-(seed kafka-design, 4.7).
+Each returns the new leader and in-sync replicas, or None where nobody may lead. They never look at logs: a
+member of the in-sync set has every committed record, and that is all that counts (seed kafka-design, 4.7).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-
-from coordinator.znodes import NO_LEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ def elect_after_failure(
 
 
 def elect_for_new_partition(replicas: Sequence[int], live: Collection[int]) -> Leadership | None:
-    """The first leader of a partition: its first live replica, and all live ones are in sync: all are empty."""
+    """The first leader of a partition, its first live replica. All live ones are in sync, being empty."""
     in_sync = _alive(replicas, live)
     return Leadership(in_sync[0], in_sync) if in_sync else None
 
@@ -78,17 +75,12 @@ def elect_for_controlled_shutdown(
     return None
 
 
-def isr_without(isr: Sequence[int], leader: int, gone: int) -> tuple[int, ...] | None:
-    """The in-sync set once `gone`, a follower or the last member, is no longer counted; None: it was not in it.
+def isr_without(isr: Sequence[int], gone: Collection[int]) -> tuple[int, ...]:
+    """The in-sync set without the brokers that have gone.
 
-    The last member stays: it is the only one known to have every committed record.
+    When they are all of it, it stays as it is: they alone are known to have every committed record.
     """
-    if gone not in isr:
-        return None
-    rest = tuple(member for member in isr if member != gone)
-    if not rest or leader == NO_LEADER:
-        return tuple(isr) if not rest else rest
-    return rest
+    return tuple(member for member in isr if member not in gone) or tuple(isr)
 
 
 def _alive(members: Sequence[int], live: Collection[int]) -> tuple[int, ...]:

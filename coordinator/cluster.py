@@ -1,0 +1,66 @@
+"""What a cluster has once: its layout in ZooKeeper, its id, and the numbers it gives to brokers.
+
+All of it may be done by several brokers at once, and again after a lost connection: the first wins, and the
+others find what it has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from twisted.internet.defer import Deferred
+
+from coordinator import znodes
+from coordinator.store import ConnectionLost, NodeExists, NoNode, Session, Stat
+
+
+async def create_if_missing(session: Session, path: str, data: bytes = b"") -> bool:
+    """Make a persistent znode, and those above it; whether it was made (or may have been) by this call."""
+    maybe_made = False
+    while True:
+        try:
+            await session.create(path, data)
+            return True
+        except NodeExists:
+            return maybe_made
+        except NoNode:
+            await create_if_missing(session, path.rpartition("/")[0])
+        except ConnectionLost:
+            maybe_made = True
+
+
+async def prepare_layout(session: Session) -> None:
+    """Make the persistent znodes that everything else stands in."""
+    looked_for: list[tuple[str, Deferred[Stat | None]]] = [
+        (path, session.exists(path)) for path in znodes.PERSISTENT_PATHS
+    ]
+    for path, found in looked_for:
+        if await found is None:
+            await create_if_missing(session, path)
+
+
+async def cluster_id(session: Session, random_bytes: Callable[[int], bytes]) -> str:
+    """The cluster's id; the first broker to ask makes it, of 16 random bytes."""
+    while True:
+        try:
+            data, _ = await session.get(znodes.CLUSTER_ID)
+            return znodes.decode_cluster_id(data)
+        except NoNode:
+            made = znodes.encode_uuid(UUID(bytes=random_bytes(16), version=4))
+            await create_if_missing(session, znodes.CLUSTER_ID, znodes.encode_cluster_id(made))
+
+
+async def generate_broker_id(session: Session, reserved_broker_id_max: int) -> int:
+    """A broker id that no other broker is given, above those that operators choose themselves.
+
+    The number is the version of a znode that every caller writes. A lost connection may waste one.
+    """
+    while True:
+        try:
+            stat = await session.set(znodes.BROKER_SEQUENCE, b"")
+            return reserved_broker_id_max + stat.version
+        except NoNode:
+            await create_if_missing(session, znodes.BROKER_SEQUENCE)
+        except ConnectionLost:
+            continue

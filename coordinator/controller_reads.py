@@ -1,0 +1,67 @@
+"""What the controller reads from ZooKeeper, pipelined: brokers, topics, partition states, deletions."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from coordinator import znodes
+from coordinator.controller_state import LiveBroker, Partition, Topic
+from coordinator.pipelined import outcomes, results
+from coordinator.store import NoNode, Session, Watch
+from coordinator.znodes import TopicPartition
+
+
+async def read_brokers(
+    session: Session, watch: Watch, watch_for: Callable[[int], Watch | None]
+) -> dict[int, LiveBroker]:
+    """The registered brokers. `watch` sees brokers come and go, `watch_for(id)`, if any, one's change."""
+    numbers = sorted(int(name) for name in await session.children(znodes.BROKER_IDS, watch))
+    found = await outcomes([session.get(znodes.broker_path(number), watch_for(number)) for number in numbers])
+    brokers = {}
+    for number, outcome in zip(numbers, found, strict=True):
+        if isinstance(outcome, NoNode):
+            continue  # It has gone since; the watch on the children says so too.
+        if isinstance(outcome, Exception):
+            raise outcome
+        data, stat = outcome
+        brokers[number] = LiveBroker(znodes.decode_broker(number, data), stat.czxid)
+    return brokers
+
+
+async def read_topics(session: Session, new_topic_id: Callable[[], uuid.UUID]) -> dict[str, Topic]:
+    """All topics with the states of their partitions.
+
+    A topic of a cluster that knew no topic ids gets one, which is not written here.
+    """
+    names = await session.children(znodes.TOPICS)
+    topics: dict[str, Topic] = {}
+    for name, (data, _) in zip(
+        names, await results([session.get(znodes.topic_path(name)) for name in names]), strict=True
+    ):
+        read = znodes.decode_topic(name, data)
+        partitions = {number: Partition(assignment) for number, assignment in sorted(read.partitions.items())}
+        topics[name] = Topic(name, read.topic_id or new_topic_id(), partitions)
+    await _read_states(session, topics)
+    return topics
+
+
+async def _read_states(session: Session, topics: dict[str, Topic]) -> None:
+    at: list[TopicPartition] = [
+        (topic.name, number) for topic in topics.values() for number in topic.partitions
+    ]
+    found = await outcomes([session.get(znodes.partition_state_path(*each)) for each in at])
+    for (name, number), outcome in zip(at, found, strict=True):
+        if isinstance(outcome, NoNode):
+            continue  # The last controller has not come to electing a leader.
+        if isinstance(outcome, Exception):
+            raise outcome
+        data, stat = outcome
+        partition = topics[name].partitions[number]
+        partition.state = znodes.decode_partition_state(name, number, data)
+        partition.version = stat.version
+
+
+async def read_deletions(session: Session) -> tuple[str, ...]:
+    """The topics that are marked for deletion."""
+    return tuple(await session.children(znodes.DELETE_TOPICS))

@@ -1,0 +1,183 @@
+"""The controller as the rest of the broker sees it: what may be asked of it, while this broker is the one.
+
+Every request fails with `BrokerError` NOT_CONTROLLER where this broker is not the controller, or ceases to be
+it before the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail
+
+from coordinator.candidacy import Candidacy
+from coordinator.clock import Clock
+from coordinator.controller import ControllerPolicy
+from coordinator.controller_answers import not_controller
+from coordinator.controller_channel import SendRequest
+from coordinator.controller_events import (
+    AlterPartitions,
+    ControlledShutdown,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectPreferred,
+    Event,
+    MorePartitions,
+    NewTopic,
+    ShutdownResult,
+    TopicResult,
+    UncleanElectionEnabled,
+)
+from coordinator.controller_reign import Reign
+from coordinator.store import SessionExpired
+from coordinator.term import Term
+from coordinator.znodes import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+REQUEST_TIMEOUT_MS = 30_000
+"""How long brokers wait for the controller."""
+
+
+class ControllerService:
+    """Reigns from one election to the next.
+
+    `send` reaches every broker, this one included. `balance_interval_ms` is the time between two looks at the
+    balance of leadership, 0 for none.
+    """
+
+    def __init__(
+        self,
+        candidacy: Candidacy,
+        clock: Clock,
+        send: SendRequest,
+        policy: ControllerPolicy,
+        *,
+        balance_interval_ms: int = 0,
+    ) -> None:
+        self._candidacy = candidacy
+        self._clock = clock
+        self._send = send
+        self._policy = policy
+        self._balance_interval_ms = balance_interval_ms
+        self._reign: Reign | None = None
+        candidacy.add_listener(self)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return self._reign is not None
+
+    # CandidacyListener
+
+    def elected(self, term: Term) -> None:
+        self._reign = Reign(
+            term, self._policy, self._clock, self._send, self._lost, self._balance_interval_ms
+        )
+        self._reign.begin()
+
+    def resigned(self) -> None:
+        if self._reign is not None:
+            reign, self._reign = self._reign, None
+            reign.end()
+
+    def controller_is(self, broker_id: int | None) -> None:
+        pass
+
+    def _lost(self, error: Exception) -> None:
+        self.resigned()
+        if not isinstance(error, SessionExpired):
+            self._candidacy.give_up_term()
+
+    # What may be asked
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], timeout_ms: int, *, validate_only: bool = False
+    ) -> Deferred[dict[str, TopicResult]]:
+        """Make topics. A result says NONE once brokers can serve the topic."""
+        return self._ask(
+            lambda token: CreateTopics(token, topics, validate_only),
+            [topic.name for topic in topics],
+            timeout_ms,
+            _late_topic,
+        )
+
+    def delete_topics(self, names: Sequence[str], timeout_ms: int) -> Deferred[dict[str, TopicResult]]:
+        """Delete topics. A result says NONE once the topic has gone, or is out of sight for good."""
+        return self._ask(lambda token: DeleteTopics(token, names), names, timeout_ms, _late_topic)
+
+    def create_partitions(
+        self, topics: Sequence[MorePartitions], timeout_ms: int, *, validate_only: bool = False
+    ) -> Deferred[dict[str, TopicResult]]:
+        """Add partitions to topics. A result says NONE once brokers can serve them."""
+        return self._ask(
+            lambda token: CreatePartitions(token, topics, validate_only),
+            [topic.name for topic in topics],
+            timeout_ms,
+            _late_topic,
+        )
+
+    def alter_partition(self, request: AlterPartitionRequest) -> Deferred[AlterPartitionResponse]:
+        """A leader proposes other in-sync sets."""
+        return self._ask_one(
+            lambda token: AlterPartitions([(token, request)]),
+            REQUEST_TIMEOUT_MS,
+            lambda key: AlterPartitionResponse(
+                throttle_time_ms=0, error_code=ErrorCode.REQUEST_TIMED_OUT, topics=[]
+            ),
+        )
+
+    def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Deferred[ShutdownResult]:
+        """A broker is about to stop: take leadership from it first."""
+        return self._ask_one(
+            lambda token: ControlledShutdown(token, broker_id, broker_epoch),
+            REQUEST_TIMEOUT_MS,
+            lambda key: ShutdownResult(ErrorCode.REQUEST_TIMED_OUT),
+        )
+
+    def elect_preferred(
+        self, partitions: Sequence[TopicPartition] | None, timeout_ms: int
+    ) -> Deferred[dict[TopicPartition, ErrorCode]]:
+        """Give leadership back to the preferred leaders, of all partitions where None are named."""
+        return self._ask_one(
+            lambda token: ElectPreferred(token, partitions),
+            timeout_ms,
+            lambda key: dict.fromkeys(partitions or (), ErrorCode.REQUEST_TIMED_OUT),
+        )
+
+    def unclean_election_enabled(self, topic: str) -> None:
+        """A topic's configs have changed: unclean.leader.election.enable holds for it now."""
+        if self._reign is not None:
+            self._reign.put(UncleanElectionEnabled(topic))
+
+    def _ask(
+        self,
+        make_event: Callable[[int], Event],
+        keys: Sequence[Any],
+        timeout_ms: int,
+        late: Callable[[Any], Any],
+    ) -> Deferred[Any]:
+        """Queue a request of several parts; the results by part."""
+        if self._reign is None:
+            return fail(not_controller())
+        return self._reign.request(make_event, keys, timeout_ms, late)
+
+    def _ask_one(
+        self, make_event: Callable[[int], Event], timeout_ms: int, late: Callable[[Any], Any]
+    ) -> Deferred[Any]:
+        """Queue a request that has one result."""
+        return self._ask(make_event, [None], timeout_ms, late).addCallback(_only)
+
+
+def _late_topic(name: str) -> TopicResult:
+    return TopicResult(
+        name,
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"topic {name!r}: not finished within the time given; it goes on, ask for metadata to see",
+    )
+
+
+def _only(results: dict[None, Any]) -> Any:
+    return results[None]

@@ -1,0 +1,34 @@
+"""Several operations at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.python.failure import Failure
+
+T = TypeVar("T")
+
+
+async def outcomes(operations: Sequence[Deferred[T]]) -> list[T | Exception]:
+    """What came of each operation, its result or its error, once all are over."""
+    ended = await DeferredList(list(operations), consumeErrors=True)
+    return [_outcome(result) for _, result in ended]
+
+
+async def results(operations: Sequence[Deferred[T]]) -> list[T]:
+    """The results of all, once all are over; raises the first error."""
+    found: list[T] = []
+    for outcome in await outcomes(operations):
+        if isinstance(outcome, Exception):
+            raise outcome
+        found.append(outcome)
+    return found
+
+
+def _outcome(result: T | Failure) -> T | Exception:
+    if not isinstance(result, Failure):
+        return result
+    error = result.value
+    return error if isinstance(error, Exception) else RuntimeError(repr(error))
