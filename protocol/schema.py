@@ -113,8 +113,9 @@ def struct(cls: type[T]) -> type[T]:
     fields = [_field(cls, name, hints[name]) for name in cls.__annotations__]
     for field in fields:
         if isinstance(vars(cls).get(field.name), _Wire):
-            setattr(cls, field.name, _dataclass_field(field))
+            setattr(cls, field.name, _dataclass_field(cls, field))
     setattr(cls, FIELDS_ATTRIBUTE, tuple(fields))
+    cls.__doc__ = cls.__doc__ or cls.__name__  # without one, dataclass() spends its time on making one up
     return dataclasses.dataclass(slots=True, kw_only=True)(cls)
 
 
@@ -135,11 +136,15 @@ def _field(cls: type, name: str, hint: object) -> Field:
     return Field(name, type_, declared.versions, null_versions, default, declared.tag, declared.ignorable)
 
 
-def _dataclass_field(field: Field) -> Any:
+def _dataclass_field(owner: type, field: Field) -> Any:
     match field.type, field.default:
         case Array(), ():
             return dataclasses.field(default_factory=list)
         case Struct(cls=cls), _:
+            try:
+                cls()
+            except TypeError as error:
+                raise SchemaError(f"{owner.__qualname__}.{field.name} can have no default: {error}") from None
             return dataclasses.field(default_factory=cls)
         case _:
             return dataclasses.field(default=field.default)

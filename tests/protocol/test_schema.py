@@ -275,6 +275,12 @@ def test_declarations_that_make_no_sense_are_refused() -> None:
         class NullNumber:
             number: Int32 | None
 
+    with pytest.raises(SchemaError, match=r"Tandem\.trailer can have no default"):
+
+        @struct
+        class Tandem:
+            trailer: Bomb = wire("1+")
+
     with pytest.raises(SchemaError, match="array of arrays"):
 
         @struct
