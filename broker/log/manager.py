@@ -367,7 +367,7 @@ class LogManager:
         """
         # The fsyncs side by side, then the rest, for which a log belongs to one worker at a time.
         flushes = [self.flusher.durable(log, log.log_end_offset) for log in self]
-        closed = DeferredList(flushes, consumeErrors=True)
+        closed: Deferred[Any] = DeferredList(flushes, consumeErrors=True)
         for directory in self.live_directories:
             closed.addCallback(partial(self._close_directory, directory, high_watermarks))
         return closed

@@ -1,0 +1,108 @@
+"""Batches, logs and disks for the tests of this folder."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, execute
+
+from broker.log.config import LogConfig
+from broker.log.disk import Disk
+from broker.log.log import Log
+from broker.log.names import TopicPartition
+from broker.log.recovery import LoadRequest, create_log, load_log
+from protocol import batches
+from protocol.batches import BatchHeader
+from protocol.records import BatchBuilder
+from tests.sim.disk import SimDisk
+
+PARTITION = TopicPartition("flights", 3)
+DIRECTORY = "/data/flights-3"
+NOW_MS = 1_700_000_000_000
+
+
+def sim_disk(seed: int = 0) -> SimDisk:
+    return SimDisk(random.Random(seed), lambda: NOW_MS)
+
+
+def batch(
+    *timestamps: int,
+    size: int = 10,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+) -> memoryview:
+    """A batch with a record for each timestamp (by default one), with values of `size` bytes."""
+    builder = BatchBuilder()
+    for timestamp in timestamps or (NOW_MS,):
+        builder.append(timestamp, b"key", b"v" * size)
+    built = bytearray(builder.build(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
+    return memoryview(built)
+
+
+def request(directory: str = DIRECTORY, **values: Any) -> LoadRequest:
+    config = values.pop("config", LogConfig())
+    return LoadRequest(PARTITION, directory, config, NOW_MS, **values)
+
+
+def new_log(disk: Disk, directory: str = DIRECTORY, **config: Any) -> Log:
+    return create_log(disk, request(directory, config=LogConfig(**config)))
+
+
+def reopen(disk: Disk, log: Log, *, is_clean: bool, recovery_point: int = 0, **values: Any) -> Log:
+    """The same log as another process would find it."""
+    wanted = request(
+        log.directory, config=log.config, is_clean=is_clean, recovery_point=recovery_point, **values
+    )
+    return load_log(disk, wanted)
+
+
+def append(log: Log, *timestamps: int, leader_epoch: int = 0, **values: int) -> int:
+    """Append one batch; its first offset."""
+    records = batch(*timestamps, **values)
+    return log.append_as_leader(records, leader_epoch, now_ms=NOW_MS).first_offset
+
+
+def read_all(log: Log, max_bytes: int = 1000) -> bytes:
+    """All bytes of a log, by reads of `max_bytes`."""
+    parts = []
+    offset = log.log_start_offset
+    while True:
+        read = log.read(offset, max_bytes, upper_offset=log.log_end_offset)
+        if read.slice is None:
+            break
+        parts.append(read.slice.read())
+        assert read.next_offset > offset
+        offset = read.next_offset
+    assert offset == log.log_end_offset
+    return b"".join(parts)
+
+
+def headers_of(log: Log) -> list[BatchHeader]:
+    return batches.split(read_all(log))
+
+
+class DirectWorkers:
+    """Workers that do their work at once."""
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
+        return execute(function, *args, **kwargs)
+
+
+class HeldWorkers:
+    """Workers that work when they are told to."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Deferred[Any], Callable[[], Any]]] = []
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
+        done: Deferred[Any] = Deferred()
+        self.jobs.append((done, lambda: function(*args, **kwargs)))
+        return done
+
+    def work(self) -> None:
+        """Do the job that has waited for longest."""
+        done, job = self.jobs.pop(0)
+        execute(job).chainDeferred(done)

@@ -1,0 +1,313 @@
+"""A log in use: append, read, look up, cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.log.append import AppendOrigin
+from broker.log.disk import OsDisk
+from broker.log.log import Log, TimestampOffset
+from protocol import batches
+from protocol.batches import TimestampType
+from protocol.errors import BrokerError, ErrorCode
+from tests.broker.log.making import DIRECTORY, NOW_MS, append, batch, headers_of, new_log, read_all, sim_disk
+
+
+@pytest.fixture
+def log() -> Log:
+    return new_log(sim_disk())
+
+
+def refusal(log: Log, records: memoryview, **values: object) -> ErrorCode:
+    with pytest.raises(BrokerError) as raised:
+        log.append_as_leader(records, 0, now_ms=NOW_MS, **values)  # type: ignore[arg-type]
+    return raised.value.code
+
+
+def test_offsets_are_dense_and_the_bytes_are_those_received(log: Log) -> None:
+    first, second = batch(1, 2, 3), batch(4, 5)
+    result = log.append_as_leader(first, 7, now_ms=NOW_MS)
+    assert (result.first_offset, result.last_offset, result.log_append_time_ms) == (0, 2, -1)
+    result = log.append_as_leader(second, 8, now_ms=NOW_MS)
+    assert (result.first_offset, result.last_offset, result.is_duplicate) == (3, 4, False)
+    # Offset and epoch were assigned in the buffers themselves.
+    assert read_all(log) == bytes(first) + bytes(second)
+    assert [(header.base_offset, header.leader_epoch) for header in headers_of(log)] == [(0, 7), (3, 8)]
+    assert log.epochs.entries == [(7, 0), (8, 3)]
+    assert log.log_end_offset == 5
+
+
+def test_reads_end_between_batches_below_the_upper_offset_and_within_max_bytes(log: Log) -> None:
+    sizes = [len(batch(NOW_MS, NOW_MS)) for _ in range(5)]
+    for _ in sizes:
+        append(log, NOW_MS, NOW_MS)
+    size = sizes[0]
+    whole = log.read(0, 10_000, upper_offset=10)
+    assert whole.slice is not None and (len(whole.slice), whole.next_offset) == (5 * size, 10)
+    for upper_offset, batches_read in [(9, 4), (8, 4), (7, 3), (2, 1)]:
+        read = log.read(0, 10_000, upper_offset=upper_offset)
+        assert read.slice is not None
+        assert (len(read.slice), read.next_offset) == (batches_read * size, batches_read * 2)
+    assert log.read(0, 10_000, upper_offset=1).slice is None
+    for max_bytes, batches_read in [(size, 1), (2 * size - 1, 1), (2 * size, 2), (4 * size + 1, 4)]:
+        read = log.read(2, max_bytes, upper_offset=10)
+        assert read.slice is not None
+        assert (read.slice.offset, len(read.slice)) == (size, batches_read * size)
+    # From within a batch the whole batch comes.
+    inside = log.read(3, size, upper_offset=10)
+    assert inside.slice is not None and (inside.slice.offset, len(inside.slice)) == (size, size)
+
+
+def test_the_first_batch_comes_whole_however_small_the_bound(log: Log) -> None:
+    append(log, size=5000)
+    append(log)
+    read = log.read(0, 1, upper_offset=2)
+    assert read.slice is not None and read.next_offset == 1
+    assert log.read(0, 1, upper_offset=2, min_one_batch=False).slice is None
+    assert log.read(0, 0, upper_offset=1, min_one_batch=False).slice is None
+
+
+def test_offsets_outside_the_log_are_refused_and_its_end_reads_nothing(log: Log) -> None:
+    append(log)
+    assert log.read(1, 100, upper_offset=1).slice is None
+    for offset in (-1, 2):
+        with pytest.raises(BrokerError) as raised:
+            log.read(offset, 100, upper_offset=1)
+        assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_full_segment_is_followed_by_another_and_reads_go_across() -> None:
+    log = new_log(sim_disk(), segment_bytes=300)
+    written = []
+    for number in range(10):
+        records = batch(NOW_MS + number)
+        log.append_as_leader(records, 0, now_ms=NOW_MS)
+        written.append(bytes(records))
+    assert len(log.segments) == 4
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
+    assert all(segment.size <= 300 for segment in log.segments)
+    assert read_all(log) == b"".join(written)
+    for offset in range(10):
+        read = log.read(offset, 1, upper_offset=10)
+        assert read.slice is not None and read.slice.read() == written[offset]
+    assert log.size_bytes == sum(map(len, written))
+
+
+def test_a_batch_larger_than_a_segment_gets_one_to_itself() -> None:
+    log = new_log(sim_disk(), segment_bytes=200)
+    append(log, size=1000)
+    append(log, size=1000)
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+
+
+def test_segments_roll_by_the_age_of_their_records() -> None:
+    log = new_log(sim_disk(), segment_ms=1000)
+    append(log, 5000)
+    append(log, 6000)
+    append(log, 6001)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+def test_a_full_index_closes_its_segment() -> None:
+    log = new_log(sim_disk(), segment_index_bytes=24, index_interval_bytes=0)
+    for number in range(8):
+        append(log, NOW_MS + number)
+    assert len(log.segments) > 1
+    assert all(len(segment.time_index) <= 3 for segment in log.segments)
+    assert len(headers_of(log)) == 8
+
+
+@pytest.mark.parametrize("interval", [0, 50, 4096])
+def test_the_first_record_at_or_after_a_timestamp(interval: int) -> None:
+    log = new_log(sim_disk(), segment_bytes=700, index_interval_bytes=interval)
+    timestamps = [10, 30, 20, 40, 40, 35, 60, 50, 70, 65, 80, 90, 85, 100, 95]
+    for start in range(0, len(timestamps), 3):
+        append(log, *timestamps[start : start + 3], leader_epoch=start)
+    for wanted in range(102):
+        expected = next(
+            (TimestampOffset(offset, timestamp, offset // 3 * 3)
+             for offset, timestamp in enumerate(timestamps) if timestamp >= wanted),
+            None,
+        )  # fmt: skip
+        assert log.offset_for_timestamp(wanted) == expected
+    assert log.offset_of_max_timestamp() == TimestampOffset(13, 100, 12)
+    log.advance_log_start(4)
+    assert log.offset_for_timestamp(0) == TimestampOffset(4, 40, 3)
+
+
+def test_the_brokers_time_for_topics_that_want_it() -> None:
+    log = new_log(sim_disk(), message_timestamp_type="LogAppendTime")
+    result = log.append_as_leader(batch(5, 6), 0, now_ms=NOW_MS)
+    assert result.log_append_time_ms == NOW_MS
+    header = headers_of(log)[0]
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert header.max_timestamp == NOW_MS
+    assert log.offset_for_timestamp(NOW_MS - 1) == TimestampOffset(0, NOW_MS, 0)
+
+
+def test_timestamps_out_of_bounds() -> None:
+    log = new_log(sim_disk(), message_timestamp_after_max_ms=1000, message_timestamp_before_max_ms=60_000)
+    assert refusal(log, batch(NOW_MS + 1001)) is ErrorCode.INVALID_TIMESTAMP
+    assert refusal(log, batch(NOW_MS - 60_001)) is ErrorCode.INVALID_TIMESTAMP
+    append(log, NOW_MS - 60_000, NOW_MS + 1000)
+    claimed = batch(NOW_MS)
+    batches.set_log_append_time(claimed, batches.read_header(claimed), NOW_MS)
+    assert refusal(log, claimed) is ErrorCode.INVALID_TIMESTAMP
+    assert log.log_end_offset == 2
+
+
+def test_what_a_client_may_not_append(log: Log) -> None:
+    assert refusal(log, memoryview(bytearray())) is ErrorCode.INVALID_RECORD
+    two = memoryview(bytearray(bytes(batch()) + bytes(batch())))
+    assert refusal(log, two) is ErrorCode.INVALID_RECORD
+    damaged = batch()
+    damaged[-1] ^= 1
+    assert refusal(log, damaged) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(log, batch(size=2_000_000)) is ErrorCode.MESSAGE_TOO_LARGE
+    assert log.log_end_offset == 0 and read_all(log) == b""
+    log.append_as_leader(two, 0, origin=AppendOrigin.COORDINATOR, now_ms=NOW_MS)
+    assert [header.base_offset for header in headers_of(log)] == [0, 1]
+
+
+def test_a_refused_append_changes_nothing(log: Log) -> None:
+    append(log, producer_id=5, epoch=0, sequence=0)
+    state = log.producers.encode()
+    assert refusal(log, batch(producer_id=5, epoch=0, sequence=7)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (log.log_end_offset, log.producers.encode()) == (1, state)
+
+
+def test_a_duplicate_is_known_before_anything_is_appended(log: Log) -> None:
+    append(log, 1, 2, producer_id=5, epoch=0, sequence=0)
+    append(log, 3)
+    prepared = log.prepare_append(batch(1, 2, producer_id=5, epoch=0, sequence=0), now_ms=NOW_MS)
+    assert prepared.duplicate is not None
+    result = log.append_prepared(prepared, 4, now_ms=NOW_MS)
+    assert (result.first_offset, result.last_offset, result.is_duplicate) == (0, 1, True)
+    assert log.log_end_offset == 3
+
+
+def test_a_follower_writes_what_the_leader_has_byte_for_byte() -> None:
+    disk = sim_disk()
+    leader, follower = new_log(disk, "/a/flights-3"), new_log(disk, "/b/flights-3")
+    for number in range(6):
+        append(leader, NOW_MS, NOW_MS, leader_epoch=number // 2, producer_id=9, epoch=0, sequence=2 * number)
+    data = read_all(leader)
+    # Fetches end anywhere, also within a batch.
+    position = 0
+    while position < len(data):
+        result = follower.append_as_follower(memoryview(data)[position : position + 250], now_ms=NOW_MS)
+        assert result.first_offset == (position // len(data[: len(data) // 6])) * 2
+        position = follower.size_bytes
+    assert read_all(follower) == data
+    assert follower.epochs.entries == leader.epochs.entries == [(0, 0), (1, 4), (2, 8)]
+    assert follower.producers.encode() == leader.producers.encode()
+    empty = follower.append_as_follower(memoryview(b"\0" * 60), now_ms=NOW_MS)
+    assert empty.last_offset < empty.first_offset == 12
+
+
+def test_a_follower_refuses_what_is_damaged_or_would_overlap() -> None:
+    disk = sim_disk()
+    leader, follower = new_log(disk, "/a/flights-3"), new_log(disk, "/b/flights-3")
+    append(leader)
+    append(leader)
+    data = bytearray(read_all(leader))
+    follower.append_as_follower(memoryview(data), now_ms=NOW_MS)
+    with pytest.raises(BrokerError) as raised:
+        follower.append_as_follower(memoryview(data), now_ms=NOW_MS)
+    assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    append(leader)
+    data = bytearray(read_all(leader)[len(data) :])
+    data[-1] ^= 1
+    with pytest.raises(BrokerError) as raised:
+        follower.append_as_follower(memoryview(data), now_ms=NOW_MS)
+    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert follower.log_end_offset == 2
+
+
+@pytest.mark.parametrize("offset", range(12))
+def test_truncation_anywhere_leaves_a_log_that_goes_on(offset: int) -> None:
+    log = new_log(sim_disk(), segment_bytes=300, index_interval_bytes=0)
+    for number in range(6):
+        append(
+            log, 100 + number, 100 + number, leader_epoch=number, producer_id=1, epoch=0, sequence=2 * number
+        )
+    before = headers_of(log)
+    assert log.truncate_to(offset)
+    end = offset // 2 * 2
+    assert log.log_end_offset == end
+    assert headers_of(log) == before[: end // 2]
+    assert log.epochs.entries == [(number, 2 * number) for number in range(end // 2)]
+    entry = log.producers.get(1)
+    assert (entry.last_sequence if entry else -1) == end - 1
+    assert append(log, 500, producer_id=1, epoch=0, sequence=end, leader_epoch=9) == end
+    assert log.offset_for_timestamp(106) == TimestampOffset(end, 500, 9)
+    assert [header.base_offset for header in headers_of(log)] == list(range(0, end + 1, 2))
+    assert log.truncate_to(end + 1) is False
+
+
+def test_a_log_may_start_anew_at_any_offset(log: Log) -> None:
+    append(log, leader_epoch=3)
+    log.truncate_fully_and_start_at(1000)
+    assert (log.log_start_offset, log.log_end_offset, log.epochs.entries) == (1000, 1000, [])
+    assert append(log, leader_epoch=4) == 1000
+    assert log.segments[0].base_offset == 1000
+
+
+def test_deleting_records_drops_the_segments_before() -> None:
+    disk = sim_disk()
+    log = new_log(disk, segment_bytes=300)
+    for number in range(10):
+        append(log, leader_epoch=number // 4)
+    log.advance_log_start(7)
+    assert log.log_start_offset == 7
+    assert [segment.base_offset for segment in log.segments] == [6, 9]
+    assert log.epochs.entries == [(1, 7), (2, 8)]
+    with pytest.raises(BrokerError):
+        log.read(6, 100, upper_offset=10)
+    log.advance_log_start(3)
+    assert log.log_start_offset == 7
+    with pytest.raises(BrokerError) as raised:
+        log.advance_log_start(11)
+    assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    log.advance_log_start(10)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (10, 10, 0)
+    assert [name for name in disk.list(DIRECTORY) if name.endswith(".log")] == [f"{10:020d}.log"]
+    assert append(log) == 10
+
+
+def test_epochs_and_where_they_end(log: Log) -> None:
+    for epoch in (2, 2, 5, 7):
+        append(log, leader_epoch=epoch)
+    ends = {epoch: log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 2, 3, 5, 6, 7, 8)}
+    assert ends == {
+        -1: (-1, -1), 0: (0, 0), 2: (2, 2), 3: (2, 2), 5: (5, 3), 6: (5, 3), 7: (7, 4), 8: (-1, -1),
+    }  # fmt: skip
+
+
+def test_a_failing_disk_ends_the_log_and_is_told_once() -> None:
+    disk = sim_disk()
+    log = new_log(disk)
+    append(log)
+    told: list[OSError] = []
+    log.events.failed = lambda _, error: told.append(error)
+    disk.fail("/data", only_writes=True)
+    assert refusal(log, batch()) is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.mend("/data")
+    assert refusal(log, batch()) is ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(BrokerError):
+        log.read(0, 100, upper_offset=1)
+    assert len(told) == 1
+
+
+def test_a_slice_can_be_sent_after_its_segment_is_gone(tmp_path: Path) -> None:
+    log = new_log(OsDisk(), str(tmp_path / "flights-3"), segment_bytes=100)
+    append(log)
+    append(log)
+    append(log)
+    read = log.read(0, 1000, upper_offset=3)
+    log.advance_log_start(3)
+    log.release()
+    assert read.slice is not None
+    assert batches.split(read.slice.read())[0].base_offset == 0
