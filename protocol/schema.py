@@ -115,7 +115,6 @@ def struct(cls: type[T]) -> type[T]:
         if isinstance(vars(cls).get(field.name), _Wire):
             setattr(cls, field.name, _dataclass_field(cls, field))
     setattr(cls, FIELDS_ATTRIBUTE, tuple(fields))
-    cls.__doc__ = cls.__doc__ or cls.__name__  # without one, dataclass() spends its time on making one up
     return dataclasses.dataclass(slots=True, kw_only=True)(cls)
 
 
