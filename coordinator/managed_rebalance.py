@@ -382,7 +382,7 @@ class ManagedRebalancer:
                     self._commit(group, result, partition, _SMALLEST_OFFSET, now_ms)
 
     def _forget_lost_partitions(self, group: ManagedGroup, topics: Iterable[str]) -> bool:
-        """Partitions of a deleted topic are forgotten, so that those that come back under its name are new."""
+        """Forget partitions that are gone, so that those that come back under a topic's name are new."""
         lost = {
             topic: count
             for topic in topics

@@ -20,6 +20,7 @@ from coordinator.group_effects import (
     OffsetsAnswer,
     PartitionErrorsAnswer,
     Record,
+    Refused,
     RegisterAnswer,
     Result,
     RewindAnswer,
@@ -196,7 +197,10 @@ class GroupWorld:
     def leave(self, *members: tuple[str, str | None], group: str = "g") -> list[ErrorCode]:
         request = self.new_request()
         self.perform(self.shard.leave(request, group, members, self.now_ms))
-        return [member.error for member in self.answers[request].members]
+        answer = self.answers[request]
+        if isinstance(answer, Refused):
+            return [answer.error] * len(members)
+        return [member.error for member in answer.members]
 
     def stable_group(self, count: int, group: str = "g", **how: Any) -> list[Member]:
         """`count` members in a stable group; the first leads, and the i-th has partition i of "orders"."""
@@ -284,11 +288,11 @@ class GroupWorld:
     def register_answer(self, request: int) -> RegisterAnswer:
         return self.answer(request, RegisterAnswer)
 
-    def owned(self, request: int) -> dict[TopicPartition, int]:
+    def owned(self, request: int) -> dict[tuple[str, int], int]:
         """PartitionsToOwn of the answer to a registration: the offset by partition."""
         answer = self.register_answer(request)
         assert answer.error == ErrorCode.NONE
-        return {owned.partition: owned.offset for owned in answer.partitions_to_own}
+        return {(*owned.partition,): owned.offset for owned in answer.partitions_to_own}
 
     def consumer_heartbeat(
         self, consumer_id: str, generation: int, group: str = "g", session_timeout_ms: int = -1
