@@ -37,7 +37,7 @@ TWISTED_ALLOWED_IN_COORDINATOR = (
     "twisted.python",
 )
 KAZOO_ROOM = "coordinator/zookeeper.py"
-REACTOR_ROOMS = ("broker/app.py", "broker/__main__.py")
+REACTOR_ROOMS = ("broker/process.py", "broker/__main__.py")
 
 
 @dataclass(frozen=True, slots=True)

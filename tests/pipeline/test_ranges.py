@@ -1,0 +1,139 @@
+"""A task reads its range exactly: gaps, records that go away, data that does not come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from clients.fetcher import FetchedBatch
+from clients.message import TopicPartition
+from pipeline.offsets import DataLossError, OffsetRange
+from pipeline.options import ReadOptions, read_options
+from pipeline.ranges import ReadTimeoutError, batches
+from protocol.batches import TimestampType
+from protocol.errors import ErrorCode, error_for
+from protocol.records import Columns
+
+PARTITION = TopicPartition("log", 0)
+
+
+class Clock:
+    """Time that passes only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class ScriptedConsumer:
+    """Hands out one step of a script at a time: batches and a new position, or an error to raise."""
+
+    def __init__(self, *script: tuple[Sequence[int], int] | Exception, first: int = 0, clock: Clock) -> None:
+        self._script = list(script)
+        self._position = 0
+        self._first = first
+        self._clock = clock
+        self.sought: list[int] = []
+
+    def poll_batches(self, timeout_ms: int = 0) -> Sequence[FetchedBatch]:
+        self._clock.now += timeout_ms / 1000
+        if not self._script:
+            return ()
+        step = self._script.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        offsets, self._position = step
+        if not offsets:
+            return ()
+        values: list[bytes | None] = [str(offset).encode() for offset in offsets]
+        columns = Columns(offsets, [0] * len(offsets), [None] * len(offsets), values, None)
+        return [FetchedBatch("log", 0, columns, TimestampType.CREATE_TIME, 0, self._position)]
+
+    def position(self, partition: TopicPartition) -> int:
+        return self._position
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.sought.append(offset)
+        self._position = offset
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self._first)
+
+
+def options(**given: str) -> ReadOptions:
+    return read_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "log", **given})
+
+
+def read(consumer: ScriptedConsumer, clock: Clock, start: int, end: int, **given: str) -> list[int]:
+    found: list[int] = []
+    for batch in batches(consumer, OffsetRange(PARTITION, start, end), options(**given), clock):
+        found += batch.column("offset").to_pylist()
+    return found
+
+
+def test_reading_starts_and_ends_inside_batches() -> None:
+    clock = Clock()
+    consumer = ScriptedConsumer((range(10), 10), (range(10, 20), 20), clock=clock)
+
+    assert read(consumer, clock, 7, 12) == [7, 8, 9, 10, 11]
+    assert consumer.sought == [7]
+
+
+def test_a_gap_at_the_end_of_the_range_ends_it() -> None:
+    clock = Clock()
+    consumer = ScriptedConsumer(([3, 5], 8), clock=clock)
+
+    assert read(consumer, clock, 3, 8) == [3, 5]
+
+
+def test_a_gap_without_any_record_is_passed() -> None:
+    clock = Clock()
+    consumer = ScriptedConsumer(([], 6), ([7], 8), clock=clock)
+
+    assert read(consumer, clock, 0, 8) == [7]
+
+
+def test_data_that_does_not_come_fails_the_task() -> None:
+    clock = Clock()
+    consumer = ScriptedConsumer(([0], 1), clock=clock)
+
+    with pytest.raises(ReadTimeoutError, match=r"log-0 \[0, 5\): nothing came at offset 1 for 3000 ms"):
+        read(consumer, clock, 0, 5, **{"kafkaConsumer.pollTimeoutMs": "3000"})
+    assert clock.now <= 5
+
+
+def test_slow_data_does_not() -> None:
+    clock = Clock()
+    nothing: list[tuple[Sequence[int], int]] = [([], 1)] * 4
+    consumer = ScriptedConsumer(([0], 1), *nothing, ([1], 2), ([], 2), ([2], 3), clock=clock)
+
+    assert read(consumer, clock, 0, 3, **{"kafkaConsumer.pollTimeoutMs": "3000"}) == [0, 1, 2]
+
+
+def test_records_deleted_under_way_fail_the_task_or_are_skipped() -> None:
+    gone = error_for(ErrorCode.OFFSET_OUT_OF_RANGE)
+    clock = Clock()
+
+    with pytest.raises(DataLossError, match="now begins at 4"):
+        read(ScriptedConsumer(([0, 1], 2), gone, clock=clock, first=4), clock, 0, 6)
+
+    consumer = ScriptedConsumer(([0, 1], 2), gone, ([4, 5], 6), clock=clock, first=4)
+    assert read(consumer, clock, 0, 6, failOnDataLoss="false") == [0, 1, 4, 5]
+
+
+def test_all_of_the_range_may_be_gone() -> None:
+    clock = Clock()
+    consumer = ScriptedConsumer(error_for(ErrorCode.OFFSET_OUT_OF_RANGE), clock=clock, first=100)
+
+    assert read(consumer, clock, 0, 6, failOnDataLoss="false") == []
+
+
+def test_other_errors_are_the_tasks() -> None:
+    clock = Clock()
+    error = error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    with pytest.raises(type(error)):
+        read(ScriptedConsumer(error, clock=clock), clock, 0, 6, failOnDataLoss="false")
