@@ -1,4 +1,4 @@
-"""Well-behaved members of both protocols, moved step by step, for runs in which everything else misbehaves."""
+"""Well-behaved members of both protocols, moved step by step, while everything else misbehaves."""
 
 from __future__ import annotations
 

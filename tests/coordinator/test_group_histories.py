@@ -1,8 +1,8 @@
 """Random histories of both protocols, with crashes, failovers and a log that refuses, under checkers.
 
-Always: no partition has two owners in a generation; no acknowledged commit is lost or goes back; what is read back
-from the log is the durable part of what was in memory. In the end, once nothing disturbs any more: every group
-with live members is Stable, and its members own every partition, each one once.
+Always: no partition has two owners in a generation; no acknowledged commit is lost or goes back; what is
+read back from the log is the durable part of what was in memory. In the end, once nothing disturbs any
+more: every group with live members is Stable, and its members own every partition, each one once.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class GroupHistories(RuleBasedStateMachine):
         self.world.fail_over()
         assert durable_state(self.world.shard) == before
         # Requests that waited at the old coordinator are cut off with its connections
-        for client in (*self.classic, *self.managed):
+        for client in self.everybody():
             client.disconnect()
         self.rewinds.clear()
 
@@ -145,8 +145,11 @@ class GroupHistories(RuleBasedStateMachine):
         self.acknowledged_offsets_are_there()
 
     def everybody_acts(self) -> None:
-        for client in (*self.classic, *self.managed):
+        for client in self.everybody():
             client.step()
+
+    def everybody(self) -> list[ClassicClient | ManagedClient]:
+        return [*self.classic, *self.managed]
 
     def owned_once(self, shares: list[tuple[TopicPartition, ...] | None]) -> set[TopicPartition]:
         owners = Counter(partition for share in shares for partition in share or ())
