@@ -19,13 +19,14 @@ from itertools import repeat
 from typing import Any, TypeAlias
 
 from clients.config import Properties, consumer_settings
-from clients.connection import Connection
+from clients.connection import ANY_NODE, Connection
 from clients.errors import ClosedError, GroupsUnavailableError, RequestTimeoutError
 from clients.fetcher import FetchedBatch, Fetcher, FetchSettings, Position
 from clients.message import ConsumerRecord, TopicPartition
 from clients.network import Network
 from clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, look_up_offsets, wait_for_metadata
 from protocol.errors import ErrorCode, error_for
+from protocol.messages.metadata import MetadataRequest
 
 Deserializer: TypeAlias = Callable[[str, bytes], Any]
 """(topic, key or value) -> what the application wants in their place; not called for null."""
@@ -293,6 +294,13 @@ class Consumer:
                 raise RequestTimeoutError(f"nothing is known of topic {topic} after {limit_ms} ms")
             wait_for_metadata(self._connection, left_ms)
         return [row.partition for row in self._metadata.topics[topic].partitions]
+
+    def topics(self, timeout_ms: int | None = None) -> list[str]:
+        """The names of all topics that are not internal, sorted."""
+        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        response = self._connection.ask(ANY_NODE, request, limit_ms)
+        return sorted(row.name for row in response.topics if row.name is not None and not row.is_internal)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None

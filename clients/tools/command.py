@@ -1,0 +1,80 @@
+"""What the command-line programs share: options that all have, and an end without a stack trace."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from clients.errors import ClientError, ConfigError, ConnectionFailedError, RequestTimeoutError
+from clients.settings import read_properties
+from protocol.errors import BrokerError
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+bootstrap_option = click.option(
+    "--bootstrap-server",
+    "bootstrap",
+    metavar="HOST:PORT",
+    required=True,
+    help="A broker to connect to, or several separated by commas.",
+)
+
+
+def run(command: click.Command) -> None:
+    """Run a program and leave with its exit status: 0 for success, 1 for a failure that it explains on standard
+    error, 2 for wrong usage, 130 after Ctrl-C."""
+    try:
+        program = (command.name or "").replace("_", "-") + ".sh"
+        status = command.main(standalone_mode=False, prog_name=program)
+    except click.exceptions.Abort:
+        status = 130
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except KeyboardInterrupt:
+        status = 130
+    except BrokenPipeError:
+        # Whoever read our output has had enough. Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except (ClientError, BrokerError) as error:
+        click.echo(f"error: {explained(error)}", err=True)
+        status = 1
+    sys.exit(status or 0)
+
+
+def explained(error: Exception) -> str:
+    """The error in words, and what can be done about it."""
+    if isinstance(error, ConnectionFailedError | RequestTimeoutError):
+        return f"{error}\nIs a broker running there? --bootstrap-server says where to look for one."
+    return str(error)
+
+
+def properties(
+    bootstrap: str, path: str | None, given: tuple[str, ...], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A client's properties: `defaults`, over them the file's, over those the `key=value` pairs `given`."""
+    merged: dict[str, Any] = dict(defaults)
+    if path is not None:
+        try:
+            merged |= read_properties(path)
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from None
+    merged |= pairs(given)
+    merged["bootstrap.servers"] = bootstrap
+    return merged
+
+
+def pairs(given: tuple[str, ...]) -> dict[str, str]:
+    """`key=value` arguments as a mapping. Raises click.UsageError."""
+    found = {}
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(f"{item!r} is not of the form key=value")
+        found[key.strip()] = value
+    return found

@@ -1,0 +1,254 @@
+"""scripts/console-consumer.sh: the messages of a topic, a line each, on standard output."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import click
+
+from clients.consumer import Consumer
+from clients.message import ConsumerRecord, TopicPartition
+from clients.tools.command import CONTEXT, bootstrap_option, pairs, properties, run
+from protocol.batches import TimestampType
+
+Formatter = Callable[[ConsumerRecord], bytes]
+
+_POLL_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """What of a message is shown, and with what in between."""
+
+    shows_timestamp: bool = False
+    shows_partition: bool = False
+    shows_offset: bool = False
+    shows_headers: bool = False
+    shows_key: bool = False
+    shows_value: bool = True
+    key_separator: bytes = b"\t"
+    line_separator: bytes = b"\n"
+    headers_separator: bytes = b","
+    null_literal: bytes = b"null"
+
+    def __call__(self, record: ConsumerRecord) -> bytes:
+        """The message as a line, its end included."""
+        parts: list[bytes] = []
+        if self.shows_timestamp:
+            parts.append(_timestamp(record))
+        if self.shows_partition:
+            parts.append(b"Partition:%d" % record.partition)
+        if self.shows_offset:
+            parts.append(b"Offset:%d" % record.offset)
+        if self.shows_headers:
+            parts.append(self._headers(record))
+        if self.shows_key:
+            parts.append(self._or_null(record.key))
+        if self.shows_value:
+            parts.append(self._or_null(record.value))
+        return self.key_separator.join(parts) + self.line_separator
+
+    def _headers(self, record: ConsumerRecord) -> bytes:
+        if not record.headers:
+            return b"NO_HEADERS"
+        return self.headers_separator.join(
+            name.encode() + b":" + self._or_null(value) for name, value in record.headers
+        )
+
+    def _or_null(self, content: bytes | None) -> bytes:
+        return self.null_literal if content is None else content
+
+
+def _timestamp(record: ConsumerRecord) -> bytes:
+    if record.timestamp < 0:
+        return b"NO_TIMESTAMP"
+    is_log_time = record.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return (b"LogAppendTime:%d" if is_log_time else b"CreateTime:%d") % record.timestamp
+
+
+def as_json(record: ConsumerRecord) -> bytes:
+    """The message as a JSON object on a line; bytes that are no UTF-8 as {"base64": ...}."""
+    shown = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _jsonable(record.key),
+        "value": _jsonable(record.value),
+        "headers": [[name, _jsonable(value)] for name, value in record.headers],
+    }
+    return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
+
+
+def _jsonable(content: bytes | None) -> str | dict[str, str] | None:
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+
+
+def as_nothing(record: ConsumerRecord) -> bytes:
+    """Nothing: for those who only count."""
+    return b""
+
+
+_FLAGS = {
+    "print.timestamp": "shows_timestamp",
+    "print.partition": "shows_partition",
+    "print.offset": "shows_offset",
+    "print.headers": "shows_headers",
+    "print.key": "shows_key",
+    "print.value": "shows_value",
+}
+_TEXTS = {
+    "key.separator": "key_separator",
+    "line.separator": "line_separator",
+    "headers.separator": "headers_separator",
+    "null.literal": "null_literal",
+}
+
+
+def line_format(given: Mapping[str, str]) -> LineFormat:
+    """The format that properties of Kafka's default formatter describe. Raises click.UsageError."""
+    values: dict[str, object] = {}
+    for key, text in given.items():
+        if key in _FLAGS:
+            values[_FLAGS[key]] = text.strip().lower() == "true"
+        elif key in _TEXTS:
+            values[_TEXTS[key]] = text.encode()
+        else:
+            raise click.UsageError(f"--property {key}: the properties are {', '.join((*_FLAGS, *_TEXTS))}")
+    return LineFormat(**values)  # type: ignore[arg-type]
+
+
+def formatter(name: str, given: Mapping[str, str]) -> Formatter:
+    """The formatter of this name; Kafka's class names are understood. Raises click.UsageError."""
+    match name.rpartition(".")[2]:
+        case "default" | "DefaultMessageFormatter":
+            return line_format(given)
+        case "json":
+            return as_json
+        case "noop" | "NoOpMessageFormatter":
+            return as_nothing
+    raise click.UsageError(f"--formatter {name}: there are default, json and noop")
+
+
+@click.command(context_settings=CONTEXT)
+@bootstrap_option
+@click.option("--topic", help="The topic to read.")
+@click.option("--include", metavar="REGEX", help="In place of --topic: all topics that match.")
+@click.option("--partition", type=click.IntRange(0), help="Only this partition.")
+@click.option(
+    "--offset", metavar="OFFSET", help="With --partition: begin here; earliest, latest or a number."
+)
+@click.option("--from-beginning", is_flag=True, help="Begin with the oldest message, not with the next one.")
+@click.option("--max-messages", type=click.IntRange(0), help="Stop after so many.")
+@click.option("--timeout-ms", type=int, help="Stop when no message has come for so long.")
+@click.option(
+    "--formatter", "formatter_name", default="default", help="default, json, or noop, which shows nothing."
+)
+@click.option(
+    "--property",
+    "formatter_properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="What is shown: print.timestamp, print.partition, print.offset, print.headers, print.key, "
+    "print.value, key.separator, line.separator, headers.separator, null.literal.",
+)
+@click.option("--consumer-property", metavar="KEY=VALUE", multiple=True, help="A property of the consumer.")
+@click.option("--consumer.config", "config_file", metavar="FILE", help="A properties file for the consumer.")
+def console_consumer(
+    bootstrap: str,
+    topic: str | None,
+    include: str | None,
+    partition: int | None,
+    offset: str | None,
+    from_beginning: bool,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    formatter_name: str,
+    formatter_properties: tuple[str, ...],
+    consumer_property: tuple[str, ...],
+    config_file: str | None,
+) -> None:
+    """Show the messages of a topic as they come. Ctrl-C ends it."""
+    if (topic is None) == (include is None):
+        raise click.UsageError("either --topic or --include is needed")
+    if offset is not None and partition is None:
+        raise click.UsageError("--offset needs --partition")
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition needs --topic")
+    show = formatter(formatter_name, pairs(formatter_properties))
+    defaults = {"client.id": "console-consumer", "default.api.timeout.ms": 15_000}
+    merged = properties(bootstrap, config_file, consumer_property, defaults)
+    if from_beginning:
+        merged["auto.offset.reset"] = "earliest"
+    count = 0
+    try:
+        with Consumer(merged) as consumer:
+            for name in [topic] if topic is not None else _matching(consumer, include or ""):
+                _add(consumer, name, partition, offset)
+            for record in _messages(consumer, max_messages, timeout_ms):
+                sys.stdout.buffer.write(show(record))
+                count += 1
+    except KeyboardInterrupt:
+        pass
+    finally:
+        click.echo(f"Processed a total of {count} messages", err=True)
+
+
+def _matching(consumer: Consumer, pattern: str) -> list[str]:
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise click.UsageError(f"--include {pattern!r} is no regular expression: {error}") from None
+    return [name for name in consumer.topics() if expression.fullmatch(name)]
+
+
+def _add(consumer: Consumer, topic: str, partition: int | None, offset: str | None) -> None:
+    """Consume a topic, or one partition from an offset on. Raises UnknownTopicOrPartitionError."""
+    partitions = consumer.partitions_for(topic)
+    if partition is None:
+        for number in partitions:
+            consumer.add_topic(topic, number)
+        return
+    if partition not in partitions:
+        raise click.UsageError(f"{topic} has the partitions {partitions[0]} to {partitions[-1]}")
+    consumer.add_topic(topic, partition)
+    if offset == "earliest":
+        consumer.seek_to_beginning(TopicPartition(topic, partition))
+    elif offset == "latest":
+        consumer.seek_to_end(TopicPartition(topic, partition))
+    elif offset is not None:
+        if not offset.isascii() or not offset.isdigit():
+            raise click.UsageError(f"--offset {offset}: earliest, latest or a number")
+        consumer.seek(TopicPartition(topic, partition), int(offset))
+
+
+def _messages(
+    consumer: Consumer, max_messages: int | None, timeout_ms: int | None
+) -> Iterator[ConsumerRecord]:
+    """The messages until there have been enough, or none for too long. What was shown is flushed while waiting."""
+    left = max_messages
+    idle_ms = 0
+    while left is None or left > 0:
+        wait_ms = _POLL_MS if timeout_ms is None else min(_POLL_MS, max(0, timeout_ms - idle_ms))
+        records = consumer.poll(wait_ms, left)
+        idle_ms = 0 if records else idle_ms + wait_ms
+        if not records and timeout_ms is not None and idle_ms >= timeout_ms:
+            return
+        yield from records
+        sys.stdout.buffer.flush()
+        if left is not None:
+            left -= len(records)
+
+
+if __name__ == "__main__":
+    run(console_consumer)

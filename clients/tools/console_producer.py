@@ -1,0 +1,200 @@
+"""scripts/console-producer.sh: each line of standard input becomes a message."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import click
+
+from clients.errors import ClosedError
+from clients.message import Message
+from clients.producer import Producer
+from clients.responses import SendResponse
+from clients.tools.command import CONTEXT, bootstrap_option, explained, pairs, properties, run
+
+_ERRORS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """How a line is taken apart."""
+
+    has_key: bool = False
+    key_separator: bytes = b"\t"
+    has_headers: bool = False
+    headers_delimiter: bytes = b"\t"
+    headers_separator: bytes = b","
+    headers_key_separator: bytes = b":"
+    null_marker: bytes | None = None
+    ignore_error: bool = False
+
+    def message(self, topic: str, line: bytes) -> Message:
+        """The message that a line stands for. Raises ValueError for a line that lacks a separator."""
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        key: bytes | None = None
+        if self.has_headers:
+            before, found, after = line.partition(self.headers_delimiter)
+            if found:
+                headers, line = self._headers(before), after
+            elif not self.ignore_error:
+                raise ValueError(f"no headers delimiter {self.headers_delimiter!r}")
+        if self.has_key:
+            before, found, after = line.partition(self.key_separator)
+            if found:
+                key, line = before, after
+            elif not self.ignore_error:
+                raise ValueError(f"no key separator {self.key_separator!r}")
+        return Message(topic, self._or_null(key), self._or_null(line), headers=headers)
+
+    def _headers(self, text: bytes) -> tuple[tuple[str, bytes | None], ...]:
+        if not text or text == self.null_marker:
+            return ()
+        headers: list[tuple[str, bytes | None]] = []
+        for item in text.split(self.headers_separator):
+            name, found, value = item.partition(self.headers_key_separator)
+            if not found:
+                raise ValueError(f"no separator {self.headers_key_separator!r} in the header {item!r}")
+            headers.append((name.decode(), self._or_null(value)))
+        return tuple(headers)
+
+    def _or_null(self, content: bytes | None) -> bytes | None:
+        return None if content == self.null_marker else content
+
+
+_FORMAT_PROPERTIES = {
+    "parse.key": "has_key",
+    "key.separator": "key_separator",
+    "parse.headers": "has_headers",
+    "headers.delimiter": "headers_delimiter",
+    "headers.separator": "headers_separator",
+    "headers.key.separator": "headers_key_separator",
+    "null.marker": "null_marker",
+    "ignore.error": "ignore_error",
+}
+
+
+def line_format(given: Mapping[str, str]) -> LineFormat:
+    """The format that properties of Kafka's line reader describe. Raises click.UsageError."""
+    values: dict[str, object] = {}
+    for key, text in given.items():
+        name = _FORMAT_PROPERTIES.get(key)
+        if name is None:
+            raise click.UsageError(f"--property {key}: the properties are {', '.join(_FORMAT_PROPERTIES)}")
+        if name in ("has_key", "has_headers", "ignore_error"):
+            values[name] = text.strip().lower() == "true"
+        elif not text:
+            raise click.UsageError(f"--property {key} must not be empty")
+        else:
+            values[name] = text.encode()
+    return LineFormat(**values)  # type: ignore[arg-type]
+
+
+@click.command(context_settings=CONTEXT)
+@bootstrap_option
+@click.option("--topic", required=True, help="The topic to write to.")
+@click.option(
+    "--property",
+    "reader_properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="How lines are read: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
+    "headers.separator (comma), headers.key.separator (colon), null.marker, ignore.error.",
+)
+@click.option("--reader-config", metavar="FILE", help="A file of such properties.")
+@click.option(
+    "--compression-codec", metavar="CODEC", is_flag=False, flag_value="gzip",
+    help="none, gzip, snappy, lz4 or zstd; gzip where none is named.",
+)  # fmt: skip
+@click.option("--sync", "is_sync", is_flag=True, help="Wait for each message before the next is read.")
+@click.option("--request-required-acks", metavar="ACKS", help="0, 1 or all.")
+@click.option("--batch-size", type=int, help="Bytes of a batch.")
+@click.option("--timeout", "linger_ms", type=int, help="Milliseconds that a batch waits to be filled.")
+@click.option("--producer-property", metavar="KEY=VALUE", multiple=True, help="A property of the producer.")
+@click.option("--producer.config", "config_file", metavar="FILE", help="A properties file for the producer.")
+def console_producer(
+    bootstrap: str,
+    topic: str,
+    reader_properties: tuple[str, ...],
+    reader_config: str | None,
+    compression_codec: str | None,
+    is_sync: bool,
+    request_required_acks: str | None,
+    batch_size: int | None,
+    linger_ms: int | None,
+    producer_property: tuple[str, ...],
+    config_file: str | None,
+) -> None:
+    """Write each line of standard input to a topic. Ctrl-D, or Ctrl-C, ends it; what was read is sent."""
+    how = line_format(
+        {**(properties("", reader_config, (), {}) if reader_config else {}), **pairs(reader_properties)}
+    )
+    given = {
+        "compression.type": compression_codec,
+        "acks": request_required_acks,
+        "batch.size": batch_size,
+        "linger.ms": linger_ms,
+    }
+    # A person at a terminal should not wait two minutes to learn that nobody answers.
+    defaults = {"client.id": "console-producer", "max.block.ms": 15_000}
+    merged = properties(bootstrap, config_file, producer_property, defaults)
+    merged |= {key: value for key, value in given.items() if value is not None}
+    is_interactive = sys.stdin.isatty()
+    failures = Failures()
+    with Producer(merged) as producer:
+        try:
+            for line in lines(sys.stdin.buffer, is_interactive):
+                _send(producer, how.message(topic, line), is_sync, failures)
+        except ValueError as error:
+            raise click.ClickException(f"a line cannot be read: {error}") from None
+        except KeyboardInterrupt:
+            pass
+    failures.report()
+
+
+class Failures:
+    """Counts the messages that failed, and shows the first few."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self, response: SendResponse) -> None:
+        """Look at a response that is done."""
+        if response.error is not None:
+            self.count += 1
+            if self.count <= _ERRORS_SHOWN:
+                click.echo(f"error: a message was not written: {explained(response.error)}", err=True)
+
+    def report(self) -> None:
+        """Raise click.ClickException if there were any."""
+        if self.count:
+            raise click.ClickException(f"{self.count} messages were not written")
+
+
+def _send(producer: Producer, message: Message, is_sync: bool, failures: Failures) -> None:
+    response = producer.send(message)
+    response.on_completion(failures.note)
+    if is_sync:
+        try:
+            response.result()
+        except ClosedError:
+            raise
+        except Exception:
+            return  # Noted already.
+
+
+def lines(source: BinaryIO, is_interactive: bool) -> Iterator[bytes]:
+    """The lines of `source` without their ends; a prompt before each where a person types them."""
+    while True:
+        if is_interactive:
+            click.echo(">", nl=False)
+        line = source.readline()
+        if not line:
+            return
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+if __name__ == "__main__":
+    run(console_producer)

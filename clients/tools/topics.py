@@ -1,0 +1,230 @@
+"""scripts/topics.sh: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+import click
+
+from clients.admin import (
+    Admin,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    ResourceType,
+    TopicDescription,
+)
+from clients.metadata import PartitionInfo
+from clients.tools.command import CONTEXT, bootstrap_option, pairs, properties, run
+from protocol.errors import ErrorCode, TopicExistsError, error_for
+
+_PATIENCE_MS = 15_000
+"""How long a person should wait for a broker that does not answer."""
+
+
+@click.command(context_settings=CONTEXT)
+@bootstrap_option
+@click.option("--create", "action", flag_value="create", help="Create a topic.")
+@click.option("--list", "action", flag_value="list", help="List the names of all topics.")
+@click.option("--describe", "action", flag_value="describe", help="Show topics and their partitions.")
+@click.option("--alter", "action", flag_value="alter", help="Give a topic more partitions.")
+@click.option("--delete", "action", flag_value="delete", help="Delete topics.")
+@click.option("--topic", help="The topic; for --list, --describe, --alter and --delete a regular expression.")
+@click.option("--partitions", type=click.IntRange(1), help="How many partitions it is to have.")
+@click.option("--replication-factor", type=click.IntRange(1), help="How many replicas each of them.")
+@click.option(
+    "--replica-assignment",
+    metavar="0:1,1:2",
+    help="In place of the two: the brokers of each partition (or new partition), the leader first.",
+)
+@click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="A setting of the new topic.")
+@click.option("--if-not-exists", is_flag=True, help="With --create: a topic that is there is no error.")
+@click.option("--if-exists", is_flag=True, help="With the others: a topic that is not there is no error.")
+@click.option("--exclude-internal", is_flag=True, help="Leave internal topics out.")
+@click.option(
+    "--topics-with-overrides", is_flag=True, help="Describe only topics with settings of their own."
+)
+@click.option("--unavailable-partitions", is_flag=True, help="Describe only partitions without a leader.")
+@click.option(
+    "--under-replicated-partitions", is_flag=True, help="Describe only partitions with replicas not in sync."
+)
+@click.option("--command-config", metavar="FILE", help="A properties file for the admin client.")
+def topics(
+    bootstrap: str,
+    action: str | None,
+    topic: str | None,
+    partitions: int | None,
+    replication_factor: int | None,
+    replica_assignment: str | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    if_exists: bool,
+    exclude_internal: bool,
+    topics_with_overrides: bool,
+    unavailable_partitions: bool,
+    under_replicated_partitions: bool,
+    command_config: str | None,
+) -> None:
+    """Create, list, describe, alter or delete topics."""
+    if action is None:
+        raise click.UsageError("one of --create, --list, --describe, --alter, --delete is needed")
+    if topic is None and action in ("create", "alter", "delete"):
+        raise click.UsageError(f"--{action} needs --topic")
+    defaults = {"default.api.timeout.ms": _PATIENCE_MS, "client.id": "topics"}
+    with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
+        match action:
+            case "create":
+                new = NewTopic(
+                    topic or "",
+                    partitions or -1,
+                    replication_factor or -1,
+                    pairs(configs),
+                    _assignment(replica_assignment),
+                )
+                create(admin, new, if_not_exists)
+            case "list":
+                for name in matching(admin, topic, exclude_internal):
+                    click.echo(name)
+            case "alter":
+                if partitions is None:
+                    raise click.UsageError("--alter needs --partitions")
+                alter(admin, topic or "", partitions, _assignment(replica_assignment), if_exists)
+            case "delete":
+                names = existing(admin, topic, exclude_internal=False, if_exists=if_exists)
+                if names:
+                    admin.delete_topics(names)
+            case "describe":
+                names = existing(admin, topic, exclude_internal, if_exists or topic is None)
+                wanted = _partition_filter(unavailable_partitions, under_replicated_partitions)
+                describe(admin, names, wanted, topics_with_overrides)
+
+
+def create(admin: Admin, topic: NewTopic, if_not_exists: bool) -> None:
+    """Create a topic and say so. Raises TopicExistsError unless `if_not_exists`."""
+    try:
+        admin.create_topics([topic])
+    except TopicExistsError:
+        if not if_not_exists:
+            raise
+    else:
+        click.echo(f"Created topic {topic.name}.")
+
+
+def alter(
+    admin: Admin,
+    pattern: str,
+    partitions: int,
+    assignment: dict[int, list[int]] | None,
+    if_exists: bool,
+) -> None:
+    """Raise the number of partitions of the topics that match."""
+    for name in existing(admin, pattern, exclude_internal=False, if_exists=if_exists):
+        replicas = None if assignment is None else {name: list(assignment.values())}
+        admin.create_partitions({name: partitions}, assignments=replicas)
+
+
+def matching(admin: Admin, pattern: str | None, exclude_internal: bool) -> list[str]:
+    """The names of the topics that match `pattern` as a whole, or all."""
+    names = admin.list_topics(include_internal=not exclude_internal)
+    if pattern is None:
+        return names
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise click.UsageError(f"--topic {pattern!r} is no regular expression: {error}") from None
+    return [name for name in names if name == pattern or expression.fullmatch(name)]
+
+
+def existing(admin: Admin, pattern: str | None, exclude_internal: bool, if_exists: bool) -> list[str]:
+    """As `matching`, but nothing found raises UnknownTopicOrPartitionError unless `if_exists`."""
+    names = matching(admin, pattern, exclude_internal)
+    if not names and not if_exists:
+        raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {pattern}")
+    return names
+
+
+PartitionFilter = Callable[[PartitionInfo], bool]
+
+
+def _partition_filter(unavailable: bool, under_replicated: bool) -> PartitionFilter | None:
+    """Which partitions alone to show; None for all, and the topics' own lines as well."""
+    if unavailable:
+        return lambda row: row.leader < 0
+    if under_replicated:
+        return lambda row: len(row.isr) < len(row.replicas)
+    return None
+
+
+def describe(
+    admin: Admin, names: list[str], wanted: PartitionFilter | None, only_with_overrides: bool
+) -> None:
+    """Print topics and partitions in the manner of Kafka's tool."""
+    if not names:
+        return
+    found = admin.describe_topics(names)
+    overrides = _overrides(admin, found) if wanted is None else {}
+    for each in sorted(found, key=lambda each: each.name):
+        if only_with_overrides and not overrides.get(each.name):
+            continue
+        if wanted is None:
+            click.echo(topic_line(each, overrides.get(each.name, "")))
+        if not only_with_overrides:
+            for row in each.partitions:
+                if wanted is None or wanted(row):
+                    click.echo(partition_line(each.name, row))
+
+
+def _overrides(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
+    resources = [ConfigResource(ResourceType.TOPIC, each.name) for each in found]
+    return {
+        resource.name: ",".join(
+            f"{entry.name}={entry.value}" for entry in entries if entry.source is ConfigSource.TOPIC
+        )
+        for resource, entries in admin.describe_configs(resources).items()
+    }
+
+
+def topic_line(topic: TopicDescription, configs: str) -> str:
+    """What describes a topic."""
+    replication_factor = len(topic.partitions[0].replicas) if topic.partitions else 0
+    return (
+        f"Topic: {topic.name}\tTopicId: {_short(topic.id)}\tPartitionCount: {len(topic.partitions)}\t"
+        f"ReplicationFactor: {replication_factor}\tConfigs: {configs}"
+    )
+
+
+def partition_line(topic: str, row: PartitionInfo) -> str:
+    """What describes a partition."""
+    leader = str(row.leader) if row.leader >= 0 else "none"
+    return (
+        f"\tTopic: {topic}\tPartition: {row.partition}\tLeader: {leader}\t"
+        f"Replicas: {_joined(row.replicas)}\tIsr: {_joined(row.isr)}"
+    )
+
+
+def _joined(nodes: Iterable[int]) -> str:
+    return ",".join(str(node) for node in nodes)
+
+
+def _short(topic_id: UUID) -> str:
+    """A topic id as Kafka writes it."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def _assignment(text: str | None) -> dict[int, list[int]] | None:
+    if text is None:
+        return None
+    try:
+        return {
+            index: [int(node) for node in replicas.split(":")]
+            for index, replicas in enumerate(text.split(","))
+        }
+    except ValueError:
+        raise click.UsageError(f"--replica-assignment {text!r} is not of the form 0:1,1:2") from None
+
+
+if __name__ == "__main__":
+    run(topics)
