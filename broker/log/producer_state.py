@@ -26,7 +26,7 @@ _SNAPSHOT_VERSION = 1
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
-_OLDER_BATCH = struct.Struct(">qiqiq")
+_BATCH = struct.Struct(">qiqiq")
 _NO_TRANSACTION = -1
 _NO_COORDINATOR_EPOCH = -1
 _NO_SEQUENCE = -1
@@ -180,13 +180,13 @@ class ProducerStates:
     def encode(self) -> bytes:
         """The state as a Kafka snapshot, version 1.
 
-        Kafka's entry has one batch of a producer only. The older ones follow after all entries, where Kafka's
-        reader, which checks the CRC to the end of the file, looks at nothing; so five batches are remembered
-        across a restart here, and one by Kafka.
+        Kafka's entry has the last batch of a producer only. All that are remembered follow after the entries,
+        where Kafka's reader, which checks the CRC to the end of the file, looks at nothing; so five batches
+        are known after a restart here, and one to Kafka.
         """
         entries = list(self._entries.values())
         body = bytearray(_COUNT.pack(len(entries)))
-        older = bytearray()
+        remembered = bytearray()
         for entry in entries:
             last = entry.batches[-1] if entry.batches else AppendedBatch(_NO_SEQUENCE, -1, 0, -1)
             body += _ENTRY.pack(
@@ -199,9 +199,9 @@ class ProducerStates:
                 entry.coordinator_epoch,
                 entry.transaction_offset,
             )
-            for batch in list(entry.batches)[:-1]:
-                older += _OLDER_BATCH.pack(entry.producer_id, *batch)
-        body += older
+            for batch in entry.batches:
+                remembered += _BATCH.pack(entry.producer_id, *batch)
+        body += remembered
         return _HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 
     def restore(self, data: bytes, map_end_offset: int) -> None:
@@ -226,7 +226,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         raise ValueError("the producer snapshot's CRC-32C does not fit")
     count = _COUNT.unpack_from(body)[0]
     entries_end = _COUNT.size + count * _ENTRY.size
-    if count < 0 or entries_end > len(body) or (len(body) - entries_end) % _OLDER_BATCH.size:
+    if count < 0 or entries_end > len(body) or (len(body) - entries_end) % _BATCH.size:
         raise ValueError(f"{count} producers do not fit into {len(data)} bytes")
     entries: dict[int, ProducerEntry] = {}
     newest: dict[int, AppendedBatch] = {}
@@ -238,11 +238,13 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         entries[producer_id] = entry
         if last_sequence >= 0:
             newest[producer_id] = AppendedBatch(last_sequence, last_offset, offset_delta, timestamp)
-    for producer_id, *batch in _OLDER_BATCH.iter_unpack(body[entries_end:]):
+    for producer_id, *batch in _BATCH.iter_unpack(body[entries_end:]):
         if producer_id in entries:
             entries[producer_id].batches.append(AppendedBatch(*batch))
     for producer_id, last in newest.items():
-        entries[producer_id].batches.append(last)
+        # Kafka's own snapshots tell of this one alone.
+        if not entries[producer_id].batches:
+            entries[producer_id].batches.append(last)
     return list(entries.values())
 
 

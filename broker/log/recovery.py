@@ -20,7 +20,7 @@ from broker.log.log import Log
 from broker.log.names import TopicPartition
 from broker.log.open_files import OpenFiles
 from broker.log.producer_state import ProducerStates
-from broker.log.segment import Segment
+from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from broker.log.snapshots import remove_snapshots, restore_producers, snapshot_offsets, snapshot_path
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class _Loading:
     segments: list[Segment] = field(default_factory=list)
     swapped: set[int] = field(default_factory=set)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
-    removed_tail: bool = False
+    begins_anew: bool = False
 
     @property
     def disk(self) -> Disk:
@@ -206,6 +206,8 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> N
     for header, _ in scan.valid_batches(segment.file(), 0, size):
         if header.base_offset < next_offset or header.last_offset_delta < 0:
             break
+        if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            break
         if not is_last and header.last_offset >= upper_offset:
             break
         segment.index_batch(header)
@@ -220,7 +222,6 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> N
 
 def _drop_after(loading: _Loading, number: int) -> None:
     """Remove the segments after one that had to be cut: what they hold would follow on a gap."""
-    loading.removed_tail = True
     for segment in loading.segments[:number:-1]:
         logger.warning("%s is removed: the segment before it is damaged", segment.path)
         for path in segment.paths():
@@ -270,6 +271,7 @@ def _settle_bounds(loading: _Loading) -> tuple[int, int]:
             request.directory, end_offset, log_start_offset,
         )  # fmt: skip
         _drop_after(loading, -1)
+        loading.begins_anew = True
     offset = request.log_start_offset
     segment = Segment.create(loading.files, request.directory, offset, request.config, request.now_ms)
     loading.segments.append(segment)
@@ -288,7 +290,7 @@ def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> N
         logger.warning("%s is left aside: %s", path, error)
         scan_from = log_start_offset
     epochs = loading.epochs
-    epochs.truncate_to(end_offset)
+    epochs.truncate_to(0 if loading.begins_anew else end_offset)
     if not request.is_clean or scan_from == log_start_offset:
         for segment in loading.segments:
             if segment.next_offset > scan_from:

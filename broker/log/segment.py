@@ -17,7 +17,7 @@ from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.open_files import OpenFiles
 from protocol.batches import NO_TIMESTAMP, BatchHeader
 
-_MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_RELATIVE_OFFSET = 2**31 - 1
 _REMEMBERED_POSITIONS = 8
 
 
@@ -130,7 +130,7 @@ class Segment:
         the 32 bits that an index has for an offset. An empty segment takes a batch of any size."""
         return (
             (self.size + size <= max_bytes or not self.size)
-            and last_offset - self.base_offset <= _MAX_RELATIVE_OFFSET
+            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
             and not self.offset_index.is_full
             and not self.time_index.is_full
         )

@@ -1,0 +1,175 @@
+"""A log against a list: whatever is done to it, in whatever order, it answers as the list does."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker.log.log import Log, TimestampOffset
+from broker.log.segment import Segment
+from protocol import batches
+from tests.broker.log.making import append, headers_of, new_log, reopen, sim_disk
+
+TIMESTAMPS = st.integers(0, 50)
+
+
+class LogMachine(RuleBasedStateMachine):
+    """The model is a list of batches: (base offset, leader epoch, the records' timestamps)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = sim_disk()
+        self.log: Log
+        self.model: list[tuple[int, int, tuple[int, ...]]] = []
+        self.start = 0
+        self.end = 0
+        self.epoch = 0
+        self.sequence = 0
+
+    @initialize(
+        segment_bytes=st.sampled_from([150, 400, 1000, 100_000]),
+        interval=st.sampled_from([0, 100, 300, 4096]),
+        index_bytes=st.sampled_from([24, 48, 10_000]),
+    )
+    def create(self, segment_bytes: int, interval: int, index_bytes: int) -> None:
+        self.log = new_log(
+            self.disk,
+            segment_bytes=segment_bytes,
+            index_interval_bytes=interval,
+            segment_index_bytes=index_bytes,
+        )
+
+    @rule(
+        timestamps=st.lists(TIMESTAMPS, min_size=1, max_size=4),
+        size=st.integers(0, 200),
+        new_epoch=st.booleans(),
+    )
+    def append(self, timestamps: list[int], size: int, new_epoch: bool) -> None:
+        self.epoch += new_epoch
+        offset = append(
+            self.log, *timestamps,
+            size=size, leader_epoch=self.epoch, producer_id=3, epoch=0, sequence=self.sequence,
+        )  # fmt: skip
+        assert offset == self.end
+        self.sequence += len(timestamps)
+        self.model.append((offset, self.epoch, tuple(timestamps)))
+        self.end += len(timestamps)
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(0)
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        assert self.log.recovery_point == self.end
+
+    @precondition(lambda self: self.end > self.start)
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(self.start, self.end))
+        self.log.truncate_to(offset)
+        self.model = [entry for entry in self.model if entry[0] + len(entry[2]) <= offset]
+        if offset < self.end:
+            self.end = max(
+                self.model[-1][0] + len(self.model[-1][2]) if self.model else 0,
+                self.log.segments[0].base_offset,
+            )
+        self.start = min(self.start, self.end)
+        # The producer goes on where the log, or the little that is known of it, ends.
+        entry = self.log.producers.get(3)
+        self.sequence = entry.last_sequence + 1 if entry and entry.batches else 0
+
+    @rule(data=st.data())
+    def delete_records(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(self.start, self.end))
+        self.log.advance_log_start(offset)
+        self.start = offset
+
+    @rule(is_clean=st.booleans())
+    def restart(self, is_clean: bool) -> None:
+        before = indexes_of(self.log)
+        if is_clean:
+            self.log.close()
+        else:
+            self.disk.kill_process()
+        self.log = reopen(
+            self.disk, self.log,
+            is_clean=is_clean, recovery_point=self.log.recovery_point, log_start_offset=self.start,
+        )  # fmt: skip
+        assert indexes_of(self.log) == before
+
+    @rule(offset=st.integers(0, 100), max_bytes=st.integers(0, 1000), behind=st.integers(0, 8))
+    def read(self, offset: int, max_bytes: int, behind: int) -> None:
+        offset = min(max(offset, self.start), self.end)
+        upper_offset = max(self.start, self.end - behind)
+        read = self.log.read(offset, max_bytes, upper_offset=upper_offset)
+        below = [
+            base
+            for base, _, timestamps in self.model
+            if base + len(timestamps) > offset and base + len(timestamps) <= upper_offset
+        ]
+        if read.slice is None:
+            assert not below or offset >= upper_offset
+            return
+        got = [header.base_offset for header in batches.split(read.slice.read())]
+        assert got == below[: len(got)]
+        assert len(got) == 1 or len(read.slice) <= max_bytes
+
+    @rule(timestamp=TIMESTAMPS)
+    def look_up(self, timestamp: int) -> None:
+        expected = next(
+            (
+                TimestampOffset(base + delta, record_timestamp, epoch)
+                for base, epoch, timestamps in self.model
+                for delta, record_timestamp in enumerate(timestamps)
+                if record_timestamp >= timestamp and base + delta >= self.start
+            ),
+            None,
+        )
+        assert self.log.offset_for_timestamp(timestamp) == expected
+
+    @invariant()
+    def it_holds_what_the_model_holds(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
+        expected = [
+            (base, epoch) for base, epoch, timestamps in self.model if base + len(timestamps) > self.start
+        ]
+        assert [(header.base_offset, header.leader_epoch) for header in headers_of(self.log)] == expected
+
+    @invariant()
+    def its_indexes_are_those_that_would_be_made_anew(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        for segment in self.log.segments:
+            rebuilt = new_indexes(self.log, segment)
+            assert segment.offset_index.pairs() == rebuilt.offset_index.pairs()[: len(segment.offset_index)]
+            assert len(rebuilt.offset_index) == len(segment.offset_index)
+
+
+def indexes_of(log: Log) -> list[tuple[object, ...]]:
+    return [
+        (segment.base_offset, segment.size, segment.offset_index.pairs(), segment.max_timestamp)
+        for segment in log.segments
+    ]
+
+
+def new_indexes(log: Log, segment: Segment) -> Segment:
+    """The segment's indexes as the log's batches alone would make them."""
+    rebuilt = Segment(log._files, "/rebuilt", segment.base_offset, log.config)
+    log._files.disk.make_directory("/rebuilt")
+    rebuilt.offset_index.begin_empty()
+    rebuilt.time_index.begin_empty()
+    rebuilt.begin_indexing()
+    for header in segment.headers(0):
+        rebuilt.index_batch(header)
+    return rebuilt
+
+
+TestLogModel = LogMachine.TestCase
+TestLogModel.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)

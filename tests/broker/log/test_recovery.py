@@ -1,0 +1,343 @@
+"""A log found on disk after a stop of any kind."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+
+import pytest
+
+from broker.log import names
+from broker.log.disk import Disk
+from broker.log.log import Log
+from broker.log.recovery import create_log, load_log
+from protocol.checksum import crc32c
+from tests.broker.log.making import (
+    DIRECTORY,
+    append,
+    headers_of,
+    new_log,
+    read_all,
+    reopen,
+    request,
+    sim_disk,
+)
+from tests.sim.disk import SimDisk
+
+ACTIVE = f"{DIRECTORY}/{8:020d}"
+
+
+def filled(disk: Disk, **config: int) -> Log:
+    """Eleven batches of two records in three segments, of one producer, through four leader epochs."""
+    log = new_log(disk, **({"segment_bytes": 500, "index_interval_bytes": 100} | config))
+    for number in range(11):
+        append(
+            log, 1000 + number, 1000 + number,
+            leader_epoch=number // 3, producer_id=7, epoch=0, sequence=2 * number,
+        )  # fmt: skip
+    assert [segment.base_offset for segment in log.segments] == [0, 8, 16]
+    return log
+
+
+def state_of(log: Log) -> dict[str, object]:
+    """All that can be asked of a log, its indexes included."""
+    return {
+        "data": read_all(log),
+        "bounds": (log.log_start_offset, log.log_end_offset),
+        "epochs": log.epochs.entries,
+        "producers": log.producers.encode(),
+        "timestamps": [log.offset_for_timestamp(timestamp) for timestamp in range(999, 1013)],
+        "segments": [(segment.base_offset, segment.size, segment.next_offset) for segment in log.segments],
+        "indexes": [
+            (segment.offset_index.pairs(), segment.time_index.pairs()) for segment in log.segments[:-1]
+        ],
+        "active_index": log.segments[-1].offset_index.pairs(),
+    }
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_closed_log_is_found_as_it_was(is_clean: bool) -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    before = state_of(log)
+    log.close()
+    found = reopen(disk, log, is_clean=is_clean)
+    assert state_of(found) == before
+    assert append(found, producer_id=7, epoch=0, sequence=22) == 22
+
+
+def test_a_killed_process_loses_nothing_that_was_written() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    before = state_of(log)
+    disk.kill_process()
+    found = reopen(disk, log, is_clean=False)
+    assert state_of(found) == before
+    # All five batches are still known: a retry of the fifth last is a duplicate.
+    assert append(found, 1006, 1006, producer_id=7, epoch=0, sequence=12) == 12
+    assert found.log_end_offset == 22
+
+
+def test_a_log_cut_at_any_byte_of_its_last_batches_ends_with_the_last_whole_one() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    log.close()
+    whole = headers_of(log)
+    path = f"{DIRECTORY}/{16:020d}.log"
+    data = disk.read(path)
+    batch_size = len(data) // 3
+    for size in range(batch_size, len(data)):
+        disk.write_atomically(path, data[:size])
+        found = reopen(disk, log, is_clean=False, recovery_point=16)
+        kept = 8 + size // batch_size
+        assert headers_of(found) == whole[:kept]
+        assert found.log_end_offset == 2 * kept
+        assert disk.size(path) == size // batch_size * batch_size
+        assert found.epochs.entries == [(0, 0), (1, 6), (2, 12), (3, 18)][: 3 + (kept > 9)]
+        entry = found.producers.get(7)
+        assert entry is not None and entry.last_sequence == 2 * kept - 1
+        assert append(found, 2000, producer_id=7, epoch=0, sequence=2 * kept) == 2 * kept
+        found.release()
+
+
+def test_a_flipped_bit_anywhere_beyond_the_recovery_point_is_never_served() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    log.close()
+    whole = headers_of(log)
+    path = f"{DIRECTORY}/{16:020d}.log"
+    data = disk.read(path)
+    batch_size = len(data) // 3
+    for byte in range(len(data)):
+        inner = byte % batch_size
+        if 12 <= inner < 16:
+            continue  # The leader epoch is outside the checksum.
+        damaged = bytearray(data)
+        damaged[byte] ^= 0x40
+        disk.write_atomically(path, damaged)
+        found = reopen(disk, log, is_clean=False, recovery_point=16)
+        if 0 <= inner < 8:
+            # So is the base offset: one that rises looks like a gap that compaction left, and the batches
+            # after it, which go back, are what is out of place.
+            assert len(headers_of(found)) - byte // batch_size in (8, 9)
+        else:
+            assert headers_of(found) == whole[: 8 + byte // batch_size]
+        found.release()
+
+
+def test_damage_in_an_older_segment_ends_the_log_there() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    log.close()
+    whole = headers_of(log)
+    data = bytearray(disk.read(ACTIVE + ".log"))
+    data[-1] ^= 1
+    disk.write_atomically(ACTIVE + ".log", data)
+    found = reopen(disk, log, is_clean=False, recovery_point=9)
+    assert headers_of(found) == whole[:7]
+    assert [segment.base_offset for segment in found.segments] == [0, 8]
+    assert not disk.exists(f"{DIRECTORY}/{16:020d}.log")
+    assert append(found) == 14
+
+
+@pytest.mark.parametrize("kind", [names.INDEX, names.TIME_INDEX])
+@pytest.mark.parametrize("base_offset", [0, 8, 16])
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: None,
+        lambda data: b"",
+        lambda data: data[:-3],
+        lambda data: data + b"\xff" * 12,
+        lambda data: data + struct.pack(">i", 1 << 30) * 6,
+        lambda data: data + bytes(1200),
+    ],
+    ids=["missing", "empty", "torn", "negative", "beyond the log", "padded as Kafka does"],
+)
+def test_a_damaged_index_is_made_again(kind: str, base_offset: int, is_clean: bool, damage: object) -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    before = state_of(log)
+    log.close()
+    path = f"{DIRECTORY}/{base_offset:020d}{kind}"
+    content = damage(disk.read(path))  # type: ignore[operator]
+    disk.remove(path)
+    if content is not None:
+        disk.write_atomically(path, content)
+    found = reopen(disk, log, is_clean=is_clean, recovery_point=0)
+    after = state_of(found)
+    if content is not None and is_clean:
+        # A clean stop is believed: an index that is too short is one that leads to longer walks.
+        before.pop("indexes"), before.pop("active_index")
+        after.pop("indexes"), after.pop("active_index")
+    assert after == before
+
+
+def test_every_file_but_the_logs_may_be_missing() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    before = state_of(log)
+    log.close()
+    for name in disk.list(DIRECTORY):
+        if not name.endswith(names.LOG):
+            disk.remove(f"{DIRECTORY}/{name}")
+    for is_clean in (False, True):
+        found = reopen(disk, log, is_clean=is_clean, recovery_point=22)
+        assert state_of(found) == before
+        found.release()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"0\n3\n0 0\n1 6\n", b"0\n1\n0 0", b"7\n0\n", b"\xff\0", b"0\nx\n", b"0\n2\n5 0\n1 6\n"]
+)
+def test_a_half_written_epoch_checkpoint_is_read_from_the_batches_instead(content: bytes) -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    log.close()
+    disk.write_atomically(f"{DIRECTORY}/{names.LEADER_EPOCHS}", content)
+    found = reopen(disk, log, is_clean=False, recovery_point=20)
+    assert found.epochs.entries == [(0, 0), (1, 6), (2, 12), (3, 18)]
+
+
+def test_epochs_beyond_the_end_are_dropped() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    log.close()
+    disk.write_atomically(f"{DIRECTORY}/{names.LEADER_EPOCHS}", b"0\n3\n0 0\n3 18\n9 22\n")
+    assert reopen(disk, log, is_clean=True).epochs.entries == [(0, 0), (3, 18)]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0\1", bytes(100), b"\0\1" + bytes(4) + b"\x7f\xff\xff\xff"])
+def test_a_damaged_snapshot_is_left_aside_for_an_older_one(damage: bytes) -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    before = log.producers.encode()
+    log.close()
+    disk.write_atomically(f"{DIRECTORY}/{22:020d}.snapshot", damage)
+    found = reopen(disk, log, is_clean=True)
+    assert found.producers.encode() == before
+    assert not disk.exists(f"{DIRECTORY}/{22:020d}.snapshot")
+
+
+def test_what_was_being_deleted_or_written_goes() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    before = state_of(log)
+    log.close()
+    for name in (
+        f"{3:020d}.log.deleted",
+        f"{0:020d}.log.cleaned",
+        f"{0:020d}.index.cleaned",
+        "leader-epoch-checkpoint.tmp",
+        f"{0:020d}.index.swap",
+        f"{5:020d}.timeindex",
+        f"{99:020d}.snapshot",
+    ):
+        disk.write_atomically(f"{DIRECTORY}/{name}", b"rubbish")
+    names_before = {f"{base:020d}{kind}" for base in (0, 8, 16) for kind in (".log", ".index", ".timeindex")}
+    found = reopen(disk, log, is_clean=True)
+    assert state_of(found) == before
+    left = {name for name in disk.list(DIRECTORY) if not name.endswith(names.SNAPSHOT)}
+    assert left == names_before | {names.LEADER_EPOCHS}
+
+
+def test_a_finished_replacement_of_segments_is_completed() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    log.close()
+    # A cleaner kept the second and the last batch of the first two segments, in one file.
+    headers, data = headers_of(log), read_all(log)
+    kept = [data[header.position : header.end] for header in (headers[1], headers[7])]
+    disk.write_atomically(f"{DIRECTORY}/{0:020d}.log.swap", b"".join(kept))
+    found = reopen(disk, log, is_clean=True)
+    assert [segment.base_offset for segment in found.segments] == [0, 16]
+    assert [header.base_offset for header in headers_of(found)] == [2, 14, 16, 18, 20]
+    read = found.read(4, 1, upper_offset=22)
+    assert read.slice is not None and read.next_offset == 16
+    assert found.log_end_offset == 22
+
+
+def test_a_log_that_ends_before_its_start_begins_anew() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    log.close()
+    found = reopen(disk, log, is_clean=True, log_start_offset=50)
+    assert (found.log_start_offset, found.log_end_offset, found.epochs.entries) == (50, 50, [])
+    assert append(found) == 50
+
+
+def test_the_log_start_offset_comes_from_the_checkpoint_or_the_first_segment() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    log.close()
+    assert reopen(disk, log, is_clean=True, log_start_offset=5).log_start_offset == 5
+    disk.remove(f"{DIRECTORY}/{0:020d}.log")
+    found = reopen(disk, log, is_clean=True, log_start_offset=5)
+    assert found.log_start_offset == 8
+    assert found.epochs.entries == [(1, 8), (2, 12), (3, 18)]
+
+
+def test_recovery_does_not_believe_bytes_are_durable_because_it_read_them() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    disk.kill_process()
+    found = reopen(disk, log, is_clean=False)
+    assert found.recovery_point == 0
+    found.flush()
+    assert found.recovery_point == 22
+    disk.lose_power()
+    assert reopen(disk, log, is_clean=False).log_end_offset == 22
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_power_loss_takes_no_flushed_record_and_leaves_a_sound_log(seed: int) -> None:
+    disk: SimDisk = sim_disk(seed)
+    log = new_log(disk, segment_bytes=400, index_interval_bytes=100)
+    flushed = 0
+    for number in range(disk.rng.randint(1, 25)):
+        append(log, 1000 + number, leader_epoch=number // 4, producer_id=7, epoch=0, sequence=number)
+        if disk.rng.random() < 0.2:
+            log.flush()
+            flushed = log.log_end_offset
+        if disk.rng.random() < 0.1:
+            target = disk.rng.randint(0, log.log_end_offset)
+            log.truncate_to(target)
+            flushed = min(flushed, log.log_end_offset)
+            break
+    whole, epochs, recovery_point = headers_of(log), log.epochs.entries, log.recovery_point
+    assert recovery_point == flushed
+    disk.lose_power()
+    if not disk.is_directory(DIRECTORY):
+        assert flushed == 0
+        return
+    found = reopen(disk, log, is_clean=False, recovery_point=recovery_point)
+    end = found.log_end_offset
+    assert end >= flushed
+    if end <= len(whole):
+        assert headers_of(found) == whole[:end]
+        assert found.epochs.entries == [entry for entry in epochs if entry[1] < end]
+
+
+def test_the_topic_id_is_kept_with_the_log() -> None:
+    disk = sim_disk()
+    topic_id = uuid.UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
+    create_log(disk, request(topic_id=topic_id)).close()
+    assert disk.read(f"{DIRECTORY}/partition.metadata") == b"version: 0\ntopic_id: Dx4tPEtaaXiHlqW0w9Lh8A"
+    assert load_log(disk, request(is_clean=True)).topic_id == topic_id
+    disk.write_atomically(f"{DIRECTORY}/partition.metadata", b"versi")
+    assert load_log(disk, request(is_clean=True)).topic_id is None
+
+
+def test_a_snapshot_written_by_kafka_is_read() -> None:
+    disk = sim_disk()
+    log = filled(disk)
+    log.close()
+    body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 99, 4, 17, 21, 3, 123456, -1, -1)
+    head = struct.pack(">hI", 1, crc32c(body))
+    disk.write_atomically(f"{DIRECTORY}/{22:020d}.snapshot", head + body)
+    found = reopen(disk, log, is_clean=True)
+    entry = found.producers.get(99)
+    assert entry is not None and (entry.epoch, entry.last_sequence) == (4, 17)
+    assert [batch.first_offset for batch in entry.batches] == [18]
+    assert append(found, producer_id=99, epoch=4, sequence=18) == 22
