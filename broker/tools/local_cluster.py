@@ -44,13 +44,12 @@ class LocalCluster:
     ) -> None:
         self.directory = Path(directory)
         self.zookeeper = ZooKeeperProcess(self.directory / "zookeeper")
-        replicas = str(min(brokers, 3))
         self.brokers = [
             BrokerProcess(
                 self.directory / f"broker-{number}",
                 broker_id=number,
                 zookeeper_connect=self.zookeeper.connect,
-                properties={"offsets.topic.replication.factor": replicas, **(properties or {})},
+                properties=properties,
                 python_arguments=python_arguments,
             )
             for number in range(1, brokers + 1)
