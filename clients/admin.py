@@ -3,8 +3,8 @@
     with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
         admin.create_topics([NewTopic("flights", partitions=6)])
 
-Values go in and come out as dataclasses. A call about several things does what it can for each and then raises
-the first error, if there was one; the error's text names the thing. Not for several threads at once.
+Values go in and come out as dataclasses. A call about several things does what it can for each and then
+raises the first error, if there was one; the error's text names the thing. Not for several threads at once.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ from protocol.messages.incremental_alter_configs import (
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 
 __all__ = [
-    "Admin", "NewTopic", "TopicDescription", "ClusterDescription", "ConfigEntry", "ConfigResource", "ConfigChange",
-    "ConfigOperation", "ResourceType", "LogDir", "ReplicaSize", "ProducerDescription",
-    "EARLIEST", "LATEST", "MAX_TIMESTAMP",
+    "Admin", "NewTopic", "TopicDescription", "ClusterDescription", "ConfigEntry", "ConfigResource",
+    "ConfigChange", "ConfigOperation", "ConfigSource", "ResourceType", "LogDir", "ReplicaSize",
+    "ProducerDescription", "OffsetAndTimestamp", "EARLIEST", "LATEST", "MAX_TIMESTAMP",
 ]  # fmt: skip
 
 R = TypeVar("R", bound=Response)
@@ -260,7 +260,10 @@ class Admin:
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Raise topics' numbers of partitions to `counts`; `assignments` gives the replicas of the new ones."""
+        """Raise topics' numbers of partitions to `counts`.
+
+        `assignments` gives the replicas of the new ones.
+        """
         rows = []
         for name, count in counts.items():
             given = (assignments or {}).get(name)
@@ -436,11 +439,17 @@ class Admin:
     # Records ------------------------------------------------------------------------------------------
 
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """The offsets of EARLIEST, LATEST, MAX_TIMESTAMP, or of times in ms since the epoch (-1: none so late)."""
+        """The offsets of EARLIEST, LATEST, MAX_TIMESTAMP, or of times in ms since the epoch.
+
+        Offset -1: there is no record so late.
+        """
         return look_up_offsets(self._connection, times, self._timeout_ms)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete what comes before these offsets (-1: all there is); the first offset that each holds then."""
+        """Delete what comes before these offsets (-1: all there is).
+
+        Returns the first offset that each partition holds then.
+        """
         found: dict[TopicPartition, int] = {}
         for node, led in self._by_leader(before).items():
             topics: dict[str, DeleteRecordsTopic] = {}

@@ -56,12 +56,14 @@ CONNECTION_ROWS = (
         "How long a response may take before the connection is given up.", minimum=1,
     ),
     Setting(
-        "metadata.max.age.ms", LONG, 300_000, "How old the view of the cluster may become before it is renewed.",
+        "metadata.max.age.ms", LONG, 300_000,
+        "How old the view of the cluster may become before it is renewed.",
         minimum=0,
     ),
     Setting(
         "reconnect.backoff.ms", LONG, 50,
-        "The pause before a broker is tried again after a failed connection; doubled at every further failure.",
+        "The pause before a broker is tried again after a failed connection; doubled at every further "
+        "failure.",
         minimum=0,
     ),
     Setting("reconnect.backoff.max.ms", LONG, 1000, "The longest such pause.", minimum=0),
@@ -77,9 +79,12 @@ CONNECTION_ROWS = (
         "connections.max.idle.ms", LONG, 540_000, "Connections unused for so long are closed; -1: never.",
         minimum=-1,
     ),
-    Setting("send.buffer.bytes", INT, 131_072, "The socket's send buffer; -1: the system's choice.", minimum=-1),
     Setting(
-        "receive.buffer.bytes", INT, 65_536, "The socket's receive buffer; -1: the system's choice.", minimum=-1
+        "send.buffer.bytes", INT, 131_072, "The socket's send buffer; -1: the system's choice.", minimum=-1
+    ),
+    Setting(
+        "receive.buffer.bytes", INT, 65_536,
+        "The socket's receive buffer; -1: the system's choice.", minimum=-1
     ),
     Setting(
         "response.max.bytes", INT, 256 * 1024 * 1024,
@@ -101,7 +106,8 @@ CONNECTION_ROWS = (
 
 _API_TIMEOUT = Setting(
     "default.api.timeout.ms", INT, 60_000,
-    "How long a call may take that waits for brokers, all its attempts together, where it is given no timeout.",
+    "How long a call may take that waits for brokers, all its attempts together, where it is given no "
+    "timeout.",
     minimum=0,
 )  # fmt: skip
 
@@ -109,7 +115,8 @@ PRODUCER_ROWS = (
     *CONNECTION_ROWS,
     Setting(
         "acks", STRING, "all",
-        "Who must have a batch before it is acknowledged: 0 nobody, 1 the leader, all (or -1) every replica in sync.",
+        "Who must have a batch before it is acknowledged: 0 nobody, 1 the leader, all (or -1) every replica "
+        "in sync.",
         choices=("all", "-1", "0", "1"),
     ),
     Setting(
@@ -125,7 +132,7 @@ PRODUCER_ROWS = (
     Setting("compression.zstd.level", INT, None, "From 1, quick, to 22, thorough.", minimum=1, maximum=22),
     Setting(
         "batch.size", INT, 16_384,
-        "Bytes, before compression, that a partition's batch may come to. One larger record is a batch alone.",
+        "Bytes, before compression, that a partition's batch may come to. A larger record is a batch alone.",
         minimum=0,
     ),
     Setting(
@@ -134,7 +141,8 @@ PRODUCER_ROWS = (
     ),
     Setting(
         "buffer.memory", LONG, 33_554_432,
-        "Bytes that records not yet acknowledged may take, what Python needs for them included. When it is used "
+        "Bytes that records not yet acknowledged may take, what Python needs for them included. When it is "
+        "used "
         "up, send() waits.", minimum=1024,
     ),
     Setting(
@@ -155,7 +163,8 @@ PRODUCER_ROWS = (
     ),
     Setting(
         "delivery.timeout.ms", INT, 120_000,
-        "How long after send() a record must be acknowledged, all attempts together, before it counts as failed.",
+        "How long after send() a record must be acknowledged, all attempts together, before it counts as "
+        "failed.",
         minimum=1,
     ),
 )  # fmt: skip
@@ -167,7 +176,8 @@ CONSUMER_ROWS = (
     Setting("client.rack", STRING, "", "Where the client stands, for brokers that prefer close replicas."),
     Setting(
         "auto.offset.reset", STRING, "latest",
-        "Where to begin where there is no position, or one that the partition does not hold: earliest, latest, "
+        "Where to begin where there is no position, or one that the partition does not hold: earliest, "
+        "latest, "
         "or none, an error.", choices=("earliest", "latest", "none"),
     ),
     Setting(
@@ -176,7 +186,8 @@ CONSUMER_ROWS = (
     Setting("fetch.max.wait.ms", INT, 500, "or after so long.", minimum=0),
     Setting(
         "fetch.max.bytes", INT, 52_428_800,
-        "Bytes of one response, and about what the consumer holds ahead of poll(). A first batch that is larger "
+        "Bytes of one response, and about what the consumer holds ahead of poll(). A first batch that is "
+        "larger "
         "comes all the same.", minimum=0,
     ),
     Setting(
@@ -185,11 +196,13 @@ CONSUMER_ROWS = (
     ),
     Setting("max.poll.records", INT, 500, "The most records that one poll() gives.", minimum=1),
     Setting(
-        "check.crcs", BOOLEAN, True, "Whether the checksum of every batch is verified before its records are used."
+        "check.crcs", BOOLEAN, True,
+        "Whether the checksum of every batch is verified before its records are used."
     ),
     Setting(
         "batch.max.bytes", INT, 256 * 1024 * 1024,
-        "Bytes that one compressed batch may come to; a larger one is an error, not a filled memory.", minimum=1,
+        "Bytes that one compressed batch may come to; a larger one is an error, not a filled memory.",
+        minimum=1,
     ),
 )  # fmt: skip
 

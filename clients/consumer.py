@@ -6,8 +6,8 @@
             for record in consumer.poll(1000):
                 print(record.offset, record.value)
 
-After the seed client-rewrite, "Consumer API". Partitions are assigned statically so far: one by one, or all of a
-topic to a consumer without a group.
+After the seed client-rewrite, "Consumer API". Partitions are assigned statically so far: one by one, or all
+of a topic to a consumer without a group.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Consumer:
             return
         if self.settings["group.id"] is not None:
             raise GroupsUnavailableError(
-                f"add_topic({topic!r}) with a group.id asks for a share of the topic, and this client does not "
-                "take part in groups yet: leave group.id out, or name a partition"
+                f"add_topic({topic!r}) with a group.id asks for a share of the topic, and this client does "
+                "not take part in groups yet: leave group.id out, or name a partition"
             )
         self._whole_topics.setdefault(topic, False)
         self._metadata.want(topic)
@@ -124,8 +124,9 @@ class Consumer:
     # Records ------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ConsumerRecord]:
-        """The next records, at most `max_records` (`max.poll.records`); waits up to `timeout_ms` for the first.
+        """The next records, at most `max_records` (`max.poll.records`).
 
+        Waits up to `timeout_ms` for the first.
         Fetches ahead for the next call meanwhile. Raises BrokerError for what will not pass by itself:
         OffsetOutOfRangeError where `auto.offset.reset` is none, CorruptMessageError, AuthorizationError;
         ClosedError.

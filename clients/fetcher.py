@@ -1,8 +1,8 @@
 """What a consumer reads: for each partition where it stands, what has been fetched ahead, what to fetch next.
 
-One fetch at a time is under way to each broker, for all of its partitions that have not enough in store, so that
-the next answer is on its way while the application works. What has been fetched stays as it came, in bytes; a
-batch is checked and decoded when it is taken.
+One fetch at a time is under way to each broker, for all of its partitions that have not enough in store, so
+that the next answer is on its way while the application works. What has been fetched stays as it came, in
+bytes; a batch is checked and decoded when it is taken.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from protocol.records import Columns, decode_columns
 from protocol.schema import ZERO_UUID, received_records
 
 _SHORT_WAIT_MS = 20
-"""How long a broker may wait for data while other partitions of its have data here: they need it soon again."""
+"""How long a broker may wait for data while we have some of its other partitions, and soon need more."""
 
 
 @dataclass(slots=True)

@@ -1,11 +1,11 @@
 """Sequence numbers: how a broker recognises a batch that comes twice, and one that comes too early (KIP-98).
 
-Every batch of a partition is stamped once, with the producer's id, an epoch and the sequence of its first record;
-every attempt to send it carries the same stamp. Where a batch is given up, nobody knows whether the broker has
-it, and the numbers behind it may never fit. Then nothing new is stamped until all that is stamped has an
-outcome; after that the partition begins a new epoch at sequence 0, unless the broker turns out to have had
-everything (KIP-360). Epochs are the partition's own: brokers compare them per partition, and nobody else has
-this producer's id.
+Every batch of a partition is stamped once, with the producer's id, an epoch and the sequence of its first
+record; every attempt to send it carries the same stamp. Where a batch is given up, nobody knows whether the
+broker has it, and the numbers behind it may never fit. Then nothing new is stamped until all that is stamped
+has an outcome; after that the partition begins a new epoch at sequence 0, unless the broker turns out to
+have had everything (KIP-360). Epochs are the partition's own: brokers compare them per partition, and nobody
+else has this producer's id.
 """
 
 from __future__ import annotations

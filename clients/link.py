@@ -1,4 +1,4 @@
-"""The line to one broker: a channel that comes and goes, the conversation on it, the calls that wait for it."""
+"""The line to one broker: a channel that comes and goes, a conversation on it, calls that wait for it."""
 
 from __future__ import annotations
 

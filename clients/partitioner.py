@@ -1,4 +1,4 @@
-"""Which partition a message with a key goes to. Messages without one go batch by batch, see `clients.queues`."""
+"""Which partition a message with a key goes to. `clients.queues` has those without: they go by batches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeAlias
 Partitioner: TypeAlias = Callable[[str, bytes | None, int], int | None]
 """(topic, serialized key, number of partitions) -> partition, or None to leave the choice to the producer.
 
-Called for every message that names no partition: by the thread that sends it, or later, by the producer's own,
-where the topic was not known yet.
+Called for every message that names no partition: by the thread that sends it, or later, by the producer's
+own, where the topic was not known yet.
 """
 
 
@@ -36,7 +36,7 @@ def murmur2(data: bytes) -> int:
 
 
 def by_key(topic: str, key: bytes | None, partition_count: int) -> int | None:
-    """The partition that Java's default partitioner gives to `key`, so that equal keys meet whoever sends them."""
+    """The partition that Kafka's Java client gives to `key`: equal keys meet, whoever sends them."""
     if key is None:
         return None
     return (murmur2(bytes(key)) & 0x7FFFFFFF) % partition_count

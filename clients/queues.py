@@ -1,4 +1,4 @@
-"""Where messages wait: one queue of batches for each partition, and for each topic one of what has no partition.
+"""Where messages wait: one queue for each partition, and for each topic one of what has no partition.
 
 After the seed client-rewrite, "One queue per partition". A topic's messages are without a partition for two
 reasons. Those without a key gather in batches, and a whole batch is given a partition when it is sent. Those
@@ -120,7 +120,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Unplaced:
-    """A message whose topic's partitions are not known yet. Its response belongs to a slip, a batch of one."""
+    """A message whose topic's partitions are not known yet. Its response belongs to a batch of one."""
 
     timestamp: int
     key: bytes | None

@@ -298,7 +298,7 @@ class Sender:
     # Incomplete requests ------------------------------------------------------------------------------
 
     def _handle_incomplete(self, now_ms: int) -> None:
-        """Give up what has waited too long. A batch under way gets its outcome now; its answer is still awaited."""
+        """Give up what has waited too long. For what is under way the answer is awaited all the same."""
         too_old_ms = now_ms - self._settings.delivery_timeout_ms
         placed_before_ms = now_ms - min(self._settings.max_block_ms, self._settings.delivery_timeout_ms)
         for topic in self._queues.topics.values():
@@ -393,7 +393,7 @@ class Sender:
         return batch
 
     def _place_keyless(self, topic: TopicQueues, now_ms: int) -> None:
-        """Give ripe batches without a partition one, in turn, of those whose leader can be sent to at once."""
+        """Give ripe batches without a partition one, in turn, whose leader can be sent to at once."""
         info = self._metadata.topics.get(topic.topic)
         if info is None or not topic.keyless:
             return

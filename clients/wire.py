@@ -1,9 +1,10 @@
-"""One connection's conversation with a broker, without the connection: requests in and bytes out, bytes in and
-responses out.
+"""One connection's conversation with a broker, without the connection itself.
+
+Requests in and bytes out, bytes in and responses out.
 
 A conversation begins with ApiVersions, from which the version of every later request follows, and with the
-steps of an authenticator where there is one. After that, requests may be sent one upon another; responses come
-back in the same order.
+steps of an authenticator where there is one. After that, requests may be sent one upon another; responses
+come back in the same order.
 """
 
 from __future__ import annotations

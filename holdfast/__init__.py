@@ -2,9 +2,9 @@
 
     from holdfast import Admin, Consumer, Message, NewTopic, Producer
 
-Everything here comes from the top-level packages `clients` and `protocol` of this installation. Their names are
-plain, so that another package of the same name may stand before them on the import path; importing `holdfast`
-then says so, instead of failing somewhere inside.
+Everything here comes from the top-level packages `clients` and `protocol` of this installation. Their names
+are plain, so that another package of the same name may stand before them on the import path; importing
+`holdfast` then says so, instead of failing somewhere inside.
 """
 
 from __future__ import annotations

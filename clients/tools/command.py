@@ -25,8 +25,10 @@ bootstrap_option = click.option(
 
 
 def run(command: click.Command) -> None:
-    """Run a program and leave with its exit status: 0 for success, 1 for a failure that it explains on standard
-    error, 2 for wrong usage, 130 after Ctrl-C."""
+    """Run a program and leave with its exit status.
+
+    0 for success, 1 for a failure that it explains on standard error, 2 for wrong usage, 130 after Ctrl-C.
+    """
     try:
         program = (command.name or "").replace("_", "-") + ".sh"
         status = command.main(standalone_mode=False, prog_name=program)

@@ -199,9 +199,8 @@ def console_consumer(
                 sys.stdout.buffer.write(show(record))
                 count += 1
     except KeyboardInterrupt:
-        pass
-    finally:
-        click.echo(f"Processed a total of {count} messages", err=True)
+        sys.stdout.buffer.flush()
+    click.echo(f"Processed a total of {count} messages", err=True)
 
 
 def _matching(consumer: Consumer, pattern: str) -> list[str]:
@@ -235,7 +234,7 @@ def _add(consumer: Consumer, topic: str, partition: int | None, offset: str | No
 def _messages(
     consumer: Consumer, max_messages: int | None, timeout_ms: int | None
 ) -> Iterator[ConsumerRecord]:
-    """The messages until there have been enough, or none for too long. What was shown is flushed while waiting."""
+    """The messages, until there have been enough, or none for too long."""
     left = max_messages
     idle_ms = 0
     while left is None or left > 0:

@@ -17,6 +17,7 @@ from clients.admin import (
     ResourceType,
     TopicDescription,
 )
+from clients.errors import UnsupportedRequestError
 from clients.metadata import PartitionInfo
 from clients.tools.command import CONTEXT, bootstrap_option, pairs, properties, run
 from protocol.errors import ErrorCode, TopicExistsError, error_for
@@ -179,11 +180,15 @@ def describe(
 
 def _overrides(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
     resources = [ConfigResource(ResourceType.TOPIC, each.name) for each in found]
+    try:
+        described = admin.describe_configs(resources)
+    except UnsupportedRequestError:
+        return {}
     return {
         resource.name: ",".join(
             f"{entry.name}={entry.value}" for entry in entries if entry.source is ConfigSource.TOPIC
         )
-        for resource, entries in admin.describe_configs(resources).items()
+        for resource, entries in described.items()
     }
 
 
