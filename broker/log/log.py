@@ -62,7 +62,7 @@ class FlushJob:
     disk: Disk
     offset: int
     files: tuple[DiskFile, ...]
-    directory: str | None
+    directories: tuple[str, ...]
     epochs_path: str
     epochs: bytes | None
     truncations: int
@@ -71,8 +71,8 @@ class FlushJob:
         """Raises OSError; then nobody knows what is durable, and running it again would not tell."""
         for file in self.files:
             file.fsync()
-        if self.directory is not None:
-            self.disk.fsync_directory(self.directory)
+        for directory in self.directories:
+            self.disk.fsync_directory(directory)
         # Before the recovery point moves on: recovery reads epochs again only from batches beyond it.
         if self.epochs is not None:
             self.disk.write_atomically(self.epochs_path, self.epochs)
@@ -133,6 +133,8 @@ class Log:
         self.producers = producers
         self.events = events or LogEvents()
         self.last_flush_ms = 0
+        self.is_new = False
+        """Whether the name of the log's directory may be lost with the power."""
         self.failure: OSError | None = None
         self._files = files
         self._segments = list(segments)
@@ -493,7 +495,12 @@ class Log:
         if self.epochs.is_dirty:
             epochs = checkpoints.encode_epochs(self.epochs.entries)
             self.epochs.is_dirty = False
-        needs_directory_sync = any(segment.needs_directory_sync for segment in unflushed)
+        directories: tuple[str, ...] = ()
+        if any(segment.needs_directory_sync for segment in unflushed):
+            directories = (self.directory,)
+        if self.is_new:
+            directories += (os.path.dirname(self.directory),)
+            self.is_new = False
         for segment in unflushed:
             segment.needs_directory_sync = False
         try:
@@ -504,7 +511,7 @@ class Log:
             self._files.disk,
             self.log_end_offset,
             files,
-            self.directory if needs_directory_sync else None,
+            directories,
             os.path.join(self.directory, names.LEADER_EPOCHS),
             epochs,
             self._truncations,

@@ -65,7 +65,9 @@ def create_log(disk: Disk, request: LoadRequest) -> Log:
     disk.make_directory(request.directory)
     if request.topic_id is not None:
         write_partition_metadata(disk, request.directory, request.topic_id)
-    return load_log(disk, request)
+    log = load_log(disk, request)
+    log.is_new = True
+    return log
 
 
 def write_partition_metadata(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:

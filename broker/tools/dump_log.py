@@ -1,0 +1,248 @@
+"""Print what is in the files of a log, in the manner of Kafka's DumpLogSegments.
+
+    dump-log.sh --files data/flights-0/00000000000000000000.log,data/flights-0/00000000000000000000.index
+
+Reads the files as they are and changes nothing; a broker may be running. Ends with status 1 where a file is
+damaged or an index does not fit its log.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import click
+
+from broker.log import checkpoints, names, scan
+from broker.log.config import LogConfig
+from broker.log.disk import OsDisk
+from broker.log.open_files import OpenFiles
+from broker.log.producer_state import decode_snapshot
+from broker.log.segment import Segment
+from protocol.batches import BatchHeader, Compression, TimestampType, has_valid_crc
+from protocol.errors import BrokerError
+from protocol.records import Record, iterate
+
+
+class Damage(Exception):
+    """A file is not what it should be; the message says where."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--files", required=True, help="The files to print, separated by commas.")
+@click.option("--print-data-log", is_flag=True, help="Print keys and values too; implies --deep-iteration.")
+@click.option("--deep-iteration", is_flag=True, help="Print every record, not only the batches.")
+@click.option("--max-message-size", type=int, default=5 << 20, help="Largest batch that is read, in bytes.")
+@click.option("--max-bytes", type=int, default=2**63 - 1, help="Bytes of a .log file after which to stop.")
+@click.option("--index-sanity-check", is_flag=True, help="Only check that an index fits its log.")
+@click.option(
+    "--verify-index-only", is_flag=True, help="Check an index against its log, and print nothing else."
+)
+def main(
+    files: str,
+    print_data_log: bool,
+    deep_iteration: bool,
+    max_message_size: int,
+    max_bytes: int,
+    index_sanity_check: bool,
+    verify_index_only: bool,
+) -> None:
+    """Print what is in the files of a log: batches, records, index entries, producers, epochs."""
+    status = 0
+    for path in filter(None, (name.strip() for name in files.split(","))):
+        click.echo(f"Dumping {path}")
+        try:
+            match os.path.splitext(path)[1]:
+                case names.LOG:
+                    lines = _log_lines(
+                        path, max_bytes, max_message_size, deep_iteration or print_data_log, print_data_log
+                    )
+                case names.INDEX | names.TIME_INDEX:
+                    lines = _index_lines(path, index_sanity_check, verify_index_only)
+                case names.SNAPSHOT:
+                    lines = _snapshot_lines(path)
+                case _ if os.path.basename(path) == names.LEADER_EPOCHS:
+                    lines = _epoch_lines(path)
+                case _:
+                    raise Damage(f"ignoring a file of unknown kind: {path}")
+            for line in lines:
+                click.echo(line)
+        except (Damage, ValueError, BrokerError, OSError) as error:
+            click.echo(str(error), err=True)
+            status = 1
+    sys.exit(status)
+
+
+def _log_lines(path: str, max_bytes: int, max_batch: int, deep: bool, print_data: bool) -> Iterator[str]:
+    yield f"Log starting offset: {_offset_in_name(path)}"
+    file = OsDisk().open(path)
+    end = min(file.size(), max_bytes)
+    position, invalid = 0, 0
+    for header in scan.headers(file, 0, end):
+        if header.size > max_batch:
+            raise Damage(
+                f"a batch of {header.size} bytes at position {position}, at most {max_batch} are read"
+            )
+        data = file.pread(header.size, header.position)
+        inner = header._replace(position=0)
+        is_valid = has_valid_crc(data, inner)
+        invalid += not is_valid
+        yield _batch_line(header, is_valid)
+        if deep and is_valid:
+            for record in iterate(data, inner):
+                yield _record_line(record, header, print_data)
+        position = header.end
+    if position < end and end == file.size():
+        raise Damage(f"{end - position} bytes from position {position} on are no whole batch")
+    if invalid:
+        raise Damage(f"{path}: the checksums of {invalid} batches do not fit")
+
+
+def _batch_line(header: BatchHeader, is_valid: bool) -> str:
+    return (
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
+        f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} "
+        f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch} "
+        f"partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_boolean(header.is_transactional)} "
+        f"isControl: {_boolean(header.is_control)} "
+        f"deleteHorizonMs: {_delete_horizon(header)} position: {header.position} "
+        f"{_timestamp_name(header)}: {header.max_timestamp} size: {header.size} magic: {header.magic} "
+        f"compresscodec: {_codec(header)} crc: {header.crc} isvalid: {_boolean(is_valid)}"
+    )
+
+
+def _record_line(record: Record, header: BatchHeader, print_data: bool) -> str:
+    key_size = -1 if record.key is None else len(record.key)
+    value_size = -1 if record.value is None else len(record.value)
+    line = (
+        f"| offset: {record.offset} {_timestamp_name(header)}: {record.timestamp} "
+        f"keySize: {key_size} valueSize: {value_size} sequence: {_sequence(record, header)} "
+        f"headerKeys: [{','.join(key for key, _ in record.headers)}]"
+    )
+    if print_data:
+        if record.key is not None:
+            line += f" key: {record.key.decode(errors='replace')}"
+        if record.value is not None:
+            line += f" payload: {record.value.decode(errors='replace')}"
+    return line
+
+
+def _sequence(record: Record, header: BatchHeader) -> int:
+    if header.base_sequence < 0:
+        return -1
+    return (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
+
+
+def _timestamp_name(header: BatchHeader) -> str:
+    return "LogAppendTime" if header.timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime"
+
+
+def _delete_horizon(header: BatchHeader) -> str:
+    return f"OptionalLong[{header.base_timestamp}]" if header.has_delete_horizon else "OptionalLong.empty"
+
+
+def _codec(header: BatchHeader) -> str:
+    try:
+        return Compression(header.compression).name.lower()
+    except ValueError:
+        return str(header.compression)
+
+
+def _boolean(value: bool) -> str:
+    return str(value).lower()
+
+
+def _index_lines(path: str, only_sanity: bool, only_verify: bool) -> Iterator[str]:
+    """The entries of an index, each held against its log."""
+    segment, is_time_index = _segment_of(path)
+    index = segment.time_index if is_time_index else segment.offset_index
+    fits = (
+        segment.time_index.is_sane(segment.next_offset)
+        if is_time_index
+        else segment.offset_index.is_sane(segment.size)
+    )
+    if not fits:
+        raise Damage(f"{path} does not fit its log: its last entry is {index.last()}")
+    if only_sanity:
+        yield f"{path} passed sanity check."
+        return
+    wrong = 0
+    for first, second in index.pairs():
+        if not only_verify:
+            if is_time_index:
+                yield f"timestamp: {first} offset: {segment.base_offset + second}"
+            else:
+                yield f"offset: {segment.base_offset + first} position: {second}"
+        problem = (
+            _time_problem(segment, first, second)
+            if is_time_index
+            else _offset_problem(segment, first, second)
+        )
+        if problem is not None:
+            wrong += 1
+            yield problem
+    if wrong:
+        raise Damage(f"{path}: {wrong} of {len(index)} entries do not fit the log")
+    if only_verify:
+        yield f"{path}: all {len(index)} entries fit the log."
+
+
+def _offset_problem(segment: Segment, relative_offset: int, position: int) -> str | None:
+    offset = segment.base_offset + relative_offset
+    header = next(segment.headers(position), None)
+    if header is None:
+        return f"  no batch begins at position {position}"
+    if not header.base_offset <= offset:
+        return f"  the batch at position {position} begins at {header.base_offset}, after {offset}"
+    return None
+
+
+def _time_problem(segment: Segment, timestamp: int, relative_offset: int) -> str | None:
+    offset = segment.base_offset + relative_offset
+    header = segment.header_at(offset)
+    if header is None:
+        return f"  no batch has offset {offset}"
+    if header.max_timestamp != timestamp:
+        return f"  the batch with offset {offset} has timestamp {header.max_timestamp}, not {timestamp}"
+    return None
+
+
+def _segment_of(path: str) -> tuple[Segment, bool]:
+    disk = OsDisk()
+    directory = os.path.dirname(path) or "."
+    segment = Segment(OpenFiles(disk), directory, _offset_in_name(path), LogConfig())
+    segment.size = disk.size(segment.path)
+    for header in segment.headers(0):
+        segment.next_offset = header.next_offset
+    is_time_index = path.endswith(names.TIME_INDEX)
+    (segment.time_index if is_time_index else segment.offset_index).path = path
+    return segment, is_time_index
+
+
+def _snapshot_lines(path: str) -> Iterator[str]:
+    for entry in decode_snapshot(OsDisk().read(path)):
+        last = entry.batches[-1] if entry.batches else None
+        yield (
+            f"producerId: {entry.producer_id} producerEpoch: {entry.epoch} "
+            f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {entry.transaction_offset} "
+            f"lastTimestamp: {entry.last_write_ms} firstSequence: {last.first_sequence if last else -1} "
+            f"lastSequence: {entry.last_sequence} lastOffset: {last.last_offset if last else -1} "
+            f"offsetDelta: {last.offset_delta if last else 0}"
+        )
+
+
+def _epoch_lines(path: str) -> Iterator[str]:
+    for epoch, offset in checkpoints.decode_epochs(OsDisk().read(path)):
+        yield f"leaderEpoch: {epoch} startOffset: {offset}"
+
+
+def _offset_in_name(path: str) -> int:
+    file = names.parse_offset_file(os.path.basename(path))
+    if file is None:
+        raise Damage(f"{path} is not named after an offset")
+    return file.offset
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""dump-log: what it prints of each kind of file, and what it calls damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from broker.log.disk import OsDisk
+from broker.tools.dump_log import main
+from tests.broker.log.making import NOW_MS, append, new_log
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    log = new_log(OsDisk(), str(tmp_path / "flights-3"), index_interval_bytes=0)
+    append(log, 1000, 2000, leader_epoch=4, producer_id=8, epoch=1, sequence=0)
+    append(log, 3000, leader_epoch=5)
+    log.close()
+    return tmp_path / "flights-3"
+
+
+def dump(*paths: Path, flags: tuple[str, ...] = ()) -> Result:
+    return CliRunner().invoke(main, ["--files", ",".join(map(str, paths)), *flags])
+
+
+def log_file(directory: Path, kind: str = ".log", offset: int = 0) -> Path:
+    return directory / f"{offset:020d}{kind}"
+
+
+def test_batches_of_a_log(directory: Path) -> None:
+    result = dump(log_file(directory))
+    lines = result.output.splitlines()
+    assert result.exit_code == 0
+    assert lines[:2] == [f"Dumping {log_file(directory)}", "Log starting offset: 0"]
+    assert lines[2].startswith(
+        "baseOffset: 0 lastOffset: 1 count: 2 baseSequence: 0 lastSequence: 1 producerId: 8 producerEpoch: 1 "
+        "partitionLeaderEpoch: 4 isTransactional: false isControl: false deleteHorizonMs: OptionalLong.empty "
+        "position: 0 CreateTime: 2000 size: "
+    )
+    assert lines[2].endswith("isvalid: true")
+    assert len(lines) == 4
+
+
+def test_records_with_their_data(directory: Path) -> None:
+    lines = dump(log_file(directory), flags=("--print-data-log",)).output.splitlines()
+    assert lines[4] == (
+        "| offset: 1 CreateTime: 2000 keySize: 3 valueSize: 10 sequence: 1 headerKeys: [] "
+        "key: key payload: vvvvvvvvvv"
+    )
+    without = dump(log_file(directory), flags=("--deep-iteration",)).output
+    assert "| offset: 1 CreateTime: 2000 keySize: 3 valueSize: 10 sequence: 1 headerKeys: []\n" in without
+
+
+def test_indexes_snapshots_and_epochs(directory: Path) -> None:
+    result = dump(
+        log_file(directory, ".index"),
+        log_file(directory, ".timeindex"),
+        log_file(directory, ".snapshot", 3),
+        directory / "leader-epoch-checkpoint",
+    )
+    assert result.exit_code == 0
+    for line in (
+        "offset: 2 position: ",
+        "timestamp: 3000 offset: 2\n",
+        "producerId: 8 producerEpoch: 1 coordinatorEpoch: -1 currentTxnFirstOffset: -1 "
+        f"lastTimestamp: {NOW_MS} firstSequence: 0 lastSequence: 1 lastOffset: 1 offsetDelta: 1\n",
+        "leaderEpoch: 4 startOffset: 0\nleaderEpoch: 5 startOffset: 2\n",
+    ):
+        assert line in result.output
+
+
+def test_a_sound_index_passes_its_checks(directory: Path) -> None:
+    for kind in (".index", ".timeindex"):
+        path = log_file(directory, kind)
+        assert f"{path} passed sanity check.\n" in dump(path, flags=("--index-sanity-check",)).output
+        result = dump(path, flags=("--verify-index-only",))
+        assert result.exit_code == 0 and "entries fit the log" in result.output
+
+
+def test_damage_is_told_and_gives_status_1(directory: Path) -> None:
+    path = log_file(directory)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    result = dump(path)
+    assert result.exit_code == 1 and result.stdout.splitlines()[-1].endswith("isvalid: false")
+    path.write_bytes(data[:-5])
+    result = dump(path)
+    assert result.exit_code == 1 and "are no whole batch" in result.output
+    index = log_file(directory, ".index")
+    index.write_bytes(b"\0\0\0\1\0\0\0\7")
+    assert dump(index, flags=("--verify-index-only",)).exit_code == 1
+    assert dump(directory / "nothing.log").exit_code == 1
+    assert dump(directory / "what.ever").exit_code == 1

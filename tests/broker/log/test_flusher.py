@@ -1,0 +1,143 @@
+"""Group commit: who shares which fsync, and what a failed one means."""
+
+from __future__ import annotations
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from broker.log.flusher import Flusher
+from broker.log.log import Log
+from protocol.errors import BrokerError, ErrorCode
+from tests.broker.log.making import NOW_MS, HeldWorkers, append, headers_of, new_log, reopen, sim_disk
+from tests.sim.disk import SimDisk
+
+
+class Scene:
+    """A log, a flusher whose fsyncs happen when told to, and who was answered."""
+
+    def __init__(self, **config: int) -> None:
+        self.disk: SimDisk = sim_disk()
+        self.log: Log = new_log(self.disk, **config)
+        self.workers = HeldWorkers()
+        self.flusher = Flusher(self.workers, lambda: NOW_MS)
+        self.log.events.flush_due = self.flusher.flush
+        self.answers: list[tuple[str, ErrorCode | None]] = []
+
+    def write(self, name: str) -> None:
+        append(self.log)
+        self.wait(name, self.log.log_end_offset)
+
+    def wait(self, name: str, offset: int) -> None:
+        durable: Deferred[None] = self.flusher.durable(self.log, offset)
+        durable.addCallbacks(
+            lambda _: self.answers.append((name, None)),
+            lambda failure: self.answers.append((name, failure.value.code)),
+        )
+
+
+def test_one_fsync_at_a_time_and_the_next_is_shared() -> None:
+    scene = Scene()
+    for name in "abc":
+        scene.write(name)
+    assert len(scene.workers.jobs) == 1
+    scene.workers.work()
+    # The fsync began when only the first was written.
+    assert scene.answers == [("a", None)]
+    scene.write("d")
+    assert len(scene.workers.jobs) == 1
+    scene.workers.work()
+    assert [name for name, _ in scene.answers] == ["a", "b", "c"]
+    scene.workers.work()
+    assert [name for name, _ in scene.answers] == ["a", "b", "c", "d"]
+    assert scene.workers.jobs == []
+    assert scene.log.recovery_point == 4
+
+
+def test_what_is_durable_already_needs_no_fsync() -> None:
+    scene = Scene()
+    append(scene.log)
+    scene.log.flush()
+    scene.wait("a", 1)
+    assert scene.answers == [("a", None)] and scene.workers.jobs == []
+
+
+def test_an_acknowledged_record_survives_a_power_loss() -> None:
+    for seed in range(20):
+        scene = Scene(segment_bytes=250)
+        scene.disk.rng.seed(seed)
+        for number in range(10):
+            scene.write(str(number))
+            if number % 3 == 0:
+                scene.workers.work()
+        answered = len(scene.answers)
+        assert answered >= 1
+        scene.disk.lose_power()
+        found = reopen(scene.disk, scene.log, is_clean=False, recovery_point=scene.log.recovery_point)
+        assert len(headers_of(found)) >= answered
+
+
+def test_a_failed_fsync_is_told_to_all_and_never_tried_again() -> None:
+    scene = Scene()
+    failed: list[OSError] = []
+    scene.log.events.failed = lambda log, error: failed.append(error)
+    scene.write("a")
+    scene.write("b")
+    scene.disk.fail("/data", only_writes=True)
+    scene.workers.work()
+    assert scene.answers == [("a", ErrorCode.KAFKA_STORAGE_ERROR), ("b", ErrorCode.KAFKA_STORAGE_ERROR)]
+    assert len(failed) == 1
+    scene.disk.mend("/data")
+    scene.wait("c", 2)
+    assert scene.answers[-1] == ("c", ErrorCode.KAFKA_STORAGE_ERROR)
+    assert scene.workers.jobs == [] and scene.log.recovery_point == 0
+
+
+def test_a_waiter_whose_record_was_truncated_is_not_told_that_it_is_durable() -> None:
+    scene = Scene()
+    for name in "abc":
+        scene.write(name)
+    scene.log.truncate_to(1)
+    append(scene.log)
+    scene.workers.work()
+    # The fsync covered bytes that are gone: nobody is answered by it but those whose records are.
+    assert scene.answers == [("c", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    scene.workers.work()
+    assert scene.answers[1:] == [("a", None), ("b", None)]
+
+
+def test_epochs_that_a_truncation_removed_do_not_come_back_with_a_late_flush() -> None:
+    scene = Scene()
+    append(scene.log, leader_epoch=1)
+    append(scene.log, leader_epoch=2)
+    scene.wait("a", 2)
+    scene.log.truncate_to(1)
+    scene.workers.work()
+    assert scene.disk.read(scene.log.directory + "/leader-epoch-checkpoint") == b"0\n1\n1 0\n"
+
+
+def test_many_unflushed_records_bring_about_a_flush() -> None:
+    scene = Scene(flush_messages=3)
+    append(scene.log)
+    append(scene.log)
+    assert scene.workers.jobs == []
+    append(scene.log)
+    scene.workers.work()
+    assert scene.log.recovery_point == 3
+
+
+def test_a_finished_segment_is_flushed_in_the_background() -> None:
+    scene = Scene(segment_bytes=100)
+    append(scene.log)
+    append(scene.log)
+    scene.workers.work()
+    assert scene.log.recovery_point >= 1
+
+
+def test_nobody_waits_for_a_log_that_failed_before() -> None:
+    scene = Scene()
+    append(scene.log)
+    scene.log.fail(OSError("gone"))
+    scene.wait("a", 1)
+    assert scene.answers == [("a", ErrorCode.KAFKA_STORAGE_ERROR)]
+    with pytest.raises(BrokerError):
+        scene.log.flush()

@@ -1,0 +1,115 @@
+"""Files byte by byte, as Kafka's definitions of them say."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from broker.log import checkpoints, names
+from broker.log.names import OffsetFile, TopicPartition
+from broker.log.producer_state import ProducerStates, decode_snapshot
+from protocol import batches
+from protocol.checksum import crc32c
+from tests.broker.log.making import DIRECTORY, NOW_MS, append, batch, new_log, sim_disk
+
+
+def test_index_entries() -> None:
+    disk = sim_disk()
+    log = new_log(disk, index_interval_bytes=0)
+    log.truncate_fully_and_start_at(1000)
+    append(log, 0x0102030405, 1)
+    second_position = log.size_bytes
+    append(log, 7, 8)
+    third_position = log.size_bytes
+    append(log, 0x0102030406, 1)
+    log.close()
+    # (offset of the last record - 1000, where the batch begins), but for the batch at 0.
+    index = f"00000003 {second_position:08x}00000005 {third_position:08x}"
+    assert disk.read(f"{DIRECTORY}/{1000:020d}.index") == bytes.fromhex(index)
+    # (largest timestamp so far, last offset of its batch - 1000): one where it grew.
+    times = "0000000102030405 000000010000000102030406 00000005"
+    assert disk.read(f"{DIRECTORY}/{1000:020d}.timeindex") == bytes.fromhex(times)
+
+
+def test_a_producer_snapshot() -> None:
+    states = ProducerStates()
+    records = batch(500, 600, producer_id=0x0A0B, epoch=3, sequence=17)
+    states.update(batches.read_header(records), 1000, now_ms=NOW_MS)
+    entry = bytes.fromhex(
+        "0000000000000a0b"  # producer id
+        "0003"  # epoch
+        "00000012"  # last sequence
+        "00000000000003e9"  # last offset
+        "00000001"  # offset delta
+        f"{NOW_MS:016x}"  # last written
+        "ffffffff"  # coordinator epoch
+        "ffffffffffffffff"  # no open transaction
+    )
+    data = states.encode()
+    body = bytes.fromhex("00000001") + entry
+    assert data[6 : 6 + len(body)] == body
+    assert data[:6] == bytes.fromhex("0001") + crc32c(data[6:]).to_bytes(4, "big")
+    # Kafka writes nothing after its entries; that is read as well.
+    (read,) = decode_snapshot(bytes.fromhex("0001") + crc32c(body).to_bytes(4, "big") + body)
+    assert (read.producer_id, read.epoch, read.last_sequence) == (0x0A0B, 3, 18)
+    assert read.batches[-1].first_sequence == 17
+
+
+def test_checkpoints() -> None:
+    offsets = {TopicPartition("flights", 0): 5, TopicPartition("a.b_c-d", 12): 2**40}
+    text = b"0\n2\nflights 0 5\na.b_c-d 12 1099511627776\n"
+    assert checkpoints.encode_offsets(offsets) == text
+    assert checkpoints.decode_offsets(text) == offsets
+    assert checkpoints.encode_offsets({}) == b"0\n0\n"
+    assert checkpoints.encode_epochs([(0, 0), (4, 90)]) == b"0\n2\n0 0\n4 90\n"
+    assert checkpoints.decode_epochs(b"0\n2\n0 0\n4 90\n") == [(0, 0), (4, 90)]
+
+
+def test_every_cut_of_a_checkpoint_is_noticed() -> None:
+    text = checkpoints.encode_offsets({TopicPartition("flights", number): 10 for number in range(3)})
+    for size in range(len(text)):
+        with pytest.raises(ValueError):
+            checkpoints.decode_offsets(text[:size])
+
+
+def test_identities() -> None:
+    meta = b"#\n#Sat Nov 21 15:00:00 UTC 2026\ncluster.id=L05pb3p9TXqfIKnLYgo0xA\nversion=0\nbroker.id=3\n"
+    assert checkpoints.decode_meta_properties(meta) == checkpoints.MetaProperties(3, "L05pb3p9TXqfIKnLYgo0xA")
+    topic_id = uuid.UUID(bytes=bytes(range(0xF0, 0x100)))
+    text = checkpoints.encode_partition_metadata(topic_id)
+    assert text == b"version: 0\ntopic_id: 8PHy8_T19vf4-fr7_P3-_w"
+    assert checkpoints.decode_partition_metadata(text) == topic_id
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [
+        ("flights-0", TopicPartition("flights", 0)),
+        ("a-b-12", TopicPartition("a-b", 12)),
+        ("__consumer_offsets-49", TopicPartition("__consumer_offsets", 49)),
+        ("flights", None),
+        ("flights-", None),
+        ("-1", None),
+        ("flights-1x", None),
+        ("flights-0.0123456789abcdef0123456789abcdef-delete", None),
+    ],
+)
+def test_names_of_directories(name: str, partition: TopicPartition | None) -> None:
+    assert names.parse_directory(name) == partition
+    if partition is not None:
+        assert str(partition) == name
+
+
+def test_names_of_what_is_deleted_stay_within_what_a_file_system_takes() -> None:
+    name = names.deleted_directory(TopicPartition("t" * 249, 12345), uuid.UUID(int=5))
+    assert len(name) <= 255 and names.is_deleted_directory(name)
+    assert not names.is_deleted_directory("flights-0")
+
+
+def test_names_of_files() -> None:
+    assert names.offset_file(42, names.LOG) == "00000000000000000042.log"
+    assert names.parse_offset_file("00000000000000000042.log") == OffsetFile(42, ".log", "")
+    assert names.parse_offset_file("00000000000000000042.index.swap") == OffsetFile(42, ".index", ".swap")
+    assert names.parse_offset_file("leader-epoch-checkpoint") is None
+    assert names.parse_offset_file("42.log") is None

@@ -1,0 +1,330 @@
+"""The logs of a broker: several directories, starts and stops, directories that fail."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from broker.log.checkpoints import MetaProperties
+from broker.log.config import LogConfig, topic_defaults
+from broker.log.disk import Disk, OsDisk
+from broker.log.flusher import Flusher
+from broker.log.log import Log
+from broker.log.manager import IdentityError, LogManager
+from broker.log.names import TopicPartition
+from broker.log.upkeep import Upkeep, UpkeepIntervals
+from protocol.errors import BrokerError, ErrorCode
+from tests.broker.log.making import NOW_MS, DirectWorkers, HeldWorkers, append, batch, headers_of, sim_disk
+
+TOPIC_ID = uuid.UUID(int=77)
+PATHS = ("/d1", "/d2", "/d3")
+
+
+def partitions(count: int, topic: str = "flights") -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+class Broker:
+    """A manager on a clock; its workers work at once unless others are given."""
+
+    def __init__(
+        self, disk: Disk, paths: tuple[str, ...] = PATHS, workers: Any = None, **defaults: Any
+    ) -> None:
+        self.clock = Clock()
+        self.clock.advance(NOW_MS / 1000)
+        self.failed: list[str] = []
+        self.workers = workers or DirectWorkers()
+        self.logs = LogManager(
+            paths,
+            disk,
+            self.workers,
+            self.clock,
+            random.Random(1),
+            Flusher(self.workers, lambda: int(self.clock.seconds() * 1000)),
+            defaults=topic_defaults(defaults),
+            directory_failed=self.failed.append,
+        )
+        self.started = finished(self.logs.start()) if workers is None else []
+
+    def log(self, partition: TopicPartition) -> Log:
+        log = self.logs.find(partition)
+        assert log is not None
+        return log
+
+
+def finished(deferred: Deferred[Any]) -> list[Any]:
+    outcomes: list[Any] = []
+    deferred.addBoth(outcomes.append)
+    assert len(outcomes) == 1 and not isinstance(getattr(outcomes[0], "value", None), Exception), outcomes
+    return outcomes
+
+
+def test_partitions_spread_over_the_directories() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    for partition in partitions(7):
+        broker.logs.get_or_create(partition, TOPIC_ID)
+    assert [len(directory.logs) for directory in broker.logs.directories] == [3, 2, 2]
+    assert disk.list("/d2") == ["flights-1", "flights-4"]
+    assert broker.logs.get_or_create(TopicPartition("flights", 4), TOPIC_ID) is broker.log(
+        TopicPartition("flights", 4)
+    )
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill", "power"])
+def test_a_restart_finds_all_logs(stop: str) -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    for partition in partitions(5):
+        log = broker.logs.get_or_create(partition, TOPIC_ID)
+        for _ in range(partition.partition + 1):
+            append(log)
+        log.advance_log_start(partition.partition // 2)
+        log.flush()
+    finished(broker.logs.write_checkpoints())
+    finished(broker.logs.write_high_watermarks(dict.fromkeys(partitions(5), 1)))
+    if stop == "clean":
+        finished(broker.logs.close(dict.fromkeys(partitions(5), 1)))
+        assert disk.exists("/d1/.kafka_cleanshutdown")
+    elif stop == "kill":
+        disk.kill_process()
+    else:
+        for path in PATHS:
+            disk.fsync_directory(path)
+        disk.lose_power()
+    again = Broker(disk)
+    assert [directory.is_clean for directory in again.logs.directories] == [stop == "clean"] * 3
+    assert not disk.exists("/d1/.kafka_cleanshutdown")
+    for partition in partitions(5):
+        log = again.log(partition)
+        assert (log.log_start_offset, log.log_end_offset) == (
+            partition.partition // 2,
+            partition.partition + 1,
+        )
+        assert len(headers_of(log)) == partition.partition + 1 - partition.partition // 2
+        assert again.logs.high_watermark(partition) == 1
+        assert log.recovery_point == partition.partition + 1
+        if stop != "power":
+            assert log.topic_id == TOPIC_ID
+
+
+def test_the_checkpoints_are_in_kafkas_format() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",))
+    for partition in partitions(2):
+        append(broker.logs.get_or_create(partition))
+    append(broker.log(TopicPartition("flights", 1)))
+    broker.log(TopicPartition("flights", 0)).flush()
+    broker.log(TopicPartition("flights", 1)).advance_log_start(1)
+    finished(broker.logs.write_checkpoints())
+    finished(broker.logs.write_high_watermarks({TopicPartition("flights", 1): 2, TopicPartition("x", 0): 3}))
+    assert disk.read("/d1/recovery-point-offset-checkpoint") == b"0\n2\nflights 0 1\nflights 1 0\n"
+    assert disk.read("/d1/log-start-offset-checkpoint") == b"0\n1\nflights 1 1\n"
+    assert disk.read("/d1/replication-offset-checkpoint") == b"0\n1\nflights 1 2\n"
+    broker.logs.claim(MetaProperties(4, "abc"))
+    assert disk.read("/d1/meta.properties") == b"#\nbroker.id=4\nversion=0\ncluster.id=abc\n"
+
+
+def test_damaged_checkpoints_are_as_good_as_none() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    append(broker.logs.get_or_create(TopicPartition("flights", 0)))
+    disk.kill_process()
+    for name in ("recovery-point", "replication", "log-start"):
+        disk.write_atomically(f"/d1/{name}-offset-checkpoint", b"0\n5\nflights 0 1\n")
+    again = Broker(disk)
+    assert again.log(TopicPartition("flights", 0)).log_end_offset == 1
+    assert again.logs.high_watermark(TopicPartition("flights", 0)) == 0
+
+
+def test_directories_belong_to_one_broker_of_one_cluster() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    assert broker.logs.identity() is None
+    broker.logs.claim(MetaProperties(1, "cluster"))
+    again = Broker(disk, (*PATHS, "/d4"))
+    assert again.logs.identity() == MetaProperties(1, "cluster")
+    again.logs.claim(MetaProperties(1, "cluster"))
+    assert disk.exists("/d4/meta.properties")
+    for meta in (MetaProperties(2, "cluster"), MetaProperties(1, "other")):
+        with pytest.raises(IdentityError):
+            again.logs.claim(meta)
+    disk.write_atomically("/d2/meta.properties", b"broker.id=9\nversion=0\n")
+    with pytest.raises(IdentityError):
+        Broker(disk).logs.identity()
+
+
+def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    for partition in partitions(6):
+        append(broker.logs.get_or_create(partition))
+    disk.fail("/d2", only_writes=True)
+    with pytest.raises(BrokerError) as raised:
+        append(broker.log(TopicPartition("flights", 1)))
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.failed == ["/d2"]
+    assert broker.logs.find(TopicPartition("flights", 4)) is None
+    assert append(broker.log(TopicPartition("flights", 0))) == 1
+    # A replica that is not new may lie in the directory that cannot be read: it must not be made anew.
+    with pytest.raises(BrokerError):
+        broker.logs.get_or_create(TopicPartition("flights", 4), is_new=False)
+    broker.logs.get_or_create(TopicPartition("fresh", 0), is_new=True)
+    finished(broker.logs.close({}))
+    assert disk.exists("/d1/.kafka_cleanshutdown") and not disk.exists("/d2/.kafka_cleanshutdown")
+
+
+def test_a_directory_that_cannot_be_read_at_the_start_is_offline() -> None:
+    disk = sim_disk()
+    finished(Broker(disk).logs.close({}))
+    disk.fail("/d3")
+    broker = Broker(disk)
+    assert broker.failed == ["/d3"]
+    assert len(broker.logs.live_directories) == 2
+
+
+def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",))
+    log = broker.logs.get_or_create(TopicPartition("flights", 0), TOPIC_ID)
+    append(log)
+    broker.logs.delete(TopicPartition("flights", 0))
+    assert broker.logs.find(TopicPartition("flights", 0)) is None
+    (name,) = disk.list("/d1")
+    assert name.startswith("flights-0.") and name.endswith("-delete")
+    with pytest.raises(BrokerError):
+        append(log)
+    assert broker.failed == []
+    again = broker.logs.get_or_create(TopicPartition("flights", 0), uuid.UUID(int=78))
+    assert again.log_end_offset == 0
+    broker.clock.advance(61)
+    assert disk.list("/d1") == ["flights-0"]
+
+
+def test_what_was_deleted_before_the_stop_is_removed_at_the_start() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",))
+    append(broker.logs.get_or_create(TopicPartition("flights", 0)))
+    broker.logs.delete(TopicPartition("flights", 0))
+    Broker(disk, ("/d1",))
+    assert disk.list("/d1") == []
+
+
+def test_a_topic_made_anew_under_its_name_does_not_get_the_old_data() -> None:
+    broker = Broker(sim_disk())
+    log = broker.logs.get_or_create(TopicPartition("flights", 0))
+    assert log.topic_id is None
+    assert broker.logs.get_or_create(TopicPartition("flights", 0), TOPIC_ID).topic_id == TOPIC_ID
+    with pytest.raises(BrokerError) as raised:
+        broker.logs.get_or_create(TopicPartition("flights", 0), uuid.UUID(int=78))
+    assert raised.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_settings_of_a_topic_apply_to_its_logs_at_once() -> None:
+    broker = Broker(sim_disk(), **{"message.max.bytes": 500})
+    log = broker.logs.get_or_create(TopicPartition("flights", 0))
+    other = broker.logs.get_or_create(TopicPartition("other", 0))
+    assert log.config.max_message_bytes == 500
+    broker.logs.configure("flights", {"max.message.bytes": "60"})
+    with pytest.raises(BrokerError) as raised:
+        append(log)
+    assert raised.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    append(other)
+    broker.logs.configure("flights", {})
+    append(log)
+
+
+def test_logs_of_topics_with_a_flush_interval_are_flushed_by_age() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    broker.logs.configure("flights", {"flush.ms": "5000"})
+    upkeep = Upkeep(broker.logs, broker.clock, UpkeepIntervals())
+    upkeep.start()
+    flushed = broker.logs.get_or_create(TopicPartition("flights", 0))
+    left = broker.logs.get_or_create(TopicPartition("other", 0))
+    append(flushed)
+    append(left)
+    broker.clock.pump([1] * 4)
+    assert flushed.recovery_point == 0
+    broker.clock.pump([1] * 2)
+    assert (flushed.recovery_point, left.recovery_point) == (1, 0)
+    broker.clock.pump([1] * 60)
+    assert b"flights 0 1" in disk.read("/d1/recovery-point-offset-checkpoint")
+    upkeep.stop()
+    assert broker.clock.getDelayedCalls() == []
+
+
+def test_silent_producers_are_forgotten() -> None:
+    broker = Broker(sim_disk())
+    upkeep = Upkeep(broker.logs, broker.clock, UpkeepIntervals())
+    upkeep.start()
+    log = broker.logs.get_or_create(TopicPartition("flights", 0))
+    # Its records are old; what counts is when it wrote them.
+    log.append_as_leader(batch(1, producer_id=1, epoch=0, sequence=0), 0, now_ms=broker.logs.now_ms())
+    broker.clock.pump([600] * 100)
+    assert len(log.producers) == 1
+    broker.clock.pump([600] * 50)
+    assert len(log.producers) == 0
+    upkeep.stop()
+
+
+def test_a_truncation_below_the_recovery_point_is_written_down_before_anything_else() -> None:
+    disk = sim_disk()
+    workers = HeldWorkers()
+    broker = Broker(disk, ("/d1",), workers)
+    started = broker.logs.start()
+    while workers.jobs:
+        workers.work()
+    finished(started)
+    log = broker.logs.get_or_create(TopicPartition("flights", 0))
+    for _ in range(3):
+        append(log)
+    log.flush()
+    written = broker.logs.write_checkpoints()
+    log.truncate_to(1)
+    assert b"flights 0 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
+    # The older write comes late, and does not have the last word.
+    workers.work()
+    finished(written)
+    assert b"flights 0 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
+
+
+def test_logs_load_side_by_side_on_real_threads(tmp_path: Path) -> None:
+    """Loading a log touches no other: many at once give what one by one gives."""
+    paths = (str(tmp_path / "a"), str(tmp_path / "b"))
+    broker = Broker(OsDisk(), paths)
+    for partition in partitions(30):
+        log = broker.logs.get_or_create(partition, TOPIC_ID)
+        for _ in range(partition.partition):
+            append(log)
+        log.release()
+    results: dict[TopicPartition, int] = {}
+
+    def load(numbers: range) -> None:
+        for number in numbers:
+            directory = broker.logs.directories[number % 2]
+            request = broker.logs._request(directory, TopicPartition("flights", number))
+            from broker.log.recovery import load_log
+
+            log = load_log(OsDisk(), request)
+            results[log.topic_partition] = log.log_end_offset
+            log.release()
+
+    threads = [threading.Thread(target=load, args=(range(lane, 30, 4),)) for lane in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {partition: partition.partition for partition in partitions(30)}
+
+
+def test_the_default_configuration_is_that_of_the_rows() -> None:
+    assert LogConfig.of({}) == LogConfig()
+    assert LogConfig.of({}, topic_defaults({})) == LogConfig()
