@@ -7,7 +7,6 @@ not expect becomes the protocol's own error, and the connection lives on.
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -16,20 +15,25 @@ from twisted.python.failure import Failure
 
 from broker.call import Call, Handler
 from broker.network.connection import Connection, Reply
-from protocol.api import API_VERSIONS_KEY, APIS, Api, Request, RequestHeader, Response, decode_request_header
+from protocol.api import (
+    API_VERSIONS_KEY,
+    APIS,
+    Api,
+    Request,
+    RequestHeader,
+    Response,
+    decode_request_header,
+    encode_response,
+)
 from protocol.errors import BrokerError, ErrorCode
 from protocol.schema import (
     InvalidMessage,
     MalformedMessage,
     UnsupportedVersion,
     decode_from,
-    encode_parts,
 )
 
 _log = logging.getLogger(__name__)
-
-_CORRELATION_ID = struct.Struct(">i")
-_NO_TAGGED_FIELDS = b"\x00"
 
 AnyHandler: TypeAlias = "Handler[Any, Any]"
 
@@ -60,7 +64,6 @@ class Dispatcher:
         self.authorizer: Authorizer | None = None
         self.quotas: Quotas | None = None
         self._handlers: dict[int, AnyHandler] = {}
-        self._headers: dict[tuple[int, int], bool] = {}
 
     def add(self, handlers: Iterable[AnyHandler]) -> None:
         """Answer these APIs from now on."""
@@ -68,8 +71,6 @@ class Dispatcher:
             api = handler.request.api
             assert api.key not in self._handlers, f"two handlers for {api.name}"
             self._handlers[api.key] = handler
-            for version in range(api.min_version, api.max_version + 1):
-                self._headers[api.key, version] = api.has_flexible_response_header(version)
 
     @property
     def apis(self) -> list[Api]:
@@ -144,7 +145,9 @@ class Dispatcher:
         if answer is None:
             return
         if isinstance(answer, Deferred):
-            answer.addCallbacks(call.answer, lambda failure: self._fail_later(handler, call, request, failure))
+            answer.addCallbacks(
+                call.answer, lambda failure: self._fail_later(handler, call, request, failure)
+            )
             answer.addErrback(lambda failure: _log.error("An answer was lost", exc_info=_exc_info(failure)))
         else:
             call.answer(answer)
@@ -153,7 +156,7 @@ class Dispatcher:
         error = failure.value
         if not isinstance(error, Exception):
             failure.raiseException()
-        self._fail(handler, call, request, cast(Exception, error))
+        self._fail(handler, call, request, error)
 
     def _fail(self, handler: AnyHandler, call: Call, request: Request[Any], error: Exception) -> None:
         if not isinstance(error, BrokerError):
@@ -169,13 +172,6 @@ class Dispatcher:
             call.close(f"{request.api.name} failed: {error}")
         else:
             call.answer(response)
-
-    def encode(self, response: Response, version: int, correlation_id: int) -> list[Any]:
-        """The response's header and body in parts."""
-        header = _CORRELATION_ID.pack(correlation_id)
-        if self._headers[response.api.key, version]:
-            header += _NO_TAGGED_FIELDS
-        return encode_parts(response, version, header)
 
 
 class RemoteCall(Call):
@@ -212,7 +208,7 @@ class RemoteCall(Call):
                     response.throttle_time_ms = throttle_ms
                 connection.mute(throttle_ms)
         try:
-            parts = self._dispatcher.encode(response, self.version, self._correlation_id)
+            parts = encode_response(response, self.version, self._correlation_id)
         except InvalidMessage:
             _log.exception("Closing %s: a response cannot be encoded", connection)
             connection.close("a response cannot be encoded")

@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from twisted.internet.defer import Deferred
+
 from protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
@@ -63,6 +65,13 @@ class MetadataCache:
         self.controller_id = -1
         self.controller_epoch = -1
         self._names: dict[uuid.UUID, str] = {}
+        self._awaited: list[Deferred[None]] = []
+
+    def next_update(self) -> Deferred[None]:
+        """Fires when the controller has told something next."""
+        awaited: Deferred[None] = Deferred()
+        self._awaited.append(awaited)
+        return awaited
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
         """The topic of that id; None where there is none (any more)."""
@@ -95,11 +104,12 @@ class MetadataCache:
             if known is not None and not known.partitions:
                 self._forget(known)
                 gone.append(topic.topic_name)
+        awaited, self._awaited = self._awaited, []
+        for each in awaited:
+            each.callback(None)
         return gone
 
-    def _take_topic(
-        self, name: str, topic_id: uuid.UUID, states: list[UpdateMetadataPartitionState]
-    ) -> None:
+    def _take_topic(self, name: str, topic_id: uuid.UUID, states: list[UpdateMetadataPartitionState]) -> None:
         topic = self.topics.get(name)
         if topic is None or topic.topic_id != topic_id:
             if topic is not None:

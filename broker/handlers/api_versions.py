@@ -44,9 +44,7 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
                 call.connection.client_software_name = name
                 call.connection.client_software_version = version
         keys = [
-            ApiVersion(
-                api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last
-            )
+            ApiVersion(api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last)
             for api in self.apis()
             if not api.internal and api.key < _KAFKA_KEYS_END
         ]
@@ -54,9 +52,7 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
             SupportedFeatureKey(name=name, min_version=first, max_version=last)
             for name, (first, last) in self.features.items()
         ]
-        return ApiVersionsResponse(
-            error_code=ErrorCode.NONE, api_keys=keys, supported_features=features
-        )
+        return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=keys, supported_features=features)
 
     def failed(self, call: Call, request: ApiVersionsRequest, error: BrokerError) -> ApiVersionsResponse:
         api = ApiVersionsRequest.api

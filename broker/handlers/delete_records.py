@@ -57,9 +57,7 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
         self.replicas.deleters.park(list(missing), timeout_ms, check, expire)
         return None
 
-    def failed(
-        self, call: Call, request: DeleteRecordsRequest, error: BrokerError
-    ) -> DeleteRecordsResponse:
+    def failed(self, call: Call, request: DeleteRecordsRequest, error: BrokerError) -> DeleteRecordsResponse:
         return _response(
             [
                 Deletion(topic.name, wanted.partition_index, wanted.offset, error=error)
@@ -82,7 +80,6 @@ def _response(deletions: list[Deletion]) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         throttle_time_ms=0,
         topics=[
-            DeleteRecordsTopicResult(name=name, partitions=partitions)
-            for name, partitions in topics.items()
+            DeleteRecordsTopicResult(name=name, partitions=partitions) for name, partitions in topics.items()
         ],
     )

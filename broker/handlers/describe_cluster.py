@@ -5,7 +5,6 @@ Versions: version 1 asks for brokers (1) or KRaft controllers (2); there are non
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.call import Call, Handler
@@ -24,7 +23,7 @@ BROKERS = 1
 class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResponse]):
     request = DescribeClusterRequest
     metadata: MetadataCache
-    cluster_id: Callable[[], str]
+    cluster_id: str
     default_listener: str
 
     def handle(self, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
@@ -34,7 +33,7 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
         return DescribeClusterResponse(
             throttle_time_ms=0,
             error_code=ErrorCode.NONE,
-            cluster_id=self.cluster_id(),
+            cluster_id=self.cluster_id,
             controller_id=self.metadata.controller_id,
             brokers=[
                 DescribeClusterBroker(broker_id=node.id, host=endpoint[0], port=endpoint[1], rack=node.rack)
@@ -50,6 +49,6 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
             throttle_time_ms=0,
             error_code=error.code,
             error_message=str(error),
-            cluster_id=self.cluster_id(),
+            cluster_id=self.cluster_id,
             brokers=[],
         )

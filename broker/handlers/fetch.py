@@ -101,9 +101,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 read.error = error
         return read
 
-    def _response(
-        self, call: Call, topics: list[tuple[FetchTopic, list[Read]]]
-    ) -> FetchResponse:
+    def _response(self, call: Call, topics: list[tuple[FetchTopic, list[Read]]]) -> FetchResponse:
         return FetchResponse(
             throttle_time_ms=0,
             responses=[

@@ -54,7 +54,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
             if request.key_type != GROUP:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "this broker has no transactions")
             node = self.metadata.brokers.get(self.coordinator_of(key))
-            endpoint = node and node.endpoint(call.listener or self.default_listener)
+            endpoint = None if node is None else node.endpoint(call.listener or self.default_listener)
             if node is None or endpoint is None:
                 raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         except BrokerError as error:

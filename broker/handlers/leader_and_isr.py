@@ -2,6 +2,9 @@
 
 Versions: from 5 on topics carry ids. A request for an earlier life of this broker (a lower broker epoch,
 KIP-380) or from a controller that has been replaced changes nothing.
+
+What the controller says is applied in the order in which it came: `in_order` is shared by the handlers of its
+requests.
 """
 
 from __future__ import annotations
@@ -9,21 +12,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred, DeferredLock, gatherResults, succeed
+
 from broker.call import Call, Handler
 from broker.replication.replicas import Replicas
+from broker.topic_configs import TOPICS
+from coordinator.configs import DynamicConfigs
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 
 @dataclass(eq=False)
 class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
+    """`applied` is called when the controller's word has been taken."""
+
     request = LeaderAndIsrRequest
     replicas: Replicas
+    dynamic: DynamicConfigs
     broker_epoch: Callable[[], int]
+    in_order: DeferredLock
+    applied: Callable[[], None]
 
-    def handle(self, call: Call, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    def handle(self, call: Call, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
+        return self.in_order.run(self._apply, request)
+
+    def _apply(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
         check_broker_epoch(request.broker_epoch, self.broker_epoch())
-        return self.replicas.apply_leader_and_isr(request)
+        # The settings of a topic that is new to this broker have to be there before its logs are.
+        new = [topic.topic_name for topic in request.topic_states if not self.replicas.has(topic.topic_name)]
+        if not new:
+            return succeed(self._assign(request))
+        read = gatherResults([self.dynamic.refresh(TOPICS, name) for name in new], consumeErrors=True)
+        return read.addCallback(lambda _: self._assign(request))
+
+    def _assign(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        response = self.replicas.apply_leader_and_isr(request)
+        if response.error_code == ErrorCode.NONE:
+            self.applied()
+        return response
 
     def failed(self, call: Call, request: LeaderAndIsrRequest, error: BrokerError) -> LeaderAndIsrResponse:
         return LeaderAndIsrResponse(error_code=error.code, topics=[])

@@ -39,7 +39,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
 
     request = MetadataRequest
     metadata: MetadataCache
-    cluster_id: Callable[[], str]
+    cluster_id: str
     default_listener: str
     create_topics: Callable[[list[str]], Deferred[dict[str, ErrorCode]]] | None
 
@@ -122,7 +122,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         controller_id = self.metadata.controller_id
         return MetadataResponse(
             brokers=brokers,
-            cluster_id=self.cluster_id(),
+            cluster_id=self.cluster_id,
             controller_id=controller_id if self.metadata.is_live(controller_id) else -1,
             topics=topics,
         )

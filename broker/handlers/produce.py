@@ -50,6 +50,8 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             for topic in request.topic_data
             for data in topic.partition_data
         ]
+        if len({(append.topic, append.index) for append in appends}) != len(appends):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition several times")
         replicas = self.replicas
         replicas.append(appends, acks, call.connection)
         if acks == ACKS_NONE:

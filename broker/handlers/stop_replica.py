@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred, DeferredLock
+
 from broker.call import Call, Handler
 from broker.handlers.leader_and_isr import check_broker_epoch
 from broker.replication.replicas import Replicas
@@ -22,8 +24,12 @@ class StopReplicaHandler(Handler[StopReplicaRequest, StopReplicaResponse]):
     request = StopReplicaRequest
     replicas: Replicas
     broker_epoch: Callable[[], int]
+    in_order: DeferredLock
 
-    def handle(self, call: Call, request: StopReplicaRequest) -> StopReplicaResponse:
+    def handle(self, call: Call, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
+        return self.in_order.run(self._apply, request)
+
+    def _apply(self, request: StopReplicaRequest) -> StopReplicaResponse:
         check_broker_epoch(request.broker_epoch, self.broker_epoch())
         return self.replicas.apply_stop_replica(request)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred, DeferredLock
+
 from broker.call import Call, Handler
 from broker.handlers.leader_and_isr import check_broker_epoch
 from broker.metadata import MetadataCache
@@ -21,8 +23,12 @@ class UpdateMetadataHandler(Handler[UpdateMetadataRequest, UpdateMetadataRespons
     request = UpdateMetadataRequest
     metadata: MetadataCache
     broker_epoch: Callable[[], int]
+    in_order: DeferredLock
 
-    def handle(self, call: Call, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    def handle(self, call: Call, request: UpdateMetadataRequest) -> Deferred[UpdateMetadataResponse]:
+        return self.in_order.run(self._apply, request)
+
+    def _apply(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         check_broker_epoch(request.broker_epoch, self.broker_epoch())
         if request.controller_epoch < self.metadata.controller_epoch:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)

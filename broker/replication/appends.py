@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.log.log import AppendResult, PreparedAppend
+from broker.log.append import AppendResult, PreparedAppend
 from broker.replication.admission import Origin
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
@@ -51,13 +51,16 @@ class Append:
             self.partition = partition
         except BrokerError as error:
             self.error = error
-        except OSError as error:
-            self.error = replicas.log_failed(self.topic, self.index, error)
 
     def admit(self, origin: Origin | None) -> None:
         """Ask whoever guards the partition. A retry of an append that succeeded is not asked about."""
         partition, prepared = self.partition, self.prepared
-        if partition is None or prepared is None or partition.admission is None or prepared.is_duplicate:
+        if (
+            partition is None
+            or prepared is None
+            or partition.admission is None
+            or prepared.duplicate is not None
+        ):
             return
         try:
             partition.admission.admit(
@@ -77,8 +80,6 @@ class Append:
             )
         except BrokerError as error:
             self.error = error
-        except OSError as error:
-            self.error = replicas.log_failed(self.topic, self.index, error)
 
     def is_settled(self, acks: int) -> bool:
         """Whether the append may be answered: it failed, or is as safe as `acks` asks for."""

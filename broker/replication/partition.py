@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from broker.log.log import Log
+from broker.log.log import Log, TimestampOffset
 from broker.replication.admission import Admission
 from broker.replication.leadership import IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
@@ -62,15 +62,6 @@ class PartitionRead:
     """(epoch, end offset) where the reader's log parts from this one: it has to truncate (KIP-595)."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAt:
-    """An offset that was looked up by time."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-
-
 class Partition:
     """A partition's replica on this broker.
 
@@ -89,12 +80,15 @@ class Partition:
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
         self.high_watermark = 0
-        self.is_offline = False
-        """Whether the log's directory has failed."""
         self.admission: Admission | None = None
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index} epoch {self.leader_epoch} {type(self.role).__name__}>"
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the log's directory has failed."""
+        return self.log.failure is not None
 
     @property
     def leader(self) -> int:
@@ -241,7 +235,7 @@ class Partition:
 
     def offset_at(
         self, timestamp: int, *, replica_id: int = CONSUMER_ID, current_leader_epoch: int = NO_EPOCH
-    ) -> OffsetAt | None:
+    ) -> TimestampOffset | None:
         """The first offset whose timestamp is `timestamp` or later, or one of the special ones; None where
         there is none. Consumers are shown nothing at or beyond the high watermark.
 
@@ -251,16 +245,16 @@ class Partition:
         log = self.log
         upper_offset = self.high_watermark if replica_id < 0 else log.log_end_offset
         if timestamp == LATEST:
-            return OffsetAt(upper_offset, NO_TIMESTAMP, self.leader_epoch)
+            return TimestampOffset(upper_offset, NO_TIMESTAMP, self.leader_epoch)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             start = log.log_start_offset
-            return OffsetAt(start, NO_TIMESTAMP, log.epochs.epoch_at(start))
+            return TimestampOffset(start, NO_TIMESTAMP, log.epochs.epoch_at(start))
         found = (
-            log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+            log.offset_of_max_timestamp()
+            if timestamp == MAX_TIMESTAMP
+            else log.offset_for_timestamp(timestamp)
         )
-        if found is None or found[0] >= upper_offset:
-            return None
-        return OffsetAt(*found)
+        return None if found is None or found.offset >= upper_offset else found
 
     def end_offset_for_epoch(
         self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH

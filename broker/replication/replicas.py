@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.log.flusher import Flusher
-from broker.log.log import Log
+from broker.log.log import TimestampOffset
 from broker.log.manager import LogManager
 from broker.log.names import TopicPartition
 from broker.metadata import ZERO_ID, MetadataCache
@@ -24,7 +24,6 @@ from broker.replication.partition import (
     CONSUMER_ID,
     NO_EPOCH,
     Assignment,
-    OffsetAt,
     Partition,
     PartitionRead,
 )
@@ -92,9 +91,7 @@ class Replicas:
     ) -> None:
         self.local_id = local_id
         self.controller_epoch = -1
-        self.can_acknowledge_all = True
-        """False while this broker cannot know whether it is still a member of the cluster: nothing is
-        acknowledged to those who ask for acks=all."""
+        self._is_suspended = False
         self.readers = Waiting(clock, limits.waiting_requests_max)
         """Consumers, woken when a high watermark rises."""
         self.followers = Waiting(clock, limits.waiting_requests_max)
@@ -118,6 +115,10 @@ class Replicas:
         for partitions in self._topics.values():
             yield from partitions.values()
 
+    def has(self, topic: str) -> bool:
+        """Whether this broker has replicas of the topic."""
+        return topic in self._topics
+
     def find(self, topic: str, index: int) -> Partition | None:
         """This broker's replica of a partition, if it has one."""
         partitions = self._topics.get(topic)
@@ -140,11 +141,24 @@ class Replicas:
         """Whether a follower on that broker may join an in-sync set."""
         return self._metadata.is_live(broker_id)
 
+    # -- in and out of touch with the cluster -------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """This broker cannot know whether it is still a member of the cluster: until `resume`, nothing is
+        acknowledged to those who ask for acks=all."""
+        self._is_suspended = True
+
+    def resume(self) -> None:
+        """This broker is a member: what was appended meanwhile, and is still committed, is acknowledged."""
+        self._is_suspended = False
+        for partition in list(self):
+            self.writers.wake(partition.key)
+
     # -- writing -----------------------------------------------------------------------------------------
 
     def append(self, appends: Sequence[Append], acks: int, origin: Origin | None) -> None:
         """Carry out the appends of one request; each holds its own outcome."""
-        if acks == ACKS_ALL and not self.can_acknowledge_all:
+        if acks == ACKS_ALL and self._is_suspended:
             for append in appends:
                 append.error = BrokerError(
                     ErrorCode.NOT_ENOUGH_REPLICAS, "this broker has lost touch with ZooKeeper"
@@ -164,17 +178,14 @@ class Replicas:
         log = partition.log
         if log.config.flush_before_ack:
             durable = self._flusher.durable(log, log.log_end_offset)
-            durable.addCallbacks(lambda _: self._flushed(partition), self._flush_failed, errbackArgs=[partition])
+            # A failed fsync takes the directory offline, which is told to `directory_failed`.
+            durable.addCallbacks(lambda _: self._flushed(partition), lambda failure: None)
         self.followers.wake(partition.key)
         self.advance(partition)
 
     def _flushed(self, partition: Partition) -> None:
         if not self.advance(partition):
             self.writers.wake(partition.key)
-
-    def _flush_failed(self, failure: object, partition: Partition) -> None:
-        _log.error("%s-%d is offline: an fsync failed: %s", partition.topic, partition.index, failure)
-        self._go_offline(partition)
 
     def advance(self, partition: Partition) -> bool:
         """Let the high watermark rise as far as it may, and wake those who wait for it."""
@@ -188,7 +199,7 @@ class Replicas:
 
     def is_settled(self, append: Append, acks: int) -> bool:
         """Whether an append may be answered."""
-        if acks == ACKS_ALL and not self.can_acknowledge_all and append.error is None:
+        if acks == ACKS_ALL and self._is_suspended and append.error is None:
             return False
         return append.is_settled(acks)
 
@@ -204,17 +215,14 @@ class Replicas:
         min_one_batch: bool = True,
     ) -> PartitionRead:
         """What a fetch gets of one partition. Raises BrokerError."""
-        try:
-            return self.partition(topic, wanted.partition).read(
-                wanted.fetch_offset,
-                max_bytes,
-                replica_id=replica_id,
-                current_leader_epoch=wanted.current_leader_epoch,
-                last_fetched_epoch=wanted.last_fetched_epoch,
-                min_one_batch=min_one_batch,
-            )
-        except OSError as error:
-            raise self.log_failed(topic, wanted.partition, error) from error
+        return self.partition(topic, wanted.partition).read(
+            wanted.fetch_offset,
+            max_bytes,
+            replica_id=replica_id,
+            current_leader_epoch=wanted.current_leader_epoch,
+            last_fetched_epoch=wanted.last_fetched_epoch,
+            min_one_batch=min_one_batch,
+        )
 
     def offset_at(
         self,
@@ -224,15 +232,11 @@ class Replicas:
         *,
         replica_id: int = CONSUMER_ID,
         current_leader_epoch: int = NO_EPOCH,
-    ) -> OffsetAt | None:
+    ) -> TimestampOffset | None:
         """The offset of a timestamp, see `Partition.offset_at`. Raises BrokerError."""
-        partition = self.partition(topic, index)
-        try:
-            return partition.offset_at(
-                timestamp, replica_id=replica_id, current_leader_epoch=current_leader_epoch
-            )
-        except OSError as error:
-            raise self.log_failed(topic, index, error) from error
+        return self.partition(topic, index).offset_at(
+            timestamp, replica_id=replica_id, current_leader_epoch=current_leader_epoch
+        )
 
     def record_fetch(self, topic: str, wanted: FetchPartition, replica_id: int) -> None:
         """Take note of what a follower's fetch says about it: how far it is, and whether it may join the
@@ -261,8 +265,6 @@ class Replicas:
             deletion.offset = partition.delete_records(offset)
         except BrokerError as error:
             deletion.error = error
-        except OSError as error:
-            deletion.error = self.log_failed(topic, index, error)
         return deletion
 
     def is_deleted(self, deletion: Deletion) -> bool:
@@ -339,8 +341,6 @@ class Replicas:
             self._apply(topic.topic_name, topic.topic_id, state.partition_index, assignment, state.is_new)
         except BrokerError as error:
             return error.code
-        except OSError as error:
-            return self.log_failed(topic.topic_name, state.partition_index, error).code
         return ErrorCode.NONE
 
     def _apply(
@@ -405,8 +405,8 @@ class Replicas:
         if state.delete_partition:
             try:
                 self._logs.delete(TopicPartition(topic, index))
-            except OSError as error:
-                return self.log_failed(topic, index, error).code
+            except BrokerError as error:
+                return error.code
         return ErrorCode.NONE
 
     def _wake_all(self, partition: Partition) -> None:
@@ -415,22 +415,13 @@ class Replicas:
 
     # -- log directories that fail -----------------------------------------------------------------------
 
-    def log_failed(self, topic: str, index: int, error: OSError) -> BrokerError:
-        """Take the directory of a partition whose log could not be read or written offline; the error that
-        those who asked for it get."""
-        partition = self.find(topic, index)
-        if partition is not None:
-            self._logs.directory_failed(partition.log.directory, error)
-            for other in list(self):
-                if self._logs.is_offline(other.log.directory):
-                    self._go_offline(other)
-        return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory failed: {error}")
-
-    def _go_offline(self, partition: Partition) -> None:
-        if not partition.is_offline:
-            partition.is_offline = True
-            partition.stop()
-            self._wake_all(partition)
+    def directory_failed(self) -> None:
+        """A log directory has failed: its partitions have no role any more. For `LogManager` to call."""
+        for partition in list(self):
+            if partition.is_offline and partition.role is not None:
+                _log.error("%s-%d is offline: its log directory failed", partition.topic, partition.index)
+                partition.stop()
+                self._wake_all(partition)
 
     # -- for the next start ------------------------------------------------------------------------------
 
@@ -442,5 +433,3 @@ class Replicas:
             if not partition.is_offline
         }
 
-    def logs(self) -> list[Log]:
-        return [partition.log for partition in self]

@@ -1,0 +1,64 @@
+"""`python -m broker config/server.properties [--override key=value]…`: one broker, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from broker.options import read_settings
+from clients.settings import SettingError, Settings
+
+_LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="server-start.sh", description="Run a broker until it is told to stop (SIGTERM, SIGINT)."
+    )
+    parser.add_argument("properties", help="the broker's settings, a Java properties file")
+    parser.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="key=value",
+        help="a setting that takes precedence over the file's; may be given several times",
+    )
+    parser.add_argument(
+        "--ready-file",
+        metavar="path",
+        help="a file to write once the broker is up: its id, process id, cluster and listeners, as JSON",
+    )
+    parser.add_argument(
+        "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default: INFO"
+    )
+    return parser.parse_args()
+
+
+def _warn_of_unknown(settings: Settings) -> None:
+    for key, closest in settings.unknown.items():
+        hint = f"; did you mean {closest}?" if closest else ""
+        logging.getLogger(__name__).warning("There is no setting %s%s", key, hint)
+
+
+def main() -> int:
+    arguments = _arguments()
+    logging.basicConfig(level=arguments.log_level, format=_LOG_FORMAT, stream=sys.stdout)
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    try:
+        settings = read_settings(arguments.properties, arguments.override)
+    except (SettingError, OSError) as error:
+        print(f"Cannot start: {error}", file=sys.stderr)
+        return 1
+    _warn_of_unknown(settings)
+    # The reactor is chosen by being imported for the first time, which the tests do in their own way.
+    from twisted.internet import epollreactor
+
+    epollreactor.install()
+    from broker.process import run
+
+    return run(settings, arguments.ready_file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

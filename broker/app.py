@@ -1,0 +1,264 @@
+"""The composition root: the one place where a broker is built and wired.
+
+What it stands on (clock, disk, ZooKeeper, network, workers, chance) comes in; nothing here knows whether a
+process surrounds it or a simulation. How the parts come up and go down is told in `broker.lifecycle`.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from twisted.internet.defer import Deferred, DeferredLock, fail
+
+from broker.auto_creation import AutoCreation
+from broker.configs import ConfigView
+from broker.dispatch import AnyHandler, Dispatcher
+from broker.handlers.alter_configs import AlterConfigsHandler
+from broker.handlers.alter_partition import AlterPartitionHandler
+from broker.handlers.api_versions import ApiVersionsHandler
+from broker.handlers.controlled_shutdown import ControlledShutdownHandler
+from broker.handlers.create_partitions import CreatePartitionsHandler
+from broker.handlers.create_topics import CreateTopicsHandler
+from broker.handlers.delete_records import DeleteRecordsHandler
+from broker.handlers.delete_topics import DeleteTopicsHandler
+from broker.handlers.describe_cluster import DescribeClusterHandler
+from broker.handlers.describe_configs import DescribeConfigsHandler
+from broker.handlers.describe_log_dirs import DescribeLogDirsHandler
+from broker.handlers.describe_producers import DescribeProducersHandler
+from broker.handlers.fetch import FetchHandler
+from broker.handlers.find_coordinator import FindCoordinatorHandler
+from broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
+from broker.handlers.init_producer_id import InitProducerIdHandler
+from broker.handlers.leader_and_isr import LeaderAndIsrHandler
+from broker.handlers.list_offsets import ListOffsetsHandler
+from broker.handlers.metadata import MetadataHandler
+from broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.handlers.produce import ProduceHandler
+from broker.handlers.stop_replica import StopReplicaHandler
+from broker.handlers.update_metadata import UpdateMetadataHandler
+from broker.log.config import log_directories, topic_defaults
+from broker.log.disk import Disk
+from broker.log.flusher import Flusher
+from broker.log.manager import LogManager, ManagerLimits
+from broker.metadata import MetadataCache
+from broker.network.endpoints import Endpoints
+from broker.network.interfaces import Address, Clock, Network
+from broker.network.listener import ListenerLimits, Listeners
+from broker.network.outbound import ChannelLost, ChannelSettings
+from broker.peers import Peers
+from broker.replication.isr_proposals import IsrProposals
+from broker.replication.replicas import ReplicaLimits, Replicas
+from broker.topic_configs import TopicConfigs
+from broker.workers import Workers
+from clients.settings import Settings
+from coordinator.candidacy import Candidacy
+from coordinator.configs import DynamicConfigs
+from coordinator.controller import ControllerPolicy
+from coordinator.controller_effects import BrokerRequest
+from coordinator.controller_events import BrokerResponse
+from coordinator.controller_service import ControllerService
+from coordinator.membership import Membership
+from coordinator.producer_ids import ProducerIds
+from coordinator.store import ZooKeeper
+from coordinator.topic_rules import TopicDefaults
+from coordinator.znodes import BrokerInfo
+from coordinator.znodes import Endpoint as RegisteredEndpoint
+from protocol.api import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a broker stands on."""
+
+    clock: Clock
+    disk: Disk
+    zookeeper: ZooKeeper
+    network: Network
+    workers: Workers
+    random: random.Random
+
+    def now_ms(self) -> int:
+        return int(self.clock.seconds() * 1000)
+
+
+def build_logs(settings: Settings, around: Surroundings) -> LogManager:
+    """The logs, which are there before it is known who this broker is."""
+    return LogManager(
+        log_directories(settings),
+        around.disk,
+        around.workers,
+        around.clock,
+        around.random,
+        Flusher(around.workers, around.now_ms),
+        topic_defaults(settings),
+        ManagerLimits(settings["num.recovery.threads.per.data.dir"], settings["producer.id.expiration.ms"]),
+    )
+
+
+class Node:
+    """A broker that knows who it is, with all its parts wired to each other. Nothing runs yet.
+
+    `endpoints` has to be set to the real ones before the broker is registered.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        around: Surroundings,
+        logs: LogManager,
+        endpoints: Endpoints,
+        broker_id: int,
+        cluster_id: str,
+    ) -> None:
+        self.broker_id = broker_id
+        self.cluster_id = cluster_id
+        self.endpoints = endpoints
+        self.logs = logs
+        self.metadata = MetadataCache()
+        self._settings = settings
+        self._around = around
+        clock = around.clock
+
+        self.dispatcher = Dispatcher()
+        self.listeners = Listeners(around.network, clock, self.dispatcher.dispatch, ListenerLimits.from_settings(settings))
+        # The controller's news must not wait behind what brokers ask of a controller.
+        self.controller_peers = self._peers(f"controller-{broker_id}")
+        self.peers = self._peers(f"broker-{broker_id}")
+
+        self.membership = Membership(
+            around.zookeeper,
+            clock,
+            self.info,
+            conflict_timeout_ms=settings["zookeeper.session.timeout.ms"] + 1000,
+        )
+        self.dynamic = DynamicConfigs(around.zookeeper, clock)
+        self.candidacy = Candidacy(broker_id, clock)
+        self.producer_ids = ProducerIds(around.zookeeper, broker_id)
+
+        self.isr_proposals = IsrProposals(
+            broker_id, clock, self.metadata, lambda: self.membership.broker_epoch, self.ask_controller
+        )
+        self.replicas = Replicas(
+            broker_id,
+            clock,
+            logs,
+            logs.flusher,
+            self.metadata,
+            ReplicaLimits(settings["replica.lag.time.max.ms"], settings["waiting.requests.max"]),
+            self.isr_proposals.propose,
+        )
+        self.isr_proposals.outcome = self.replicas
+        logs.directory_failed = lambda path: self.replicas.directory_failed()
+
+        view = ConfigView(settings)
+        self.topic_configs = TopicConfigs(view, self.dynamic, self.metadata, logs, self._topic_changed)
+        self.controller = ControllerService(
+            self.candidacy, clock, self._tell, self._policy(view)
+        )
+        self.membership.add_listener(self.dynamic)
+        self.membership.add_listener(self.candidacy)
+        self.dispatcher.add(self._handlers(view))
+
+    def _peers(self, client_id: str) -> Peers:
+        around = self._around
+        return Peers(
+            self.broker_id,
+            self.dispatcher,
+            around.network,
+            around.clock,
+            around.random.random,
+            ChannelSettings(client_id, request_timeout_ms=self._settings["request.timeout.ms"]),
+            self._address_of,
+        )
+
+    def _policy(self, view: ConfigView) -> ControllerPolicy:
+        settings, chance = self._settings, self._around.random
+        return ControllerPolicy(
+            self.endpoints.inter_broker,
+            TopicDefaults(settings["num.partitions"], settings["default.replication.factor"]),
+            view.check,
+            self.topic_configs.unclean_election_allowed,
+            lambda: uuid.UUID(int=chance.getrandbits(128), version=4),
+        )
+
+    def _handlers(self, view: ConfigView) -> list[AnyHandler]:
+        settings, replicas, metadata, logs = self._settings, self.replicas, self.metadata, self.logs
+        listener = self.endpoints.inter_broker
+        auto_creation = AutoCreation(self.ask_controller)
+        in_order = DeferredLock()
+
+        def broker_epoch() -> int:
+            return self.membership.broker_epoch
+
+        return [
+            ApiVersionsHandler(lambda: self.dispatcher.apis),
+            MetadataHandler(
+                metadata,
+                self.cluster_id,
+                listener,
+                auto_creation.create if settings["auto.create.topics.enable"] else None,
+            ),
+            ProduceHandler(replicas, metadata),
+            FetchHandler(replicas, metadata, self._around.workers, settings["fetch.max.bytes"]),
+            ListOffsetsHandler(replicas),
+            OffsetForLeaderEpochHandler(replicas),
+            DeleteRecordsHandler(replicas, settings["delete.records.purgatory.timeout.ms"]),
+            InitProducerIdHandler(self.producer_ids.next),
+            FindCoordinatorHandler(metadata, listener),
+            DescribeClusterHandler(metadata, self.cluster_id, listener),
+            DescribeLogDirsHandler(logs, replicas, self._around.disk),
+            DescribeProducersHandler(replicas),
+            CreateTopicsHandler(self.controller, view),
+            DeleteTopicsHandler(self.controller, metadata, settings["delete.topic.enable"]),
+            CreatePartitionsHandler(self.controller),
+            DescribeConfigsHandler(self.broker_id, view, self.dynamic, metadata),
+            AlterConfigsHandler(self.topic_configs),
+            IncrementalAlterConfigsHandler(self.topic_configs),
+            LeaderAndIsrHandler(replicas, self.dynamic, broker_epoch, in_order, self._assigned),
+            UpdateMetadataHandler(metadata, broker_epoch, in_order),
+            StopReplicaHandler(replicas, broker_epoch, in_order),
+            AlterPartitionHandler(self.controller),
+            ControlledShutdownHandler(self.controller),
+        ]
+
+    def info(self) -> BrokerInfo:
+        """What this broker tells the others of itself."""
+        return BrokerInfo(
+            self.broker_id,
+            tuple(
+                RegisteredEndpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.protocol)
+                for endpoint in self.endpoints.advertised
+            ),
+            self._settings["broker.rack"],
+        )
+
+    def ask_controller(self, request: Request[R]) -> Deferred[R]:
+        """The controller's response. Fails with `ChannelError` where there is no controller."""
+        controller_id = self.candidacy.controller_id
+        if controller_id is None:
+            return fail(ChannelLost("the cluster has no controller at the moment"))
+        return self.peers.send(controller_id, request)
+
+    def _tell(self, broker_id: int, request: BrokerRequest) -> Deferred[BrokerResponse]:
+        """The way of this broker, while it is the controller, to every broker."""
+        answer: Deferred[Any] = self.controller_peers.send(broker_id, cast("Request[Any]", request))
+        return answer
+
+    def _address_of(self, broker_id: int) -> Address | None:
+        node = self.metadata.brokers.get(broker_id)
+        endpoint = None if node is None else node.endpoint(self.endpoints.inter_broker)
+        return None if endpoint is None else Address(*endpoint)
+
+    def _assigned(self) -> None:
+        """The controller has said what this broker leads, in its present registration."""
+        if self.membership.is_connected:
+            self.replicas.resume()
+
+    def _topic_changed(self, topic: str) -> None:
+        if self.topic_configs.unclean_election_allowed(topic):
+            self.controller.unclean_election_enabled(topic)

@@ -1,0 +1,55 @@
+"""Topics that are made because somebody asked for them: by the controller, with the broker's defaults."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+
+_log = logging.getLogger(__name__)
+
+DEFAULT = -1
+TIMEOUT_MS = 10_000
+
+
+class AutoCreation:
+    """`ask_controller` sends a request to the cluster's controller."""
+
+    def __init__(
+        self, ask_controller: Callable[[CreateTopicsRequest], Deferred[CreateTopicsResponse]]
+    ) -> None:
+        self._ask_controller = ask_controller
+
+    def create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
+        """Have topics made; what came of each. Never fails."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name, num_partitions=DEFAULT, replication_factor=DEFAULT, assignments=[], configs=[]
+                )
+                for name in names
+            ],
+            timeout_ms=TIMEOUT_MS,
+        )
+        return self._ask_controller(request).addCallbacks(self._answered, self._failed, errbackArgs=(names,))
+
+    def _answered(self, response: CreateTopicsResponse) -> dict[str, ErrorCode]:
+        results = {}
+        for topic in response.topics:
+            code = results[topic.name] = ErrorCode(topic.error_code)
+            if code is ErrorCode.NONE:
+                _log.info("Topic %s was made because a client asked for it", topic.name)
+            elif code is ErrorCode.NOT_CONTROLLER:
+                results[topic.name] = ErrorCode.LEADER_NOT_AVAILABLE
+        return results
+
+    def _failed(self, failure: Failure, names: list[str]) -> dict[str, ErrorCode]:
+        _log.warning(
+            "Topics %s could not be made for a client: %s", ", ".join(names), failure.getErrorMessage()
+        )
+        return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)

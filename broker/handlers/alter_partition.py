@@ -1,0 +1,26 @@
+"""AlterPartition (key 56, between brokers): a leader asks the controller to write another in-sync set (KIP-497)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.controller_service import ControllerService
+from protocol.errors import BrokerError
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+
+@dataclass(eq=False)
+class AlterPartitionHandler(Handler[AlterPartitionRequest, AlterPartitionResponse]):
+    request = AlterPartitionRequest
+    controller: ControllerService
+
+    def handle(self, call: Call, request: AlterPartitionRequest) -> Deferred[AlterPartitionResponse]:
+        return self.controller.alter_partition(request)
+
+    def failed(
+        self, call: Call, request: AlterPartitionRequest, error: BrokerError
+    ) -> AlterPartitionResponse:
+        return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])

@@ -1,0 +1,43 @@
+"""ControlledShutdown (key 7, between brokers): a broker that is about to stop has the controller move away what
+it leads. The answer names the partitions that it still leads, for want of another replica in sync.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.controller_events import ShutdownResult
+from coordinator.controller_service import ControllerService
+from protocol.errors import BrokerError
+from protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
+
+
+@dataclass(eq=False)
+class ControlledShutdownHandler(Handler[ControlledShutdownRequest, ControlledShutdownResponse]):
+    request = ControlledShutdownRequest
+    controller: ControllerService
+
+    def handle(self, call: Call, request: ControlledShutdownRequest) -> Deferred[ControlledShutdownResponse]:
+        moved = self.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+        return moved.addCallback(_response)
+
+    def failed(
+        self, call: Call, request: ControlledShutdownRequest, error: BrokerError
+    ) -> ControlledShutdownResponse:
+        return ControlledShutdownResponse(error_code=error.code, remaining_partitions=[])
+
+
+def _response(result: ShutdownResult) -> ControlledShutdownResponse:
+    return ControlledShutdownResponse(
+        error_code=result.error,
+        remaining_partitions=[
+            RemainingPartition(topic_name=topic, partition_index=index) for topic, index in result.remaining
+        ],
+    )

@@ -1,0 +1,66 @@
+"""CreatePartitions (key 37): let topics have more partitions (KIP-195). Only the controller does it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, succeed
+
+from broker.call import Call, Handler
+from coordinator.controller_events import MorePartitions, TopicResult
+from coordinator.controller_service import ControllerService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+@dataclass(eq=False)
+class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsResponse]):
+    request = CreatePartitionsRequest
+    controller: ControllerService
+
+    def handle(self, call: Call, request: CreatePartitionsRequest) -> Deferred[CreatePartitionsResponse]:
+        counts = Counter(topic.name for topic in request.topics)
+        refused = [
+            TopicResult(name, ErrorCode.INVALID_REQUEST, "the request names this topic several times")
+            for name, count in counts.items()
+            if count > 1
+        ]
+        wanted = [_more(topic) for topic in request.topics if counts[topic.name] == 1]
+        if not wanted:
+            return succeed(_response(refused))
+        grown = self.controller.create_partitions(
+            wanted, request.timeout_ms, validate_only=request.validate_only
+        )
+        return grown.addCallback(lambda results: _response([*refused, *results.values()]))
+
+    def failed(
+        self, call: Call, request: CreatePartitionsRequest, error: BrokerError
+    ) -> CreatePartitionsResponse:
+        return _response([TopicResult(topic.name, error.code, error.message) for topic in request.topics])
+
+
+def _more(topic: CreatePartitionsTopic) -> MorePartitions:
+    assignments = topic.assignments
+    return MorePartitions(
+        topic.name,
+        topic.count,
+        None if assignments is None else [assignment.broker_ids for assignment in assignments],
+    )
+
+
+def _response(results: list[TopicResult]) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        throttle_time_ms=0,
+        results=[
+            CreatePartitionsTopicResult(
+                name=result.name, error_code=result.error, error_message=result.message
+            )
+            for result in results
+        ],
+    )

@@ -1,0 +1,99 @@
+"""CreateTopics (key 19): make topics, by numbers or by an assignment of replicas, with settings of their own.
+
+Only the controller does it; another broker answers NOT_CONTROLLER for each topic, and clients go to the one
+that Metadata names. The answer comes when brokers know of the topic, or with REQUEST_TIMED_OUT after the
+client's time; the topic is made in either case.
+
+Versions: from 4 on -1 stands for the broker's default of partitions and replicas (KIP-464); from 5 on the
+answer says what the topic got (KIP-525), from 7 on its id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, succeed
+
+from broker.call import Call, Handler
+from broker.configs import ConfigView
+from coordinator.controller_events import NewTopic, TopicResult
+from coordinator.controller_service import ControllerService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+@dataclass(eq=False)
+class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
+    request = CreateTopicsRequest
+    controller: ControllerService
+    configs: ConfigView
+
+    def handle(self, call: Call, request: CreateTopicsRequest) -> Deferred[CreateTopicsResponse]:
+        counts = Counter(topic.name for topic in request.topics)
+        refused: dict[str, TopicResult] = {}
+        wanted: dict[str, NewTopic] = {}
+        for topic in request.topics:
+            if counts[topic.name] > 1:
+                message = "the request names this topic several times"
+                refused[topic.name] = TopicResult(topic.name, ErrorCode.INVALID_REQUEST, message)
+                continue
+            wanted[topic.name] = _new_topic(topic)
+        if not wanted:
+            return succeed(self._response(refused, wanted))
+        created = self.controller.create_topics(
+            list(wanted.values()), request.timeout_ms, validate_only=request.validate_only
+        )
+        return created.addCallback(lambda results: self._response({**refused, **results}, wanted))
+
+    def _response(
+        self, results: Mapping[str, TopicResult], wanted: Mapping[str, NewTopic]
+    ) -> CreateTopicsResponse:
+        return CreateTopicsResponse(
+            throttle_time_ms=0,
+            topics=[self._result(result, wanted.get(name)) for name, result in results.items()],
+        )
+
+    def _result(self, result: TopicResult, topic: NewTopic | None) -> CreatableTopicResult:
+        answer = CreatableTopicResult(
+            name=result.name,
+            topic_id=result.topic_id,
+            error_code=result.error,
+            error_message=result.message,
+            num_partitions=result.partition_count,
+            replication_factor=result.replication_factor,
+            configs=None,
+        )
+        if result.error is ErrorCode.NONE and topic is not None:
+            answer.configs = [
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=False,
+                    config_source=entry.source,
+                    is_sensitive=entry.is_sensitive,
+                )
+                for entry in self.configs.describe_topic(topic.configs)
+            ]
+        return answer
+
+    def failed(self, call: Call, request: CreateTopicsRequest, error: BrokerError) -> CreateTopicsResponse:
+        results = {topic.name: TopicResult(topic.name, error.code, error.message) for topic in request.topics}
+        return self._response(results, {})
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments},
+        {config.name: config.value for config in topic.configs},
+    )

@@ -1,0 +1,82 @@
+"""DeleteTopics (key 20): delete topics with all their records. Only the controller does it.
+
+The answer comes when the topics are gone, or with REQUEST_TIMED_OUT after the client's time; the deletion goes
+on in either case. Versions: from 6 on topics may be named by id (KIP-516).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, succeed
+
+from broker.call import Call, Handler
+from broker.metadata import MetadataCache
+from coordinator.controller_events import TopicResult
+from coordinator.controller_service import ControllerService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+_FIRST_VERSION_WITH_IDS = 6
+
+
+@dataclass(eq=False)
+class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
+    """`is_enabled` is the setting `delete.topic.enable`."""
+
+    request = DeleteTopicsRequest
+    controller: ControllerService
+    metadata: MetadataCache
+    is_enabled: bool
+
+    def handle(self, call: Call, request: DeleteTopicsRequest) -> Deferred[DeleteTopicsResponse]:
+        if not self.is_enabled:
+            raise BrokerError(
+                ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable is false"
+            )
+        refused = []
+        names: dict[str, uuid.UUID] = {}
+        for wanted in _states(call, request):
+            name = wanted.name or self.metadata.name_of(wanted.topic_id)
+            if name is None:
+                refused.append(_result(None, wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, None))
+            else:
+                names[name] = self.metadata.topic_id(name)
+        if not names:
+            return succeed(DeleteTopicsResponse(throttle_time_ms=0, responses=refused))
+        deleted = self.controller.delete_topics(list(names), request.timeout_ms)
+
+        def answer(results: dict[str, TopicResult]) -> DeleteTopicsResponse:
+            responses = [
+                _result(name, names[name], result.error, result.message) for name, result in results.items()
+            ]
+            return DeleteTopicsResponse(throttle_time_ms=0, responses=refused + responses)
+
+        return deleted.addCallback(answer)
+
+    def failed(self, call: Call, request: DeleteTopicsRequest, error: BrokerError) -> DeleteTopicsResponse:
+        return DeleteTopicsResponse(
+            throttle_time_ms=0,
+            responses=[
+                _result(wanted.name, wanted.topic_id, error.code, error.message)
+                for wanted in _states(call, request)
+            ],
+        )
+
+
+def _states(call: Call, request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    if call.version >= _FIRST_VERSION_WITH_IDS:
+        return request.topics
+    return [DeleteTopicState(name=name, topic_id=uuid.UUID(int=0)) for name in request.topic_names]
+
+
+def _result(
+    name: str | None, topic_id: uuid.UUID, error: ErrorCode, message: str | None
+) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error, error_message=message)

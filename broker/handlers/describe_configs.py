@@ -1,0 +1,110 @@
+"""DescribeConfigs (key 32): the settings of topics and of this broker, with where their values come from.
+
+Versions: from 3 on each setting's type and meaning can be had. A broker's settings are answered by that broker
+alone; their passwords are never told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.call import Call, Handler
+from broker.configs import ConfigEntry, ConfigView
+from broker.metadata import MetadataCache
+from broker.topic_configs import TOPICS, ResourceType
+from coordinator.configs import DynamicConfigs
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def check_is_this_broker(name: str, local_id: int) -> None:
+    """Raises BrokerError INVALID_REQUEST for the settings of another broker, which that one has to tell."""
+    if name not in ("", str(local_id)):
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, f"this is broker {local_id}: ask broker {name} for its settings"
+        )
+
+
+@dataclass(eq=False)
+class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResponse]):
+    request = DescribeConfigsRequest
+    local_id: int
+    configs: ConfigView
+    dynamic: DynamicConfigs
+    metadata: MetadataCache
+
+    def handle(self, call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        results = []
+        for resource in request.resources:
+            try:
+                entries = self._describe(resource)
+            except BrokerError as error:
+                results.append(_failed(resource, error))
+            else:
+                results.append(_result(request, resource, entries))
+        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+    def _describe(self, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+        name, keys = resource.resource_name, resource.configuration_keys
+        match resource.resource_type:
+            case ResourceType.TOPIC:
+                if name not in self.metadata.topics:
+                    raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return self.configs.describe_topic(self.dynamic.get(TOPICS, name), keys)
+            case ResourceType.BROKER:
+                check_is_this_broker(name, self.local_id)
+                return self.configs.describe_broker(keys)
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here"
+        )
+
+    def failed(
+        self, call: Call, request: DescribeConfigsRequest, error: BrokerError
+    ) -> DescribeConfigsResponse:
+        results = [_failed(resource, error) for resource in request.resources]
+        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+
+def _result(
+    request: DescribeConfigsRequest, resource: DescribeConfigsResource, entries: list[ConfigEntry]
+) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_entry(request, entry) for entry in entries],
+    )
+
+
+def _failed(resource: DescribeConfigsResource, error: BrokerError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )
+
+
+def _entry(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in synonyms
+        ],
+        config_type=entry.type,
+        documentation=entry.row.doc if request.include_documentation else None,
+    )

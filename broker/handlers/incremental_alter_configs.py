@@ -1,0 +1,70 @@
+"""IncrementalAlterConfigs (key 44): set, delete, or add to and take from lists, settings of topics (KIP-339).
+
+In effect at every broker as soon as it hears of the change. A broker's own settings come from its file and
+are not altered at run time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, gatherResults, succeed
+
+from broker.call import Call, Handler
+from broker.configs import Alteration, ConfigOperation
+from broker.topic_configs import TopicConfigs
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+@dataclass(eq=False)
+class IncrementalAlterConfigsHandler(
+    Handler[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
+):
+    request = IncrementalAlterConfigsRequest
+    topics: TopicConfigs
+
+    def handle(
+        self, call: Call, request: IncrementalAlterConfigsRequest
+    ) -> Deferred[IncrementalAlterConfigsResponse]:
+        altered = gatherResults(
+            [self._alter(resource, request.validate_only) for resource in request.resources]
+        )
+        return altered.addCallback(
+            lambda responses: IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+        )
+
+    def _alter(
+        self, resource: AlterConfigsResource, validate_only: bool
+    ) -> Deferred[AlterConfigsResourceResponse]:
+        try:
+            alterations = [
+                Alteration(config.name, ConfigOperation(config.config_operation), config.value)
+                for config in resource.configs
+            ]
+        except ValueError as error:
+            return succeed(_response(resource, BrokerError(ErrorCode.INVALID_REQUEST, str(error))))
+        outcome = self.topics.alter(
+            resource.resource_type, resource.resource_name, alterations, validate_only=validate_only
+        )
+        return outcome.addCallback(lambda error: _response(resource, error))
+
+    def failed(
+        self, call: Call, request: IncrementalAlterConfigsRequest, error: BrokerError
+    ) -> IncrementalAlterConfigsResponse:
+        responses = [_response(resource, error) for resource in request.resources]
+        return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _response(resource: AlterConfigsResource, error: BrokerError | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,43 @@
+"""InitProducerId (key 22): a number by which a producer's batches are told from all others', so that retries are
+recognised (KIP-98).
+
+Versions: from 3 on a producer may name the id and epoch it has, to get the next epoch (KIP-360); without
+transactions it gets a new id, which serves it as well. Transactional ids are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+@dataclass(eq=False)
+class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdResponse]):
+    """`next_producer_id` gives a number that the cluster gives nobody else."""
+
+    request = InitProducerIdRequest
+    next_producer_id: Callable[[], Deferred[int]]
+
+    def handle(self, call: Call, request: InitProducerIdRequest) -> Deferred[InitProducerIdResponse]:
+        if request.transactional_id is not None:
+            if not request.transactional_id:
+                raise BrokerError(ErrorCode.INVALID_REQUEST)
+            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return self.next_producer_id().addCallback(_response)
+
+    def failed(
+        self, call: Call, request: InitProducerIdRequest, error: BrokerError
+    ) -> InitProducerIdResponse:
+        return InitProducerIdResponse(throttle_time_ms=0, error_code=error.code, producer_epoch=-1)
+
+
+def _response(producer_id: int) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        throttle_time_ms=0, error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
+    )

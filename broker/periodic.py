@@ -1,0 +1,35 @@
+"""What a broker does every so often, by the clock it is given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.network.interfaces import Clock, DelayedCall
+
+_log = logging.getLogger(__name__)
+
+
+class Periodic:
+    """Calls functions at intervals, from one interval after they were added until `stop`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next: dict[Callable[[], object], DelayedCall] = {}
+
+    def add(self, interval_ms: int, function: Callable[[], object]) -> None:
+        """Call `function` every `interval_ms`; what it returns is dropped, what it raises is logged."""
+        self._next[function] = self._clock.callLater(interval_ms / 1000, self._run, interval_ms, function)
+
+    def stop(self) -> None:
+        pending, self._next = self._next, {}
+        for call in pending.values():
+            call.cancel()
+
+    def _run(self, interval_ms: int, function: Callable[[], object]) -> None:
+        del self._next[function]
+        try:
+            function()
+        except Exception:
+            _log.exception("%s failed; it will be tried again", getattr(function, "__qualname__", function))
+        self.add(interval_ms, function)

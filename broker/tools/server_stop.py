@@ -1,0 +1,64 @@
+"""Stops the broker that was started from a properties file: `server-stop.sh [config/server.properties]`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+
+from broker import pid_file
+from broker.log.config import log_directories
+from broker.options import read_settings
+from clients.settings import SettingError
+
+_WAIT_S = 60.0
+
+
+class StopError(Exception):
+    """There is no broker to stop, or it does not stop; the message says which."""
+
+
+def stop(path: Path) -> int:
+    """End the broker noted in `path` in order (SIGTERM), and return its process id once it is gone."""
+    pid = pid_file.read(path)
+    if pid is None or not _is_broker(pid):
+        raise StopError(f"no broker is running: {path} names none")
+    # A descriptor names this very process: its number may be another's a moment later.
+    descriptor = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        if not select.select([descriptor], [], [], _WAIT_S)[0]:
+            raise StopError(f"process {pid} has not ended after {_WAIT_S:.0f} s")
+    finally:
+        os.close(descriptor)
+    return pid
+
+
+def _is_broker(pid: int) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"broker" in command
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="server-stop.sh", description="Stop a broker and wait for its end.")
+    parser.add_argument("properties", help="the settings that it was started with")
+    parser.add_argument("--override", action="append", default=[], metavar="key=value")
+    arguments = parser.parse_args()
+    try:
+        settings = read_settings(arguments.properties, arguments.override)
+        pid = stop(pid_file.path_of(log_directories(settings)))
+    except (SettingError, StopError, OSError) as error:
+        print(f"Cannot stop: {error}", file=sys.stderr)
+        return 1
+    print(f"Stopped the broker (process {pid})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,493 @@
+"""Produce, fetch and what is around them, through the dispatcher: what a client sends and gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from protocol.messages.produce import ProduceRequest
+from protocol.records import iterate
+from tests.broker.world import (
+    START_S,
+    Client,
+    World,
+    batch,
+    fetch_request,
+    only_fetched,
+    only_produced,
+    produce_request,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def values_in(records: object) -> list[bytes]:
+    assert isinstance(records, memoryview)
+    return [record.value or b"" for record in iterate(records)] if len(records) else []
+
+
+class TestProduce:
+    def test_a_batch_gets_its_offset_and_is_read_back(self, world: World) -> None:
+        world.assign("t")
+        client = world.client()
+        first = only_produced(client.call(produce_request("t", batch(b"a", b"b"))))
+        second = only_produced(client.call(produce_request("t", batch(b"c"))))
+        assert (first.error_code, first.base_offset, second.base_offset) == (0, 0, 2)
+        fetched = only_fetched(client.call(fetch_request(world.topic_id("t"), 0)))
+        assert (fetched.error_code, fetched.high_watermark, fetched.log_start_offset) == (0, 3, 0)
+        assert values_in(fetched.records)[:2] == [b"a", b"b"]
+
+    @pytest.mark.parametrize("version", range(3, 12))
+    @pytest.mark.parametrize("acks", [1, -1])
+    def test_every_version_is_answered(self, world: World, version: int, acks: int) -> None:
+        world.assign("t")
+        answer = world.client().call(produce_request("t", batch(b"a"), acks=acks), version)
+        assert only_produced(answer).error_code == 0
+
+    @pytest.mark.parametrize("version", range(0, 3))
+    def test_the_old_formats_versions_are_refused_in_words_a_client_knows(
+        self, world: World, version: int
+    ) -> None:
+        world.assign("t")
+        answer = world.client().call(produce_request("t", batch(b"a")), version)
+        assert only_produced(answer).error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+    def test_without_acknowledgement_there_is_no_response(self, world: World) -> None:
+        world.assign("t")
+        client = world.client()
+        client.ask(produce_request("t", batch(b"a"), acks=0))
+        assert client.answers() == []
+        assert world.replicas.partition("t", 0).log.log_end_offset == 1
+        assert not client.connection.is_closed
+
+    def test_without_acknowledgement_a_failure_closes_the_connection(self, world: World) -> None:
+        client = world.client()
+        client.ask(produce_request("t", batch(b"a"), acks=0))
+        assert client.connection.is_closed
+
+    def test_partitions_fail_by_themselves(self, world: World) -> None:
+        world.assign("t", 0)
+        world.assign("t", 1, leader=2, replicas=(1, 2))
+        world.assign("t", 2, leader=2, replicas=(2,))
+        client = world.client()
+        for index, expected in enumerate(
+            [
+                ErrorCode.NONE,
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ]
+        ):
+            produced = only_produced(client.call(produce_request("t", batch(b"a"), index)))
+            assert produced.error_code == expected
+        moved = only_produced(client.call(produce_request("t", batch(b"a"), 1)))
+        assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 0)
+
+    def test_a_damaged_batch_is_refused(self, world: World) -> None:
+        world.assign("t")
+        damaged = bytearray(batch(b"abcdef"))
+        damaged[-3] ^= 1
+        produced = only_produced(world.client().call(produce_request("t", bytes(damaged))))
+        assert produced.error_code == ErrorCode.CORRUPT_MESSAGE
+        assert produced.error_message
+        assert world.replicas.partition("t", 0).log.log_end_offset == 0
+
+    def test_unheard_of_acks_are_refused(self, world: World) -> None:
+        world.assign("t")
+        produced = only_produced(world.client().call(produce_request("t", batch(b"a"), acks=3)))
+        assert produced.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+    def test_a_transaction_is_refused(self, world: World) -> None:
+        world.assign("t")
+        request = produce_request("t", batch(b"a"))
+        request.transactional_id = "mine"
+        assert only_produced(world.client().call(request)).error_code == ErrorCode.INVALID_TXN_STATE
+
+    def test_a_partition_named_twice_is_refused(self, world: World) -> None:
+        world.assign("t")
+        request = produce_request("t", batch(b"a"))
+        request.topic_data *= 2
+        response = world.client().call(request)
+        codes = [
+            partition.error_code for topic in response.responses for partition in topic.partition_responses
+        ]
+        assert set(codes) == {ErrorCode.INVALID_REQUEST}
+        assert world.replicas.partition("t", 0).log.log_end_offset == 0
+
+    def test_a_retry_of_an_idempotent_batch_gets_the_same_offset(self, world: World) -> None:
+        world.assign("t")
+        records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+        offsets = [
+            only_produced(world.client().call(produce_request("t", records))).base_offset for _ in range(2)
+        ]
+        assert offsets == [0, 0]
+        assert world.replicas.partition("t", 0).log.log_end_offset == 1
+
+
+class TestAcknowledgedByAll:
+    def test_the_answer_waits_for_the_in_sync_replicas(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        producer, follower = world.client(), world.client()
+        producer.ask(produce_request("t", batch(b"a")))
+        assert producer.answers() == []
+        assert follow(world, follower, 0).error_code == 0
+        assert producer.answers() == []
+        follow(world, follower, 1)
+        (answer,) = producer.answers()
+        assert only_produced(answer).base_offset == 0
+
+    def test_it_times_out_though_the_record_is_there(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        producer = world.client()
+        producer.ask(produce_request("t", batch(b"a"), timeout_ms=500))
+        world.clock.advance(0.5)
+        (answer,) = producer.answers()
+        assert only_produced(answer).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert world.replicas.partition("t", 0).log.log_end_offset == 1
+
+    def test_too_few_in_sync_replicas_refuse_the_write(self, tmp_path: Path) -> None:
+        world = World(tmp_path, topic_config={"min.insync.replicas": 2})
+        world.assign("t", replicas=(1, 2), isr=(1,))
+        client = world.client()
+        produced = only_produced(client.call(produce_request("t", batch(b"a"))))
+        assert produced.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert only_produced(client.call(produce_request("t", batch(b"a"), acks=1))).error_code == 0
+
+    def test_in_sync_replicas_lost_after_the_append_are_told(self, tmp_path: Path) -> None:
+        world = World(tmp_path, topic_config={"min.insync.replicas": 2})
+        world.assign("t", replicas=(1, 2))
+        producer = world.client()
+        producer.ask(produce_request("t", batch(b"a")))
+        world.assign("t", replicas=(1, 2), isr=(1,), partition_epoch=1)
+        (answer,) = producer.answers()
+        assert only_produced(answer).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    def test_a_lost_leadership_ends_the_wait(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        producer = world.client()
+        producer.ask(produce_request("t", batch(b"a")))
+        world.assign("t", leader=2, leader_epoch=1, replicas=(1, 2))
+        (answer,) = producer.answers()
+        assert only_produced(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_nothing_is_acknowledged_while_zookeeper_is_out_of_reach(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        producer, follower = world.client(), world.client()
+        producer.ask(produce_request("t", batch(b"a"), timeout_ms=5000))
+        world.replicas.suspend()
+        follow(world, follower, 1)
+        assert producer.answers() == []
+        refused = only_produced(world.client().call(produce_request("t", batch(b"b"))))
+        assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        world.replicas.resume()
+        (answer,) = producer.answers()
+        assert only_produced(answer).error_code == 0
+
+
+class TestFlushBeforeAck:
+    @pytest.mark.parametrize("acks", [1, -1])
+    def test_the_answer_waits_for_the_fsync_which_all_share(self, tmp_path: Path, acks: int) -> None:
+        world = World(tmp_path, topic_config={"flush.before.ack": True})
+        world.assign("t")
+        world.workers.is_held = True
+        clients = [world.client() for _ in range(3)]
+        for client in clients:
+            client.ask(produce_request("t", batch(b"a"), acks=acks))
+        assert [client.answers() for client in clients] == [[], [], []]
+        world.workers.release()
+        for offset, client in enumerate(clients):
+            (answer,) = client.answers()
+            assert only_produced(answer).base_offset == offset
+
+    def test_consumers_see_a_record_only_when_it_is_durable(self, tmp_path: Path) -> None:
+        world = World(tmp_path, topic_config={"flush.before.ack": True})
+        world.assign("t")
+        world.workers.is_held = True
+        client = world.client()
+        client.ask(produce_request("t", batch(b"a"), acks=0))
+        assert only_fetched(client.call(fetch_request(world.topic_id("t")))).high_watermark == 0
+        world.workers.release()
+        assert only_fetched(client.call(fetch_request(world.topic_id("t")))).high_watermark == 1
+
+
+def follow(world: World, follower: Client, offset: int, topic: str = "t"):  # type: ignore[no-untyped-def]
+    """Replica 2 fetches: it has all before `offset`."""
+    return only_fetched(follower.call(fetch_request(world.topic_id(topic), offset, replica_id=2)))
+
+
+class TestFetch:
+    def test_it_waits_for_bytes_and_is_answered_by_a_produce(self, world: World) -> None:
+        world.assign("t")
+        consumer = world.client()
+        consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500))
+        assert consumer.answers() == []
+        world.client().call(produce_request("t", batch(b"a")))
+        (answer,) = consumer.answers()
+        assert values_in(only_fetched(answer).records) == [b"a"]
+
+    def test_it_waits_until_there_are_enough(self, world: World) -> None:
+        world.assign("t")
+        consumer, producer = world.client(), world.client()
+        one = batch(b"a")
+        consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500, min_bytes=2 * len(one)))
+        producer.call(produce_request("t", one))
+        assert consumer.answers() == []
+        producer.call(produce_request("t", one))
+        (answer,) = consumer.answers()
+        assert len(only_fetched(answer).records or b"") == 2 * len(one)
+
+    def test_it_is_answered_empty_when_the_time_is_up(self, world: World) -> None:
+        world.assign("t")
+        consumer = world.client()
+        consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500))
+        world.clock.advance(0.5)
+        (answer,) = consumer.answers()
+        assert only_fetched(answer).records == b""
+
+    def test_a_client_that_has_gone_waits_no_more(self, world: World) -> None:
+        world.assign("t")
+        consumer = world.client()
+        consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500))
+        assert len(world.replicas.readers) == 1
+        consumer.connection.connection_lost("the client went away")
+        assert len(world.replicas.readers) == 0
+
+    def test_many_waits_of_one_connection_leave_nothing_behind(self, world: World) -> None:
+        world.assign("t")
+        consumer = world.client()
+        for _ in range(5):
+            consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500))
+            world.clock.advance(0.5)
+        assert len(consumer.answers()) == 5
+        assert len(world.replicas.readers) == 0
+        assert consumer.connection._close_callbacks == {}
+
+    def test_consumers_see_nothing_beyond_the_high_watermark(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        client = world.client()
+        client.call(produce_request("t", batch(b"a"), acks=1))
+        fetched = only_fetched(client.call(fetch_request(world.topic_id("t"))))
+        assert (fetched.high_watermark, fetched.records) == (0, b"")
+        assert values_in(follow(world, client, 0).records) == [b"a"]
+
+    def test_the_first_batch_comes_whole_however_little_is_asked_for(self, world: World) -> None:
+        world.assign("t")
+        client = world.client()
+        client.call(produce_request("t", batch(b"a" * 1000)))
+        client.call(produce_request("t", batch(b"b")))
+        for limits in ({"max_bytes": 1}, {"partition_max_bytes": 1}):
+            fetched = only_fetched(client.call(fetch_request(world.topic_id("t"), **limits)))
+            assert values_in(fetched.records) == [b"a" * 1000]
+
+    def test_the_bytes_are_shared_by_the_partitions(self, world: World) -> None:
+        client = world.client()
+        for index in range(3):
+            world.assign("t", index)
+            client.call(produce_request("t", batch(b"a" * 1000), index))
+        request = fetch_request(world.topic_id("t"), max_bytes=1500)
+        partitions = request.topics[0].partitions
+        for index in (1, 2):
+            other = fetch_request(world.topic_id("t"), index=index).topics[0].partitions
+            partitions.extend(other)
+        response = client.call(request)
+        sizes = [len(partition.records or b"") for partition in response.responses[0].partitions]
+        assert sizes[0] > 1000
+        assert sizes[1:] == [0, 0]
+
+    @pytest.mark.parametrize("version", range(4, 17))
+    def test_every_version_is_answered(self, world: World, version: int) -> None:
+        world.assign("t")
+        client = world.client()
+        client.call(produce_request("t", batch(b"a")))
+        request = fetch_request(world.topic_id("t"))
+        request.topics[0].topic = "t"
+        response = client.call(request, version)
+        assert values_in(only_fetched(response).records) == [b"a"]
+        assert response.session_id == 0
+
+    def test_offsets_out_of_range_are_told(self, world: World) -> None:
+        world.assign("t")
+        client = world.client()
+        for offset in (5, -1):
+            fetched = only_fetched(client.call(fetch_request(world.topic_id("t"), offset, max_wait_ms=500)))
+            assert fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def test_an_unknown_topic_id_is_told(self, world: World) -> None:
+        fetched = only_fetched(world.client().call(fetch_request(world.topic_id("nothing"))))
+        assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+    @pytest.mark.parametrize(
+        ("epoch", "expected"),
+        [
+            (-1, ErrorCode.NONE),
+            (5, ErrorCode.NONE),
+            (4, ErrorCode.FENCED_LEADER_EPOCH),
+            (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ],
+    )
+    def test_leader_epochs_fence(self, world: World, epoch: int, expected: ErrorCode) -> None:
+        world.assign("t", leader_epoch=5)
+        fetched = only_fetched(world.client().call(fetch_request(world.topic_id("t"), leader_epoch=epoch)))
+        assert fetched.error_code == expected
+
+    def test_a_reader_whose_log_diverges_is_told_where(self, world: World) -> None:
+        world.assign("t", leader_epoch=1)
+        client = world.client()
+        client.call(produce_request("t", batch(b"a", b"b")))
+        world.assign("t", leader_epoch=3)
+        client.call(produce_request("t", batch(b"c")))
+        request = fetch_request(world.topic_id("t"), 3, last_fetched_epoch=2, max_wait_ms=500)
+        diverging = only_fetched(client.call(request)).diverging_epoch
+        assert (diverging.epoch, diverging.end_offset) == (1, 2)
+
+    def test_sessions_are_not_kept(self, world: World) -> None:
+        world.assign("t")
+        request = fetch_request(world.topic_id("t"))
+        request.session_id, request.session_epoch = 17, 3
+        response = world.client().call(request)
+        assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+class TestListOffsets:
+    @staticmethod
+    def ask(world: World, timestamp: int, version: int = 7) -> ListOffsetsPartitionResponse:
+        wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[wanted])]
+        )
+        return world.client().call(request, version).topics[0].partitions[0]
+
+    @pytest.mark.parametrize("version", range(1, 8))
+    def test_first_last_and_by_time(self, world: World, version: int) -> None:
+        world.assign("t")
+        start_ms = int(START_S * 1000)
+        for number in range(3):
+            records = batch(b"x", timestamp=start_ms + number)
+            world.client().call(produce_request("t", records))
+        assert self.ask(world, -2, version).offset == 0
+        assert self.ask(world, -1, version).offset == 3
+        found = self.ask(world, start_ms + 1, version)
+        assert (found.offset, found.timestamp) == (1, start_ms + 1)
+        none = self.ask(world, start_ms + 3, version)
+        assert (none.error_code, none.offset, none.timestamp) == (0, -1, -1)
+
+    def test_the_latest_timestamp_is_found(self, world: World) -> None:
+        world.assign("t")
+        start_ms = int(START_S * 1000)
+        for number in (0, 5, 2):
+            world.client().call(produce_request("t", batch(b"x", timestamp=start_ms + number)))
+        found = self.ask(world, -3)
+        assert (found.offset, found.timestamp) == (1, start_ms + 5)
+
+    def test_an_unknown_partition_is_told(self, world: World) -> None:
+        assert self.ask(world, -1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class TestDeleteRecords:
+    @staticmethod
+    def request(offset: int, timeout_ms: int = 1000) -> DeleteRecordsRequest:
+        wanted = DeleteRecordsPartition(partition_index=0, offset=offset)
+        return DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name="t", partitions=[wanted])], timeout_ms=timeout_ms
+        )
+
+    def test_the_log_begins_later_afterwards(self, world: World) -> None:
+        world.assign("t")
+        client = world.client()
+        for _ in range(5):
+            client.call(produce_request("t", batch(b"x")))
+        deleted = client.call(self.request(3)).topics[0].partitions[0]
+        assert (deleted.error_code, deleted.low_watermark) == (0, 3)
+        below = only_fetched(client.call(fetch_request(world.topic_id("t"), 2)))
+        assert below.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        everything = client.call(self.request(-1)).topics[0].partitions[0]
+        assert everything.low_watermark == 5
+
+    def test_beyond_the_high_watermark_there_is_nothing_to_delete(self, world: World) -> None:
+        world.assign("t")
+        deleted = world.client().call(self.request(1)).topics[0].partitions[0]
+        assert deleted.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def test_the_answer_waits_for_the_followers(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        client, follower = world.client(), world.client()
+        client.call(produce_request("t", batch(b"x"), acks=1))
+        follow(world, follower, 1)
+        client.ask(self.request(1, timeout_ms=700))
+        assert client.answers() == []
+        world.clock.advance(0.7)
+        (answer,) = client.answers()
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            pytest.param(b"", id="empty"),
+            pytest.param(b"\x00\x00\x00", id="cut off in the header"),
+            pytest.param(b"\x7f\xff\x00\x00\x00\x00\x00\x01\xff\xff", id="an API that does not exist"),
+            pytest.param(b"\x00\x00\x00\x63\x00\x00\x00\x01\xff\xff", id="a version that does not exist"),
+            pytest.param(b"\x00\x00\x00\x03\x00\x00\x00\x01\xff\xff\xff", id="cut off in the body"),
+            pytest.param(b"\x00\x00\x00\x03\x00\x00\x00\x01\x7f\xff", id="a client id longer than the frame"),
+        ],
+    )
+    def test_what_is_no_request_closes_the_connection_with_one_line(
+        self, world: World, frame: bytes, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        client = world.client()
+        client.send_bytes(frame)
+        assert client.connection.is_closed
+        assert len(caplog.records) == 1
+        assert "Closing connection 1" in caplog.text
+
+    def test_a_newer_api_versions_is_answered_in_version_0(self, world: World) -> None:
+        client = world.client()
+        client.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
+        client.answers()
+        client._asked.append((ApiVersionsRequest, 0))
+        client.send_bytes(b"\x00\x12\x00\x63\x00\x00\x00\x01\xff\xff\x00")
+        (answer,) = client.answers()
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        ((key, first, last),) = [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys]
+        assert (key, first, last) == (18, 0, 4)
+
+    def test_an_unexpected_failure_is_answered_and_the_connection_lives(
+        self, world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world.assign("t")
+        client = world.client()
+        with monkeypatch.context() as patch:
+            patch.setattr(world.replicas, "append", None)
+            produced = only_produced(client.call(produce_request("t", batch(b"a"))))
+        assert produced.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "Traceback" in caplog.text
+        assert only_produced(client.call(produce_request("t", batch(b"a")))).error_code == 0
+
+
+def test_only_what_has_a_handler_is_advertised(world: World) -> None:
+    request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    answer = world.client().call(request)
+    ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+    assert ranges[ProduceRequest.api.key] == (0, 11)
+    assert ranges[FetchRequest.api.key] == (4, 16)
+    assert all(first <= last for first, last in ranges.values())
+    assert 4 not in ranges  # LeaderAndIsr is between brokers

@@ -1,0 +1,350 @@
+"""A broker's inside without sockets and ZooKeeper: the real logs, replicas and handlers, on a clock of the
+test's own. What the controller would say is said by the test.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from twisted.internet.defer import Deferred, DeferredLock, maybeDeferred
+from twisted.internet.task import Clock
+
+from broker.dispatch import Dispatcher
+from broker.handlers.api_versions import ApiVersionsHandler
+from broker.handlers.delete_records import DeleteRecordsHandler
+from broker.handlers.fetch import FetchHandler
+from broker.handlers.list_offsets import ListOffsetsHandler
+from broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.handlers.produce import ProduceHandler
+from broker.log.disk import Disk, OsDisk
+from broker.log.flusher import Flusher
+from broker.log.manager import LogManager
+from broker.metadata import MetadataCache
+from broker.network.connection import Connection, ConnectionLimits
+from broker.network.interfaces import Address
+from broker.replication.leadership import IsrProposal
+from broker.replication.replicas import ReplicaLimits, Replicas
+from protocol.api import Request, Response, decode_response, encode_request
+from protocol.frames import SIZE, Part, join_parts
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from protocol.records import BatchBuilder
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+LOCAL_ID = 1
+LAG_MS = 10_000
+START_S = 1_700_000_000.0
+
+
+class ImmediateWorkers:
+    """Workers whose work is done before they return; or, when held, once they are released."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+        self._held: list[Callable[[], None]] = []
+
+    def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> Deferred[T]:
+        if not self.is_held:
+            return maybeDeferred(function, *args, **kwargs)
+        done: Deferred[T] = Deferred()
+        self._held.append(lambda: cast(Any, maybeDeferred(function, *args, **kwargs)).chainDeferred(done))
+        return done
+
+    def release(self) -> None:
+        self.is_held = False
+        held, self._held = self._held, []
+        for work in held:
+            work()
+
+
+class ClientWire:
+    """The client's side of a connection: collects what the broker sends."""
+
+    def __init__(self) -> None:
+        self.peer = Address("127.0.0.1", 40000)
+        self.received = b""
+        self.is_open = True
+
+    def send(self, parts: Sequence[Part]) -> None:
+        self.received += join_parts(list(parts))
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def abort(self) -> None:
+        self.is_open = False
+
+    def frames(self) -> Iterator[bytes]:
+        """The responses that have come, which are then forgotten."""
+        while len(self.received) >= SIZE.size:
+            (size,) = SIZE.unpack_from(self.received)
+            frame, self.received = self.received[4 : 4 + size], self.received[4 + size :]
+            yield frame
+
+
+class Client:
+    """A client with one connection, which asks one thing at a time."""
+
+    def __init__(self, world: World, number: int) -> None:
+        limits = ConnectionLimits(100 << 20, 100 << 20, 1000)
+        self.wire = ClientWire()
+        self.connection = Connection(
+            number, "PLAINTEXT", self.wire.peer, world.dispatcher.dispatch, limits, world.clock
+        )
+        self.connection.connected(self.wire)
+        self._asked: list[tuple[type[Request[Any]], int]] = []
+
+    def ask(self, request: Request[Any], version: int | None = None) -> None:
+        version = request.api.max_version if version is None else version
+        frame = bytearray(join_parts(encode_request(request, version, len(self._asked), "test"))[4:])
+        self._asked.append((type(request), version))
+        self.connection.frames_received([memoryview(frame)])
+
+    def send_bytes(self, frame: bytes) -> None:
+        self.connection.frames_received([memoryview(bytearray(frame))])
+
+    def answers(self) -> list[Any]:
+        """The responses that have come since this was last asked."""
+        found = []
+        for frame in self.wire.frames():
+            (correlation_id,) = struct.unpack_from(">i", frame)
+            request_class, version = self._asked[correlation_id]
+            found.append(decode_response(request_class, version, frame))
+        return found
+
+    def call(self, request: Request[R], version: int | None = None) -> R:
+        """The response to a request that is answered at once."""
+        self.ask(request, version)
+        (answer,) = self.answers()
+        return cast(R, answer)
+
+
+class World:
+    """The inside of broker 1."""
+
+    def __init__(self, directory: Path, disk: Disk | None = None, topic_config: dict[str, Any] | None = None):
+        self.clock = Clock()
+        self.clock.advance(START_S)
+        self.workers = ImmediateWorkers()
+        self.metadata = MetadataCache()
+        self.proposals: list[IsrProposal] = []
+        flusher = Flusher(self.workers, self.now_ms)
+        self.logs = LogManager(
+            [str(directory)],
+            disk or OsDisk(),
+            self.workers,
+            self.clock,
+            random.Random(1),
+            flusher,
+            topic_config or {},
+        )
+        self.logs.start()
+        self.replicas = Replicas(
+            LOCAL_ID,
+            self.clock,
+            self.logs,
+            flusher,
+            self.metadata,
+            ReplicaLimits(LAG_MS, 1000),
+            self.proposals.append,
+        )
+        self.logs.directory_failed = lambda path: self.replicas.directory_failed()
+        self.controller_news = DeferredLock()
+        self.dispatcher = Dispatcher()
+        self.dispatcher.add(
+            [
+                ApiVersionsHandler(lambda: self.dispatcher.apis),
+                ProduceHandler(self.replicas, self.metadata),
+                FetchHandler(self.replicas, self.metadata, self.workers, 55 << 20),
+                ListOffsetsHandler(self.replicas),
+                DeleteRecordsHandler(self.replicas, 30_000),
+                OffsetForLeaderEpochHandler(self.replicas),
+            ]
+        )
+        self._topic_ids: dict[str, uuid.UUID] = {}
+        self._clients = 0
+
+    def now_ms(self) -> int:
+        return int(self.clock.seconds() * 1000)
+
+    def client(self) -> Client:
+        self._clients += 1
+        return Client(self, self._clients)
+
+    def topic_id(self, topic: str) -> uuid.UUID:
+        return self._topic_ids.setdefault(topic, uuid.UUID(int=len(self._topic_ids) + 1))
+
+    def assign(
+        self,
+        topic: str,
+        index: int = 0,
+        *,
+        leader: int = LOCAL_ID,
+        leader_epoch: int = 0,
+        replicas: Sequence[int] = (LOCAL_ID,),
+        isr: Sequence[int] | None = None,
+        partition_epoch: int = 0,
+        controller_epoch: int = 1,
+    ) -> int:
+        """What the controller says of a partition, to this broker and to its metadata; the error code."""
+        isr = replicas if isr is None else isr
+        state = LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=controller_epoch,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            isr=list(isr),
+            partition_epoch=partition_epoch,
+            replicas=list(replicas),
+            adding_replicas=[],
+            removing_replicas=[],
+            is_new=True,
+        )
+        topic_id = self.topic_id(topic)
+        response = self.replicas.apply_leader_and_isr(
+            LeaderAndIsrRequest(
+                controller_id=LOCAL_ID,
+                controller_epoch=controller_epoch,
+                type=0,
+                topic_states=[
+                    LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[state])
+                ],
+                live_leaders=[],
+            )
+        )
+        told = UpdateMetadataPartitionState(
+            partition_index=index,
+            controller_epoch=controller_epoch,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            isr=list(isr),
+            zk_version=partition_epoch,
+            replicas=list(replicas),
+            offline_replicas=[],
+        )
+        self.tell(topic, [told], live=sorted({LOCAL_ID, *replicas}), controller_epoch=controller_epoch)
+        if response.error_code:
+            return response.error_code
+        return response.topics[0].partition_errors[0].error_code
+
+    def tell(
+        self,
+        topic: str,
+        partitions: list[UpdateMetadataPartitionState],
+        live: Sequence[int],
+        controller_epoch: int = 1,
+    ) -> None:
+        self.metadata.update(
+            UpdateMetadataRequest(
+                controller_id=LOCAL_ID,
+                controller_epoch=controller_epoch,
+                topic_states=[
+                    UpdateMetadataTopicState(
+                        topic_name=topic, topic_id=self.topic_id(topic), partition_states=partitions
+                    )
+                ],
+                live_brokers=[
+                    UpdateMetadataBroker(
+                        id=broker,
+                        endpoints=[
+                            UpdateMetadataEndpoint(
+                                port=9000 + broker,
+                                host="127.0.0.1",
+                                listener="PLAINTEXT",
+                                security_protocol=0,
+                            )
+                        ],
+                        rack=None,
+                    )
+                    for broker in live
+                ],
+            )
+        )
+
+
+def batch(*values: bytes, timestamp: int = int(START_S * 1000), **producer: int) -> bytes:
+    """One record batch."""
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(timestamp, None, value)
+    return bytes(builder.build(**producer))
+
+
+def produce_request(
+    topic: str, records: bytes, index: int = 0, *, acks: int = -1, timeout_ms: int = 1000
+) -> ProduceRequest:
+    data = PartitionProduceData(index=index, records=records)
+    return ProduceRequest(
+        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+
+
+def only_produced(response: ProduceResponse) -> PartitionProduceResponse:
+    ((partition,),) = [topic.partition_responses for topic in response.responses]
+    return partition
+
+
+def fetch_request(
+    topic_id: uuid.UUID,
+    offset: int = 0,
+    index: int = 0,
+    *,
+    min_bytes: int = 1,
+    max_wait_ms: int = 0,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+    leader_epoch: int = -1,
+    last_fetched_epoch: int = -1,
+    replica_id: int = -1,
+) -> FetchRequest:
+    """A fetch in the newest version, where topics go by id."""
+    wanted = FetchPartition(
+        partition=index,
+        current_leader_epoch=leader_epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_fetched_epoch,
+        log_start_offset=0,
+        partition_max_bytes=partition_max_bytes,
+    )
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=[FetchTopic(topic_id=topic_id, partitions=[wanted])],
+    )
+    request.replica_state.replica_id = replica_id
+    return request
+
+
+def only_fetched(response: FetchResponse) -> PartitionData:
+    ((partition,),) = [topic.partitions for topic in response.responses]
+    return partition

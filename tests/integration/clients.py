@@ -1,0 +1,60 @@
+"""What the scenarios do with a stock client (librdkafka): everything waits for its own outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+TIMEOUT_S = 30.0
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, replicas: int = 1, config: dict[str, str] | None = None
+) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(name, partitions, replicas, config=config or {})
+    admin.create_topics([new], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+
+
+def produce(
+    bootstrap: str, topic: str, values: Iterable[bytes], partition: int = 0, **config: Any
+) -> list[int]:
+    """The offsets at which the values were acknowledged."""
+    offsets: list[int] = []
+    errors: list[Any] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is None:
+            offsets.append(message.offset())
+        else:
+            errors.append(error)
+
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 30_000, **config})
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=delivered)
+        producer.poll(0)
+    assert producer.flush(TIMEOUT_S) == 0, "not everything was acknowledged in time"
+    assert not errors, errors
+    return offsets
+
+
+def consume(bootstrap: str, topic: str, count: int, partition: int = 0, offset: int = 0) -> list[bytes]:
+    """The values of `count` records from `offset` on."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "scenario", "enable.auto.commit": False}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        values: list[bytes] = []
+        while len(values) < count:
+            messages = consumer.consume(count - len(values), timeout=TIMEOUT_S)
+            assert messages, f"{len(values)} of {count} records came"
+            for message in messages:
+                assert message.error() is None, message.error()
+                values.append(message.value())
+        return values
+    finally:
+        consumer.close()

@@ -1,0 +1,168 @@
+"""A broker as its users have it: a process, ZooKeeper, and stock clients."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
+from kazoo.client import KazooClient
+
+from tests.cluster import Cluster
+from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
+
+
+def values(count: int, start: int = 0) -> list[bytes]:
+    return [b"value %d" % number for number in range(start, start + count)]
+
+
+def test_what_was_produced_is_consumed(cluster: Cluster) -> None:
+    cluster.start()
+    create_topic(cluster.bootstrap, "events", partitions=2)
+    assert produce(cluster.bootstrap, "events", values(1000), partition=1) == list(range(1000))
+    assert consume(cluster.bootstrap, "events", 1000, partition=1) == values(1000)
+    assert consume(cluster.bootstrap, "events", 10, partition=1, offset=990) == values(10, 990)
+
+
+def test_each_acknowledgement_level_works(cluster: Cluster) -> None:
+    cluster.start()
+    create_topic(cluster.bootstrap, "events")
+    for acks in ("1", "all", "0"):
+        produce(cluster.bootstrap, "events", values(100), acks=acks)
+    assert consume(cluster.bootstrap, "events", 300) == values(100) * 3
+
+
+def test_a_topic_is_made_by_writing_to_it(cluster: Cluster) -> None:
+    cluster.start(properties={"num.partitions": "3"})
+    produce(cluster.bootstrap, "unheard-of", values(10), partition=2)
+    assert consume(cluster.bootstrap, "unheard-of", 10, partition=2) == values(10)
+    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=TIMEOUT_S)
+    assert len(metadata.topics["unheard-of"].partitions) == 3
+
+
+def test_no_topic_is_made_where_that_is_switched_off(cluster: Cluster) -> None:
+    cluster.start(properties={"auto.create.topics.enable": "false"})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    assert admin.list_topics("unheard-of", timeout=TIMEOUT_S).topics["unheard-of"].error is not None
+    assert "unheard-of" not in admin.list_topics(timeout=TIMEOUT_S).topics
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_restart_keeps_topics_and_records(cluster: Cluster, end: str) -> None:
+    (broker,) = cluster.start(properties={"zookeeper.session.timeout.ms": "2000"})
+    create_topic(cluster.bootstrap, "events", config={"retention.ms": "123456789"})
+    produce(cluster.bootstrap, "events", values(500), **{"enable.idempotence": True})
+    if end == "stop":
+        broker.stop()
+    else:
+        broker.kill()
+    broker.start()
+    broker.wait_ready()
+    assert consume(cluster.bootstrap, "events", 500) == values(500)
+    assert produce(cluster.bootstrap, "events", values(1)) == [500]
+    assert topic_config(cluster.bootstrap, "events")["retention.ms"] == "123456789"
+
+
+def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    described = AdminClient({"bootstrap.servers": bootstrap}).describe_configs([resource])
+    return {name: entry.value for name, entry in described[resource].result(TIMEOUT_S).items()}
+
+
+def test_a_deleted_topic_is_gone_with_its_files(cluster: Cluster) -> None:
+    (broker,) = cluster.start(properties={"file.delete.delay.ms": "0", "log.segment.delete.delay.ms": "0"})
+    create_topic(cluster.bootstrap, "events")
+    produce(cluster.bootstrap, "events", values(10))
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.delete_topics(["events"], operation_timeout=TIMEOUT_S)["events"].result(TIMEOUT_S)
+    assert "events" not in admin.list_topics(timeout=TIMEOUT_S).topics
+    assert not (broker.log_dirs[0] / "events-0").exists()
+    create_topic(cluster.bootstrap, "events")
+    assert produce(cluster.bootstrap, "events", values(1)) == [0]
+
+
+def test_a_bad_topic_is_refused_with_the_reason(cluster: Cluster) -> None:
+    cluster.start()
+    create_topic(cluster.bootstrap, "events")
+    with pytest.raises(KafkaException, match="exists"):
+        create_topic(cluster.bootstrap, "events")
+    with pytest.raises(KafkaException, match="INVALID_CONFIG|retention.ms"):
+        create_topic(cluster.bootstrap, "other", config={"retention.ms": "soon"})
+    with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR|replic"):
+        create_topic(cluster.bootstrap, "other", replicas=2)
+
+
+def test_a_broker_that_slept_too_long_registers_again(cluster: Cluster) -> None:
+    (broker,) = cluster.start(properties={"zookeeper.session.timeout.ms": "1500"})
+    create_topic(cluster.bootstrap, "events")
+    produce(cluster.bootstrap, "events", values(10))
+    zookeeper = KazooClient(cluster.zookeeper_connect)
+    zookeeper.start(TIMEOUT_S)
+    try:
+        epoch = zookeeper.get("/brokers/ids/1")[1].czxid
+        gone, back = threading.Event(), threading.Event()
+        zookeeper.exists("/brokers/ids/1", lambda event: gone.set())
+        broker.pause()
+        assert gone.wait(TIMEOUT_S)
+        if zookeeper.exists("/brokers/ids/1", lambda event: back.set()):
+            back.set()
+        broker.resume()
+        assert back.wait(TIMEOUT_S)
+        assert zookeeper.get("/brokers/ids/1")[1].czxid > epoch
+    finally:
+        zookeeper.stop()
+        zookeeper.close()
+    assert produce(cluster.bootstrap, "events", values(10)) == list(range(10, 20))
+    assert consume(cluster.bootstrap, "events", 20) == values(10) * 2
+
+
+def test_two_brokers_answer_for_one_cluster(cluster: Cluster) -> None:
+    first, second = cluster.start(2)
+    create_topic(first.address, "events", partitions=4)
+    described = [
+        AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=TIMEOUT_S)
+        for broker in (first, second)
+    ]
+    for metadata in described:
+        assert sorted(metadata.brokers) == [1, 2]
+        leaders = [partition.leader for _, partition in sorted(metadata.topics["events"].partitions.items())]
+        assert sorted(leaders) == [1, 1, 2, 2]
+    assert described[0].cluster_id == described[1].cluster_id
+    for partition in range(4):
+        produce(second.address, "events", values(5), partition=partition)
+        assert consume(first.address, "events", 5, partition=partition) == values(5)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("broker.id=minus one", "broker.id='minus one' is not allowed: expected a whole number"),
+        ("log.cleanup.policy=burn", "log.cleanup.policy='burn' is not allowed: expected any of delete, compact"),
+        ("listeners=PLAINTEXT", "listeners"),
+        ("num.partitions=0", "num.partitions='0' is not allowed"),
+    ],
+)
+def test_a_bad_setting_stops_the_start_with_one_clear_line(
+    tmp_path: Path, override: str, expected: str
+) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("zookeeper.connect=127.0.0.1:1\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "broker", str(properties), "--override", override],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert expected in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_an_unknown_setting_is_named_with_the_one_that_was_meant(cluster: Cluster) -> None:
+    (broker,) = cluster.start(properties={"num.partition": "3"})
+    assert "There is no setting num.partition; did you mean num.partitions?" in broker.log
