@@ -21,6 +21,10 @@ NO_EPOCH = -1
 NO_LEADER = -1
 
 
+WRONG_SHAPE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""What reading a JSON value as what it is not raises."""
+
+
 class BadZnode(Exception):
     """A znode's data is not what belongs there; the message names the path."""
 
@@ -154,7 +158,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
                 for name, versions in (value.get("features") or {}).items()
             },
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not describe a broker: {error!r}") from None
 
 
@@ -225,7 +229,7 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
                 for number, replicas in value["partitions"].items()
             },
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not describe a topic: {error!r}") from None
 
 
@@ -292,7 +296,7 @@ def decode_partition_state(topic: str, partition: int, data: bytes) -> Partition
             tuple(map(int, value["isr"])),
             int(value["controller_epoch"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not hold a partition's state: {error!r}") from None
 
 
@@ -308,7 +312,7 @@ def decode_controller(data: bytes) -> int:
     """The controller's broker id."""
     try:
         return int(_decode(CONTROLLER, data)["brokerid"])
-    except (KeyError, TypeError, ValueError) as error:
+    except WRONG_SHAPE as error:
         raise BadZnode(f"{CONTROLLER} does not name a broker: {error!r}") from None
 
 
@@ -405,7 +409,7 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
             (str(entry["topic"]), int(entry["partition"])): tuple(map(int, entry["replicas"]))
             for entry in value["partitions"]
         }
-    except (KeyError, TypeError, ValueError) as error:
+    except WRONG_SHAPE as error:
         raise BadZnode(f"{REASSIGN_PARTITIONS} does not hold a reassignment: {error!r}") from None
 
 
@@ -422,7 +426,7 @@ def decode_preferred_election(data: bytes) -> list[TopicPartition]:
     value = _decode(PREFERRED_REPLICA_ELECTION, data)
     try:
         return [(str(entry["topic"]), int(entry["partition"])) for entry in value["partitions"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except WRONG_SHAPE as error:
         raise BadZnode(f"{PREFERRED_REPLICA_ELECTION} does not list partitions: {error!r}") from None
 
 
@@ -441,7 +445,7 @@ def decode_isr_change(path: str, data: bytes) -> list[TopicPartition]:
     value = _decode(path, data)
     try:
         return [(str(entry["topic"]), int(entry["partition"])) for entry in value["partitions"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not list partitions: {error!r}") from None
 
 
@@ -453,7 +457,7 @@ def decode_log_dir_event(path: str, data: bytes) -> int:
     """The broker that has lost a log directory."""
     try:
         return int(_decode(path, data)["broker"])
-    except (KeyError, TypeError, ValueError) as error:
+    except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not name a broker: {error!r}") from None
 
 
@@ -485,5 +489,5 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
     value = _decode(PRODUCER_ID_BLOCK, data)
     try:
         return ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except WRONG_SHAPE as error:
         raise BadZnode(f"{PRODUCER_ID_BLOCK} does not hold a block: {error!r}") from None

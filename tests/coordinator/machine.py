@@ -1,0 +1,197 @@
+"""Drives the controller's machine without ZooKeeper or brokers: its effects are performed on a dictionary."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from coordinator.controller import Controller
+from coordinator.controller_effects import (
+    Answer,
+    CreateTopic,
+    Effect,
+    MarkDeleted,
+    RemoveTopic,
+    Send,
+    SetBrokers,
+    StateWrite,
+    StateWritten,
+    WriteAssignment,
+    WriteStates,
+)
+from coordinator.controller_events import (
+    BrokerAnswered,
+    BrokersChanged,
+    CreateTopics,
+    DeleteTopics,
+    Elected,
+    Event,
+    NewTopic,
+)
+from coordinator.controller_state import LiveBroker, Partition, Snapshot, Topic
+from coordinator.znodes import PartitionState, TopicAssignment, TopicPartition
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.stop_replica import StopReplicaRequest
+from tests.coordinator.members import broker_info, healthy_answer, policy
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Store:
+    """What ZooKeeper would hold."""
+
+    states: dict[TopicPartition, tuple[PartitionState, int]] = field(default_factory=dict)
+    topics: dict[str, TopicAssignment] = field(default_factory=dict)
+    deleting: list[str] = field(default_factory=list)
+
+    def write(self, write: StateWrite) -> StateWritten:
+        there = self.states.get(write.at)
+        version = there[1] if there else None
+        if version != write.version:
+            state = there[0] if there else None
+            return StateWritten(False, state, -1 if version is None else version)
+        self.states[write.at] = (write.state, 0 if version is None else version + 1)
+        return StateWritten(True, write.state, self.states[write.at][1])
+
+    def snapshot(self, brokers: dict[int, LiveBroker]) -> Snapshot:
+        """What a new controller would read."""
+        topics = {}
+        for name, assignment in self.topics.items():
+            assert assignment.topic_id is not None
+            topics[name] = Topic(name, assignment.topic_id)
+            for number, replicas in assignment.partitions.items():
+                state, version = self.states.get((name, number), (None, -1))
+                topics[name].partitions[number] = Partition(replicas, state, version)
+        return Snapshot(brokers, topics, tuple(self.deleting))
+
+
+class Machine:
+    """A controller, its store, and what it has said. Brokers answer only when a test lets them."""
+
+    def __init__(
+        self, *brokers: int, store: Store | None = None, epoch: int = 1, unclean: bool = False
+    ) -> None:
+        self.store = store or Store()
+        self.effects: list[Effect] = []
+        self._ids = iter(range(1, 1000))
+        self._epochs = iter(range(100, 1000))
+        self.brokers = {broker_id: self.life(broker_id) for broker_id in brokers}
+        self.controller = Controller(
+            brokers[0],
+            epoch,
+            policy(unclean=unclean, new_topic_id=lambda: uuid.UUID(int=next(self._ids))),
+        )
+        self.handle(Elected(self.store.snapshot(self.brokers)))
+
+    def life(self, broker_id: int) -> LiveBroker:
+        """A broker under an epoch that no life of a broker has had."""
+        return LiveBroker(broker_info(broker_id), next(self._epochs))
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Handle one event to its end; what came of it."""
+        steps = self.controller.handle(event)
+        effects: list[Effect] = []
+        result: Any = None
+        while True:
+            try:
+                effect = steps.send(result)
+            except StopIteration:
+                self.effects += effects
+                return effects
+            effects.append(effect)
+            result = self._perform(effect)
+
+    def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case WriteStates():
+                return [self.store.write(write) for write in effect.writes]
+            case CreateTopic():
+                made = effect.name not in self.store.topics
+                self.store.topics.setdefault(effect.name, effect.assignment)
+                return made
+            case WriteAssignment():
+                self.store.topics[effect.name] = effect.assignment
+            case MarkDeleted():
+                self.store.deleting += effect.names
+            case RemoveTopic():
+                self.store.topics.pop(effect.name, None)
+                self.store.deleting.remove(effect.name)
+                for at in [at for at in self.store.states if at[0] == effect.name]:
+                    del self.store.states[at]
+            case Send() | Answer() | SetBrokers():
+                pass
+        return None
+
+    # What tests say
+
+    def lose(self, *broker_ids: int) -> list[Effect]:
+        """Brokers lose their sessions."""
+        for broker_id in broker_ids:
+            del self.brokers[broker_id]
+        return self.handle(BrokersChanged(dict(self.brokers)))
+
+    def start(self, *broker_ids: int) -> list[Effect]:
+        """Brokers register, for the first time or anew."""
+        for broker_id in broker_ids:
+            self.brokers[broker_id] = self.life(broker_id)
+        return self.handle(BrokersChanged(dict(self.brokers)))
+
+    def create(self, name: str, *replicas: tuple[int, ...]) -> list[Effect]:
+        """A topic with these replicas of each partition."""
+        return self.handle(CreateTopics(1, [NewTopic(name, assignments=dict(enumerate(replicas)))]))
+
+    def delete(self, name: str) -> list[Effect]:
+        return self.handle(DeleteTopics(2, [name]))
+
+    def answer_all(self, effects: list[Effect], kind: type = StopReplicaRequest) -> list[Effect]:
+        """The live brokers answer the requests of a kind among these effects."""
+        answered = []
+        for broker_id, request in sent(effects):
+            if isinstance(request, kind) and broker_id in self.brokers:
+                answered += self.answer(broker_id, request, healthy_answer(request))
+        return answered
+
+    def answer(self, broker_id: int, request: Any, response: Any) -> list[Effect]:
+        epoch = self.brokers[broker_id].epoch
+        return self.handle(BrokerAnswered(broker_id, epoch, request, response))
+
+    def state(self, topic: str, partition: int = 0) -> PartitionState:
+        return self.store.states[topic, partition][0]
+
+    def shrink(self, topic: str, *isr: int) -> None:
+        """As if the leader had proposed this in-sync set: written, and known to the controller."""
+        state, version = self.store.states[topic, 0]
+        new = PartitionState(state.leader, state.leader_epoch, isr, state.controller_epoch)
+        self.store.states[topic, 0] = (new, version + 1)
+        known = self.controller.state.partition((topic, 0))
+        known.state, known.version = new, version + 1
+
+
+def sent(effects: list[Effect]) -> list[tuple[int, Any]]:
+    """The requests among effects, with the brokers they go to."""
+    return [request for effect in effects if isinstance(effect, Send) for request in effect.requests]
+
+
+def sent_to(effects: list[Effect], broker_id: int, kind: type[R]) -> list[R]:
+    return [request for to, request in sent(effects) if to == broker_id and isinstance(request, kind)]
+
+
+def led(effects: list[Effect], broker_id: int) -> dict[TopicPartition, int]:
+    """The leaders that a broker is told of by LeaderAndIsr."""
+    return {
+        (topic.topic_name, row.partition_index): row.leader
+        for request in sent_to(effects, broker_id, LeaderAndIsrRequest)
+        for topic in request.topic_states
+        for row in topic.partition_states
+    }
+
+
+def answers(effects: list[Effect]) -> dict[Any, Any]:
+    """The results among effects, by the part of the request that they are for."""
+    return {effect.key: effect.result for effect in effects if isinstance(effect, Answer)}
+
+
+def writes(effects: list[Effect]) -> list[WriteStates]:
+    return [effect for effect in effects if isinstance(effect, WriteStates)]

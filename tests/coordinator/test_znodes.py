@@ -1,0 +1,183 @@
+"""Znodes, held against the JSON that Kafka writes."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator import znodes
+from coordinator.placement import Assignment
+from coordinator.znodes import (
+    BadZnode,
+    BrokerInfo,
+    Endpoint,
+    PartitionState,
+    ProducerIdBlock,
+    TopicAssignment,
+)
+
+TOPIC_ID = uuid.UUID("f97e9ab2-4b5c-4a7c-8d5d-3e2b1a0c9d8e")
+
+
+def test_a_broker_as_kafka_3_registers_it() -> None:
+    data = b"""{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","TLS":"SSL"},
+        "endpoints":["PLAINTEXT://kafka-1:9092","TLS://[::1]:9093"],"jmx_port":9999,"port":9092,
+        "host":"kafka-1","version":5,"timestamp":"1600000000000","rack":"a"}"""
+    info = BrokerInfo(
+        1,
+        (Endpoint("PLAINTEXT", "kafka-1", 9092, "PLAINTEXT"), Endpoint("TLS", "::1", 9093, "SSL")),
+        rack="a",
+    )
+    assert znodes.decode_broker(1, data) == info
+    written = json.loads(znodes.encode_broker(info, 1600000000000))
+    assert written == {**json.loads(data), "jmx_port": -1}
+
+
+def test_a_broker_without_plaintext_tells_old_readers_nothing() -> None:
+    info = BrokerInfo(1, (Endpoint("TLS", "h", 1, "SSL"),), features={"holdfast.own": (1, 2)})
+    written = json.loads(znodes.encode_broker(info, 0))
+    assert (written["host"], written["port"]) == (None, -1)
+    assert written["features"] == {"holdfast.own": {"min_version": 1, "max_version": 2}}
+    assert "rack" not in written
+
+
+@pytest.mark.parametrize(
+    ("data", "endpoint"),
+    [
+        (
+            b'{"version":1,"host":"h","port":9092,"jmx_port":-1}',
+            Endpoint("PLAINTEXT", "h", 9092, "PLAINTEXT"),
+        ),
+        (
+            b'{"version":3,"host":null,"port":-1,"endpoints":["SSL://h:9093"],"rack":null}',
+            Endpoint("SSL", "h", 9093, "SSL"),
+        ),
+    ],
+)
+def test_brokers_of_older_versions(data: bytes, endpoint: Endpoint) -> None:
+    assert znodes.decode_broker(1, data).endpoints == (endpoint,)
+
+
+def test_a_topic_as_kafka_3_writes_it() -> None:
+    data = (
+        b'{"partitions":{"0":[1,2,3],"1":[2,3]},"topic_id":"-X6askt' + b'cSnyNXT4rGgydjg",'
+        b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]},"version":3}'
+    )
+    topic = TopicAssignment(
+        TOPIC_ID, {0: Assignment((1, 2, 3), adding=(3,), removing=(1,)), 1: Assignment((2, 3))}
+    )
+    assert znodes.decode_topic("t", data) == topic
+    assert json.loads(znodes.encode_topic(topic)) == json.loads(data)
+
+
+def test_a_topic_of_a_cluster_that_knew_no_ids() -> None:
+    data = b'{"version":1,"partitions":{"10":[1]}}'
+    assert znodes.decode_topic("t", data) == TopicAssignment(None, {10: Assignment((1,))})
+
+
+def test_a_partition_state() -> None:
+    data = b'{"controller_epoch":4,"leader":1,"version":1,"leader_epoch":7,"isr":[1,2]}'
+    state = PartitionState(leader=1, leader_epoch=7, isr=(1, 2), controller_epoch=4)
+    assert znodes.decode_partition_state("t", 0, data) == state
+    assert json.loads(znodes.encode_partition_state(state)) == json.loads(data)
+    assert znodes.partition_state_path("t", 3) == "/brokers/topics/t/partitions/3/state"
+
+
+def test_who_is_the_controller() -> None:
+    assert znodes.decode_controller(b'{"version":1,"brokerid":3,"timestamp":"1600000000000"}') == 3
+    assert json.loads(znodes.encode_controller(3, 16)) == {
+        "version": 2,
+        "brokerid": 3,
+        "timestamp": "16",
+        "kraftControllerEpoch": -1,
+    }
+    assert znodes.decode_controller_epoch(znodes.encode_controller_epoch(12)) == 12
+
+
+def test_configs_and_what_says_that_they_have_changed() -> None:
+    assert json.loads(znodes.encode_config({"b": "2", "a": "1"})) == {
+        "version": 1,
+        "config": {"a": "1", "b": "2"},
+    }
+    assert znodes.decode_config("/x", b'{"version":1,"config":{"a":"1"}}') == {"a": "1"}
+    assert znodes.decode_config("/x", b"") == {}
+    change = znodes.encode_config_change("topics", "t")
+    assert json.loads(change) == {"version": 2, "entity_path": "topics/t"}
+    assert znodes.decode_config_change("/x", change) == ("topics", "t")
+    nested = b'{"version":2,"entity_path":"users/alice/clients/c"}'
+    assert znodes.decode_config_change("/x", nested) == ("users", "alice/clients/c")
+    old = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
+    assert znodes.decode_config_change("/x", old) == ("topics", "t")
+
+
+def test_what_operators_ask_for() -> None:
+    reassignment = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[3,1]}]}'
+    assert znodes.decode_reassignment(reassignment) == {("t", 0): (3, 1)}
+    assert json.loads(znodes.encode_reassignment({("t", 0): (3, 1)})) == json.loads(reassignment)
+    election = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
+    assert znodes.decode_preferred_election(election) == [("t", 0)]
+    assert json.loads(znodes.encode_preferred_election([("t", 0)])) == json.loads(election)
+    assert znodes.decode_isr_change("/x", election) == [("t", 0)]
+    assert znodes.decode_log_dir_event("/x", b'{"version":1,"broker":2,"event":1}') == 2
+
+
+def test_the_cluster_id_and_a_block_of_producer_ids() -> None:
+    assert (
+        znodes.decode_cluster_id(b'{"version":"1","id":"AbCdEfGhIjKlMnOpQrStUv"}') == "AbCdEfGhIjKlMnOpQrStUv"
+    )
+    assert json.loads(znodes.encode_cluster_id("x")) == {"version": "1", "id": "x"}
+    data = b'{"version":1,"broker":1,"block_start":"1000","block_end":"1999"}'
+    assert znodes.decode_producer_id_block(data) == ProducerIdBlock(1, 1000, 1999)
+    assert json.loads(znodes.encode_producer_id_block(ProducerIdBlock(1, 1000, 1999))) == json.loads(data)
+
+
+def test_parents_are_listed_from_the_top() -> None:
+    assert znodes.parents("/a/b/c") == ["/a", "/a/b"]
+    assert znodes.parents("/a") == []
+
+
+DECODERS = [
+    lambda data: znodes.decode_broker(1, data),
+    lambda data: znodes.decode_topic("t", data),
+    lambda data: znodes.decode_partition_state("t", 0, data),
+    znodes.decode_controller,
+    znodes.decode_controller_epoch,
+    znodes.decode_cluster_id,
+    lambda data: znodes.decode_config("/x", data),
+    lambda data: znodes.decode_config_change("/x", data),
+    znodes.decode_reassignment,
+    znodes.decode_preferred_election,
+    lambda data: znodes.decode_isr_change("/x", data),
+    lambda data: znodes.decode_log_dir_event("/x", data),
+    znodes.decode_producer_id_block,
+]
+NAMES = """version brokerid host port endpoints features partitions topic_id leader isr adding_replicas
+    leader_epoch controller_epoch config entity_path id broker 0 listener_security_protocol_map min_version
+    block_start block_end topic partition replicas"""
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES.split()), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize("number", ["Infinity", "NaN", "1e999"])
+def test_a_number_that_is_none_is_refused(number: str) -> None:
+    data = f'{{"leader":{number},"leader_epoch":0,"isr":[1],"controller_epoch":0}}'.encode()
+    with pytest.raises(BadZnode):
+        znodes.decode_partition_state("t", 0, data)
+
+
+@given(data=JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=20))
+def test_whatever_else_stands_in_a_znode_is_refused_by_its_name(data: bytes) -> None:
+    for decode in DECODERS:
+        try:
+            decode(data)
+        except BadZnode as error:
+            assert str(error).startswith("/")
