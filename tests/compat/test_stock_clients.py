@@ -1,0 +1,170 @@
+"""confluent-kafka, kafka-python 2 and 3, aiokafka and kcat, unmodified, take the broker for Kafka.
+
+Each drives the same workload from a process of its own (tests/compat/drivers) and checks every record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.tools.broker_process import BrokerProcess
+from tests.compat.drivers.workload import late_index
+
+ROOT = Path(__file__).parent.parent.parent
+RECORDS = 100_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+OLD_KAFKA_PYTHON = Path(
+    os.environ.get("HOLDFAST_KAFKA_PYTHON_2", ROOT / ".venv-kafka-python-2" / "bin" / "python")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StockClient:
+    """Which driver, and the interpreter whose libraries it is to find."""
+
+    name: str
+    driver: str
+    python: Path = Path(sys.executable)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def missing(self) -> str | None:
+        """What this machine lacks to run it."""
+        if self.driver == "kcat" and not shutil.which("kcat"):
+            return "kcat is not installed (scripts/test.sh installs it where it may)"
+        if not self.python.exists():
+            return f"no kafka-python 2 environment at {self.python} (scripts/test.sh makes it)"
+        return None
+
+    def run(self, action: str, broker: BrokerProcess, topic: str, *options: str) -> dict[str, Any]:
+        """What the driver printed. Fails the test with its error output where it did not succeed."""
+        command = [str(self.python), "-m", f"tests.compat.drivers.{self.driver}", action]
+        command += ["--bootstrap", broker.address, "--topic", topic, *options]
+        # The older kafka-python's environment has nothing but that library: the drivers alone are its path.
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        assert done.returncode == 0, (
+            f"{self.name} {action} failed:\n{done.stderr[-3000:]}\n{broker.log[-2000:]}"
+        )
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+
+CONFLUENT = StockClient("confluent-kafka", "confluent")
+KAFKA_PYTHON_3 = StockClient("kafka-python-3", "kafka_python")
+KAFKA_PYTHON_2 = StockClient("kafka-python-2", "kafka_python", OLD_KAFKA_PYTHON)
+AIOKAFKA = StockClient("aiokafka", "aio")
+KCAT = StockClient("kcat", "kcat")
+CLIENTS = (CONFLUENT, KAFKA_PYTHON_3, KAFKA_PYTHON_2, AIOKAFKA, KCAT)
+
+
+@pytest.fixture(params=CLIENTS, ids=str)
+def client(request: pytest.FixtureRequest) -> StockClient:
+    client: StockClient = request.param
+    lacking = client.missing()
+    if lacking:
+        pytest.skip(lacking)
+    return client
+
+
+@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_it_creates_a_topic_produces_and_consumes(
+    client: StockClient, codec: str, idempotent: bool, broker: BrokerProcess
+) -> None:
+    """100,000 records of mixed sizes, read back from the start, from an offset and from a timestamp."""
+    topic = f"{client}-{codec}-{'idempotent' if idempotent else 'plain'}"
+    base_ms = int(time.time() * 1000) - 3_600_000
+    options = ["--count", str(RECORDS), "--codec", codec]
+    client.run("create", broker, topic)
+    produced = client.run(
+        "produce", broker, topic, *options, "--base-ms", str(base_ms), *["--idempotent"] * idempotent
+    )
+    assert (produced["delivered"], produced["problems"]) == (RECORDS, [])
+
+    consumed = client.run(
+        "consume", broker, topic, *options, "--base-ms", str(produced.get("between_ms", base_ms))
+    )
+    late = RECORDS - late_index(RECORDS)
+    expected = {"start": RECORDS, "offset": late, "timestamp": late}
+    for reading, wanted in expected.items():
+        assert consumed[reading] == {"seen": wanted, "wanted": wanted, "problems": []}, reading
+
+
+def test_confluent_kafka_administers(broker: BrokerProcess) -> None:
+    assert CONFLUENT.run("admin", broker, "confluent-admin") == {
+        "again": "TOPIC_ALREADY_EXISTS",
+        "partitions": 4,
+        "leaders": [1],
+        "brokers": [1],
+        "controller": 1,
+        "retention_set_at_creation": "3600000",
+        "max_message_bytes": "54321",
+        "retention_replaced": "7200000",
+        "max_message_bytes_is_default": True,
+        "end": 10,
+        "low": 4,
+        "earliest": 4,
+        "gone": True,
+    }
+
+
+@pytest.mark.parametrize("client", [KAFKA_PYTHON_2, KAFKA_PYTHON_3], ids=str, indirect=True)
+def test_kafka_python_administers(client: StockClient, broker: BrokerProcess) -> None:
+    answers = client.run("admin", broker, f"{client}-admin")
+    assert "'low_watermark': 4" in answers.pop("deleted")
+    assert f"{client}-admin" in answers.pop("log_dirs")
+    assert answers == {
+        "again": "TOPIC_ALREADY_EXISTS",
+        "partitions": 4,
+        "brokers": [1],
+        "controller": 1,
+        "retention_set_at_creation": "3600000",
+        "max_message_bytes": "54321",
+        "earliest": 4,
+        "end": 10,
+        "gone": True,
+    }
+
+
+def test_aiokafka_administers(broker: BrokerProcess) -> None:
+    assert AIOKAFKA.run("admin", broker, "aiokafka-admin") == {
+        "again": [36],
+        "partitions": 4,
+        "brokers": [1],
+        "controller": 1,
+        "retention_set_at_creation": "3600000",
+        "max_message_bytes": "54321",
+        "low": 4,
+        "earliest": 4,
+        "end": 10,
+        "gone": True,
+    }
+
+
+@pytest.mark.parametrize("client", [KCAT], ids=str, indirect=True)
+def test_kcat_lists_and_asks_for_offsets(client: StockClient, broker: BrokerProcess) -> None:
+    assert client.run("admin", broker, "kcat-admin") == {
+        "partitions": 3,
+        "brokers": [1],
+        "controller": 1,
+        "offsets": "kcat-admin [0] offset 2",
+    }

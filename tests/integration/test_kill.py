@@ -1,0 +1,164 @@
+"""kill -9 in the middle of heavy producing: nothing acknowledged is lost, nothing is written twice.
+
+A process kill leaves the page cache, so the promise holds with and without `flush.before.ack`. After each
+restart the log is also compared with what its own bytes say: offsets dense, and every index as it would be if
+it were built anew.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.tools.broker_process import BrokerProcess
+from broker.tools.dump_log import verify_indexes
+
+KILLS = 25  # in each of the two modes
+PARTITIONS = 2
+SEGMENT_BYTES = 4 << 20  # small, so that kills hit rolls too
+
+
+class Load:
+    """An idempotent producer that never stops, and the account of what was acknowledged to it."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "delivery.timeout.ms": 300_000,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "queue.buffering.max.messages": 20_000,
+            }
+        )
+        self.acknowledged: dict[int, dict[int, int]] = {p: {} for p in range(PARTITIONS)}
+        self.acknowledged_count = 0
+        self.sent = 0
+        self.errors: list[KafkaError] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._progress = threading.Condition()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        value = bytes(500)
+        while not self._stop.is_set():
+            number = self.sent
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value,
+                    b"%d" % number,
+                    number % PARTITIONS,
+                    on_delivery=self._delivered,
+                )
+            except BufferError:
+                self._producer.poll(0.05)
+                continue
+            self.sent += 1
+            self._producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        partition, offset, key = message.partition(), message.offset(), message.key()
+        assert partition is not None
+        assert offset is not None
+        assert isinstance(key, bytes)
+        self.acknowledged[partition][int(key)] = offset
+        with self._progress:
+            self.acknowledged_count += 1
+            self._progress.notify_all()
+
+    def wait_for_more(self, count: int, timeout_s: float = 60) -> None:
+        """Return once `count` more records have been acknowledged."""
+        with self._progress:
+            wanted = self.acknowledged_count + count
+            assert self._progress.wait_for(lambda: self.acknowledged_count >= wanted, timeout_s), (
+                f"only {self.acknowledged_count} of {wanted} records were acknowledged"
+            )
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(120) == 0
+
+
+def read_all(bootstrap: str, topic: str, partition: int) -> Iterator[tuple[int, int]]:
+    """(offset, number) of every record in the partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+    while True:
+        for message in consumer.consume(10_000, timeout=30):
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                consumer.close()
+                return
+            offset, key = message.offset(), message.key()
+            assert offset is not None
+            assert isinstance(key, bytes)
+            yield offset, int(key)
+
+
+@pytest.mark.parametrize("flush_before_ack", ["false", "true"])
+def test_no_acknowledged_record_is_lost_and_none_is_there_twice(
+    flush_before_ack: str, zookeeper: str, tmp_path: Path
+) -> None:
+    broker = BrokerProcess(
+        tmp_path,
+        broker_id=1,
+        zookeeper_connect=zookeeper,
+        properties={
+            "flush.before.ack": flush_before_ack,
+            "log.segment.bytes": str(SEGMENT_BYTES),
+            "zookeeper.session.timeout.ms": "1500",
+        },
+    )
+    broker.start()
+    broker.wait_ready()
+    topic = "heavy"
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    load = Load(broker.address, topic)
+    rng = random.Random(flush_before_ack)
+    load.start()
+    try:
+        for _ in range(KILLS):
+            load.wait_for_more(rng.randint(200, 4000))
+            # Anywhere in the middle of a batch, an append, a roll, or a flush.
+            time.sleep(rng.random() * 0.02)
+            broker.kill()
+            for directory in broker.log_dirs:
+                assert directory.exists()
+            broker.start()
+            broker.wait_ready()
+        load.wait_for_more(1000)
+    finally:
+        load.stop()
+
+    assert load.errors == []
+    for partition in range(PARTITIONS):
+        stored = list(read_all(broker.address, topic, partition))
+        numbers = [number for _, number in stored]
+        assert [offset for offset, _ in stored] == list(range(len(stored))), "offsets are dense"
+        assert numbers == list(range(partition, load.sent, PARTITIONS)), "each record once, in order"
+        at = dict(zip(numbers, (offset for offset, _ in stored), strict=True))
+        assert load.acknowledged[partition] == at, "each where its acknowledgement said"
+    broker.stop()
+    for directory in broker.log_dirs:
+        for segment in sorted(directory.glob(f"{topic}-*/*.log")):
+            assert verify_indexes(segment) == [], segment
