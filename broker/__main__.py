@@ -1,4 +1,5 @@
-"""`python -m broker config/server.properties [--override key=value]…`: one broker, until SIGTERM or SIGINT."""
+"""`python -m broker config/server.properties [--override key=value]…`: one broker, until SIGTERM or
+SIGINT."""
 
 from __future__ import annotations
 

@@ -125,7 +125,9 @@ class Node:
         clock = around.clock
 
         self.dispatcher = Dispatcher()
-        self.listeners = Listeners(around.network, clock, self.dispatcher.dispatch, ListenerLimits.from_settings(settings))
+        self.listeners = Listeners(
+            around.network, clock, self.dispatcher.dispatch, ListenerLimits.from_settings(settings)
+        )
         # The controller's news must not wait behind what brokers ask of a controller.
         self.controller_peers = self._peers(f"controller-{broker_id}")
         self.peers = self._peers(f"broker-{broker_id}")
@@ -157,9 +159,7 @@ class Node:
 
         view = ConfigView(settings)
         self.topic_configs = TopicConfigs(view, self.dynamic, self.metadata, logs, self._topic_changed)
-        self.controller = ControllerService(
-            self.candidacy, clock, self._tell, self._policy(view)
-        )
+        self.controller = ControllerService(self.candidacy, clock, self._tell, self._policy(view))
         self.membership.add_listener(self.dynamic)
         self.membership.add_listener(self.candidacy)
         self.dispatcher.add(self._handlers(view))

@@ -14,7 +14,8 @@ Q = TypeVar("Q", bound=Request[Any])
 R = TypeVar("R", bound=Response)
 
 Answer: TypeAlias = "R | Deferred[R] | None"
-"""What a handler returns: the response, one that will come, or None where the handler answers the call itself."""
+"""What a handler returns: the response, one that will come, or None where the handler answers the call
+itself."""
 
 
 class Call:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -105,7 +105,8 @@ class Dispatcher:
         self, connection: Connection, header: RequestHeader, handler: AnyHandler, reply: Reply
     ) -> None:
         """A client may ask for any version of ApiVersions, to learn by the answer, of version 0, which there
-        are (KIP-511). Any other version that does not exist has no answer that the client would understand."""
+        are (KIP-511). Any other version that does not exist has no answer that the client would
+        understand."""
         api = handler.request.api
         if api.key != API_VERSIONS_KEY:
             first, last = api.min_version, api.max_version

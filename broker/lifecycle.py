@@ -97,15 +97,16 @@ class Broker:
 
     async def _within_connection_timeout(self, deferred: Deferred[T]) -> T:
         timeout_ms = (
-            self._settings["zookeeper.connection.timeout.ms"] or self._settings["zookeeper.session.timeout.ms"]
+            self._settings["zookeeper.connection.timeout.ms"]
+            or self._settings["zookeeper.session.timeout.ms"]
         )
         deferred.addTimeout(timeout_ms / 1000, cast(IReactorTime, self._around.clock))
         try:
             return await deferred
         except TimeoutError:
             raise StartError(
-                f"ZooKeeper at {self._settings['zookeeper.connect']} (zookeeper.connect) did not answer within "
-                f"{timeout_ms} ms"
+                f"ZooKeeper at {self._settings['zookeeper.connect']} (zookeeper.connect) did not answer "
+                f"within {timeout_ms} ms"
             ) from None
 
     async def _identify(self, session: Session, cluster_id: str) -> int:

@@ -32,7 +32,8 @@ class BrokerNode:
     rack: str | None
 
     def endpoint(self, listener: str) -> tuple[str, int] | None:
-        """Where a client that came through `listener` reaches this broker; None if it has no such listener."""
+        """Where a client that came through `listener` reaches this broker; None if it has no such
+        listener."""
         return self.endpoints.get(listener)
 
 

@@ -1,4 +1,5 @@
-"""The broker as a process: the real reactor, disk, network and ZooKeeper, signals, and the files it leaves."""
+"""The broker as a process: the real reactor, disk, network and ZooKeeper, signals, and the files it
+leaves."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from twisted.python.failure import Failure
 
 from broker import pid_file
 from broker.app import Surroundings
-from broker.log.config import log_directories
 from broker.lifecycle import Broker, StartError
+from broker.log.config import log_directories
 from broker.log.disk import OsDisk
 from broker.network.transport import SocketOptions, TcpNetwork
 from broker.workers import ThreadWorkers
@@ -34,8 +35,8 @@ _log = logging.getLogger(__name__)
 _reactor = cast(Any, _installed)
 
 _GC_THRESHOLDS = (50_000, 20, 50)
-"""A full collection walks all that lives, and every client waits for it. The hot path makes no cycles, so that
-collections may be rarer than Python's defaults have them."""
+"""A full collection walks all that lives, and every client waits for it. The hot path makes no cycles, so
+that collections may be rarer than Python's defaults have them."""
 
 
 def run(settings: Settings, ready_file: str | None) -> int:

@@ -1,4 +1,5 @@
-"""AlterPartition (key 56, between brokers): a leader asks the controller to write another in-sync set (KIP-497)."""
+"""AlterPartition (key 56, between brokers): a leader asks the controller to write another in-sync set
+(KIP-497)."""
 
 from __future__ import annotations
 

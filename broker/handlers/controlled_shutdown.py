@@ -1,5 +1,5 @@
-"""ControlledShutdown (key 7, between brokers): a broker that is about to stop has the controller move away what
-it leads. The answer names the partitions that it still leads, for want of another replica in sync.
+"""ControlledShutdown (key 7, between brokers): a broker that is about to stop has the controller move away
+what it leads. The answer names the partitions that it still leads, for want of another replica in sync.
 """
 
 from __future__ import annotations

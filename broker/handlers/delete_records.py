@@ -1,5 +1,5 @@
-"""DeleteRecords (key 21): move a partition's log start offset up, and answer once all live replicas have done so
-(KIP-107). Offset -1 stands for the high watermark.
+"""DeleteRecords (key 21): move a partition's log start offset up, and answer once all live replicas have done
+so (KIP-107). Offset -1 stands for the high watermark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DeleteTopics (key 20): delete topics with all their records. Only the controller does it.
 
-The answer comes when the topics are gone, or with REQUEST_TIMED_OUT after the client's time; the deletion goes
-on in either case. Versions: from 6 on topics may be named by id (KIP-516).
+The answer comes when the topics are gone, or with REQUEST_TIMED_OUT after the client's time; the deletion
+goes on in either case. Versions: from 6 on topics may be named by id (KIP-516).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32): the settings of topics and of this broker, with where their values come from.
 
-Versions: from 3 on each setting's type and meaning can be had. A broker's settings are answered by that broker
-alone; their passwords are never told.
+Versions: from 3 on each setting's type and meaning can be had. A broker's settings are answered by that
+broker alone; their passwords are never told.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""DescribeLogDirs (key 35): the log directories of this broker, and what each partition takes there (KIP-113).
+"""DescribeLogDirs (key 35): the log directories of this broker, and what each partition takes there
+(KIP-113).
 
 Versions: from 4 on with the size of the file system and what is free of it (KIP-827).
 """

@@ -1,8 +1,8 @@
 """Fetch (key 1): batches from given offsets on, as soon as there are `min_bytes` of them or `max_wait_ms` is
 over.
 
-Consumers see what is below the high watermark; followers (a replica id of 0 or more) see all, and what they ask
-for tells the leader how far they are. Records leave as slices of the log's files and are never read here.
+Consumers see what is below the high watermark; followers (a replica id of 0 or more) see all, and what they
+ask for tells the leader how far they are. Records leave as slices of the log's files and are never read here.
 
 Versions: up to 12 topics go by name, from 13 on by id (KIP-516); from 12 on a reader that names the epoch it
 read last is told where its log parts from the leader's (KIP-595); from 15 on a follower's id travels in a

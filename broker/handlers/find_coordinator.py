@@ -1,7 +1,7 @@
 """FindCoordinator (key 10): which broker coordinates a consumer group.
 
-Versions: from 1 on the kind of key is named (0: group, 1: transaction), from 4 on several keys may be asked for
-at once (KIP-699).
+Versions: from 1 on the kind of key is named (0: group, 1: transaction), from 4 on several keys may be asked
+for at once (KIP-699).
 
 Until a coordinator is installed every group is answered COORDINATOR_NOT_AVAILABLE, which clients retry.
 Transactional ids are refused for good: there are no transactions.

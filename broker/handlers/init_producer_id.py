@@ -1,5 +1,5 @@
-"""InitProducerId (key 22): a number by which a producer's batches are told from all others', so that retries are
-recognised (KIP-98).
+"""InitProducerId (key 22): a number by which a producer's batches are told from all others', so that retries
+are recognised (KIP-98).
 
 Versions: from 3 on a producer may name the id and epoch it has, to get the next epoch (KIP-360); without
 transactions it gets a new id, which serves it as well. Transactional ids are refused.

@@ -1,8 +1,8 @@
 """ListOffsets (key 2): the offset of a timestamp, or the first (-2), the last (-1), or that of the latest
 timestamp (-3, KIP-734).
 
-Versions: the timestamp is answered from version 1 on, the leader epoch of the offset from 4 on. What consumers
-see ends at the high watermark, and so does the last offset they are told.
+Versions: the timestamp is answered from version 1 on, the leader epoch of the offset from 4 on. What
+consumers see ends at the high watermark, and so does the last offset they are told.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Versions: in version 0 an empty list asks for all topics, from 1 on null does an
 From 4 on the client says whether a missing topic may be created; before, the broker's setting alone decides.
 From 10 on topics have ids, from 12 on they may be asked for by them (KIP-516).
 
-The answer comes from what the controller last told this broker; a topic that is created on the way is answered
-LEADER_NOT_AVAILABLE until then, and clients ask again.
+The answer comes from what the controller last told this broker; a topic that is created on the way is
+answered LEADER_NOT_AVAILABLE until then, and clients ask again.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ NO_LEADER = -1
 
 @dataclass(eq=False)
 class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
-    """`create_topics` has the controller create missing topics with the broker's defaults, and gives the error
-    code of each; None where that is switched off."""
+    """`create_topics` has the controller create missing topics with the broker's defaults, and gives the
+    error code of each; None where that is switched off."""
 
     request = MetadataRequest
     metadata: MetadataCache

@@ -2,9 +2,9 @@
 (acks=-1), or not at all (acks=0).
 
 Versions: 0 to 2 carried the old message formats, which are not taken: every partition is answered
-UNSUPPORTED_FOR_MESSAGE_FORMAT. They exist because librdkafka up to 2.11 turns compression off where a broker's
-minimum is above 0. From version 8 on a refused partition carries a message, from 10 on the current leader
-(KIP-951).
+UNSUPPORTED_FOR_MESSAGE_FORMAT. They exist because librdkafka up to 2.11 turns compression off where a
+broker's minimum is above 0. From version 8 on a refused partition carries a message, from 10 on the current
+leader (KIP-951).
 
 Each partition succeeds or fails by itself. With acks=0 there is no response; a failure then closes the
 connection, which is all that tells the client to look for the leader anew.
@@ -50,7 +50,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             for topic in request.topic_data
             for data in topic.partition_data
         ]
-        if len({(append.topic, append.index) for append in appends}) != len(appends):
+        if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition several times")
         replicas = self.replicas
         replicas.append(appends, acks, call.connection)

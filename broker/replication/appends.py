@@ -1,7 +1,7 @@
 """Appends of one produce request: all prepared, then all admitted, then all appended, then awaited.
 
-The order matters. Nothing of a request is in a log before all of it has been judged, so that a condition on one
-partition can refuse the rest (seed kip-27-conditional-publish).
+The order matters. Nothing of a request is in a log before all of it has been judged, so that a condition on
+one partition can refuse the rest (seed kip-27-conditional-publish).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Append:
         self.result: AppendResult | None = None
         self.error: BrokerError | None = None
 
-    def prepare(self, replicas: Replicas, acks: int) -> None:
+    def prepare(self, replicas: Replicas, acks: int, now_ms: int) -> None:
         """Find the partition, and check the batches and the right to append them here."""
         try:
             partition = replicas.partition(self.topic, self.index)
@@ -47,7 +47,7 @@ class Append:
                     f"{len(leadership.isr)} in-sync replicas, min.insync.replicas is "
                     f"{partition.log.config.min_insync_replicas}",
                 )
-            self.prepared = partition.log.prepare_append(self.records, now_ms=replicas.now_ms())
+            self.prepared = partition.log.prepare_append(self.records, now_ms=now_ms)
             self.partition = partition
         except BrokerError as error:
             self.error = error
@@ -69,14 +69,14 @@ class Append:
         except BrokerError as error:
             self.error = error
 
-    def append(self, replicas: Replicas) -> None:
+    def append(self, now_ms: int) -> None:
         """Put the batches into the log, unless something spoke against it."""
         if self.error is not None:
             return
         assert self.partition is not None and self.prepared is not None
         try:
             self.result = self.partition.log.append_prepared(
-                self.prepared, self.partition.leader_epoch, now_ms=replicas.now_ms()
+                self.prepared, self.partition.leader_epoch, now_ms=now_ms
             )
         except BrokerError as error:
             self.error = error

@@ -1,5 +1,5 @@
-"""In-sync sets on their way to the controller: gathered, sent in one AlterPartition at a time, settled or tried
-again (KIP-497).
+"""In-sync sets on their way to the controller: gathered, sent in one AlterPartition at a time, settled or
+tried again (KIP-497).
 """
 
 from __future__ import annotations

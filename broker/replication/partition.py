@@ -156,7 +156,8 @@ class Partition:
         return role
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raises BrokerError where a request's leader epoch is older or newer than this replica's (KIP-320)."""
+        """Raises BrokerError where a request's leader epoch is older or newer than this replica's
+        (KIP-320)."""
         if current_leader_epoch in (NO_EPOCH, self.leader_epoch):
             return
         if current_leader_epoch < self.leader_epoch:
@@ -170,7 +171,8 @@ class Partition:
         self.high_watermark = min(max(checkpoint, self.log.log_start_offset), self.log.log_end_offset)
 
     def advance_high_watermark(self, now_ms: int, lag_ms_max: int) -> bool:
-        """As leader, let the high watermark rise to what all in-sync replicas have. Returns whether it rose."""
+        """As leader, let the high watermark rise to what all in-sync replicas have. Returns whether it
+        rose."""
         role = self.role
         if not isinstance(role, Leadership):
             return False
@@ -259,8 +261,8 @@ class Partition:
     def end_offset_for_epoch(
         self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
     ) -> tuple[int, int]:
-        """(the largest epoch up to `leader_epoch`, the offset at which it ended), (-1, -1) where none is known
-        (KIP-101). Raises what `leadership` raises."""
+        """(the largest epoch up to `leader_epoch`, the offset at which it ended), (-1, -1) where none is
+        known (KIP-101). Raises what `leadership` raises."""
         self.leadership(current_leader_epoch)
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log.log_end_offset
@@ -269,7 +271,8 @@ class Partition:
     def delete_records(self, offset: int) -> int:
         """Let the log begin at `offset`, or at the high watermark for -1. Returns where it is to begin.
 
-        Raises BrokerError: POLICY_VIOLATION for a compacted log, OFFSET_OUT_OF_RANGE beyond the high watermark.
+        Raises BrokerError: POLICY_VIOLATION for a compacted log, OFFSET_OUT_OF_RANGE beyond the high
+        watermark.
         """
         config = self.log.config
         if not config.is_deleted:
@@ -289,7 +292,8 @@ class Partition:
     def record_fetch(
         self, replica_id: int, fetch_offset: int, log_start_offset: int, now_ms: int
     ) -> Leadership | None:
-        """Take note of a follower's fetch. Returns None where that broker is no replica, or this no leader."""
+        """Take note of a follower's fetch. Returns None where that broker is no replica, or this no
+        leader."""
         role = self.role
         if not isinstance(role, Leadership):
             return None

@@ -164,24 +164,24 @@ class Replicas:
                     ErrorCode.NOT_ENOUGH_REPLICAS, "this broker has lost touch with ZooKeeper"
                 )
             return
+        now_ms = self.now_ms()
         for append in appends:
-            append.prepare(self, acks)
+            append.prepare(self, acks, now_ms)
         for append in appends:
             append.admit(origin)
         for append in appends:
-            append.append(self)
-        for append in appends:
+            append.append(now_ms)
             if append.error is None and append.partition is not None:
-                self._grown(append.partition)
+                self._grown(append.partition, now_ms)
 
-    def _grown(self, partition: Partition) -> None:
+    def _grown(self, partition: Partition, now_ms: int) -> None:
         log = partition.log
         if log.config.flush_before_ack:
             durable = self._flusher.durable(log, log.log_end_offset)
             # A failed fsync takes the directory offline, which is told to `directory_failed`.
             durable.addCallbacks(lambda _: self._flushed(partition), lambda failure: None)
         self.followers.wake(partition.key)
-        self.advance(partition)
+        self._advance(partition, now_ms)
 
     def _flushed(self, partition: Partition) -> None:
         if not self.advance(partition):
@@ -189,7 +189,10 @@ class Replicas:
 
     def advance(self, partition: Partition) -> bool:
         """Let the high watermark rise as far as it may, and wake those who wait for it."""
-        if not partition.advance_high_watermark(self.now_ms(), self._limits.lag_time_ms_max):
+        return self._advance(partition, self.now_ms())
+
+    def _advance(self, partition: Partition, now_ms: int) -> bool:
+        if not partition.advance_high_watermark(now_ms, self._limits.lag_time_ms_max):
             return False
         key = partition.key
         self.writers.wake(key)
@@ -432,4 +435,3 @@ class Replicas:
             for partition in self
             if not partition.is_offline
         }
-

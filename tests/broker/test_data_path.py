@@ -62,7 +62,7 @@ class TestProduce:
         answer = world.client().call(produce_request("t", batch(b"a"), acks=acks), version)
         assert only_produced(answer).error_code == 0
 
-    @pytest.mark.parametrize("version", range(0, 3))
+    @pytest.mark.parametrize("version", range(3))
     def test_the_old_formats_versions_are_refused_in_words_a_client_knows(
         self, world: World, version: int
     ) -> None:
@@ -370,9 +370,7 @@ class TestListOffsets:
     @staticmethod
     def ask(world: World, timestamp: int, version: int = 7) -> ListOffsetsPartitionResponse:
         wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-        request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[wanted])]
-        )
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[wanted])])
         return world.client().call(request, version).topics[0].partitions[0]
 
     @pytest.mark.parametrize("version", range(1, 8))

@@ -43,9 +43,7 @@ def produce(
 
 def consume(bootstrap: str, topic: str, count: int, partition: int = 0, offset: int = 0) -> list[bytes]:
     """The values of `count` records from `offset` on."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "scenario", "enable.auto.commit": False}
-    )
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "scenario", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, partition, offset)])
         values: list[bytes] = []

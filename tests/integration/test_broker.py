@@ -69,8 +69,9 @@ def test_a_restart_keeps_topics_and_records(cluster: Cluster, end: str) -> None:
 
 def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    described = AdminClient({"bootstrap.servers": bootstrap}).describe_configs([resource])
-    return {name: entry.value for name, entry in described[resource].result(TIMEOUT_S).items()}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    described = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
+    return {name: entry.value for name, entry in described.items()}
 
 
 def test_a_deleted_topic_is_gone_with_its_files(cluster: Cluster) -> None:
@@ -90,9 +91,9 @@ def test_a_bad_topic_is_refused_with_the_reason(cluster: Cluster) -> None:
     create_topic(cluster.bootstrap, "events")
     with pytest.raises(KafkaException, match="exists"):
         create_topic(cluster.bootstrap, "events")
-    with pytest.raises(KafkaException, match="INVALID_CONFIG|retention.ms"):
+    with pytest.raises(KafkaException, match=r"retention\.ms='soon' is not allowed"):
         create_topic(cluster.bootstrap, "other", config={"retention.ms": "soon"})
-    with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR|replic"):
+    with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
         create_topic(cluster.bootstrap, "other", replicas=2)
 
 
@@ -141,7 +142,10 @@ def test_two_brokers_answer_for_one_cluster(cluster: Cluster) -> None:
     ("override", "expected"),
     [
         ("broker.id=minus one", "broker.id='minus one' is not allowed: expected a whole number"),
-        ("log.cleanup.policy=burn", "log.cleanup.policy='burn' is not allowed: expected any of delete, compact"),
+        (
+            "log.cleanup.policy=burn",
+            "log.cleanup.policy='burn' is not allowed: expected any of delete, compact",
+        ),
         ("listeners=PLAINTEXT", "listeners"),
         ("num.partitions=0", "num.partitions='0' is not allowed"),
     ],
