@@ -309,7 +309,15 @@ class Connection:
         return self._new_link(node.host, node.port)
 
     def _new_link(self, host: str, port: int) -> Link:
-        return Link(host, port, self.network, self._link_settings, self._rng, self._authenticator)
+        return Link(
+            host,
+            port,
+            self.network,
+            self._link_settings,
+            self._rng,
+            self._authenticator,
+            on_failure=self.metadata.renew,
+        )
 
 
 def _checked(bootstrap: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:

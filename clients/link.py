@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +72,10 @@ class LinkSettings:
 
 
 class Link:
-    """One broker's line. Opened when there is something to say, and again, after a pause, when it broke."""
+    """One broker's line. Opened when there is something to say, and again, after a pause, when it broke.
+
+    `on_failure` is called when a connection breaks, or does not come about: the broker may be gone.
+    """
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class Link:
         settings: LinkSettings,
         rng: random.Random,
         authenticator: Authenticator | None = None,
+        on_failure: Callable[[], object] = lambda: None,
     ) -> None:
         self.host = host
         self.port = port
@@ -90,6 +95,7 @@ class Link:
         self._settings = settings
         self._rng = rng
         self._authenticator = authenticator
+        self._on_failure = on_failure
         self._channel: Channel | None = None
         self._wire: Wire | None = None
         self._is_connected = False
@@ -296,6 +302,7 @@ class Link:
     def _failed(self, error: Exception, now_ms: int) -> list[Reply]:
         """The connection is gone, and with it all that waited for it."""
         self.last_error = error
+        self._on_failure()
         waiting = [*self._in_flight.values(), *self._queued]
         self._in_flight.clear()
         self._queued.clear()

@@ -58,7 +58,8 @@ class Producer:
 
     Keys are serialized by the thread that calls `send`, since the partition follows from them, and values as
     well, since a message must not change once it is sent; encoding and compression are the background
-    thread's. `partitioner` gets the serialized key. Raises ConfigError.
+    thread's. `partitioner` gets the serialized key. Without a thread (`is_threaded` false, for simulations)
+    the caller runs the loop by `turn`, and whatever waits runs it meanwhile. Raises ConfigError.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Producer:
         partitioner: Partitioner = by_key,
         network: Network | None = None,
         rng: random.Random | None = None,
+        is_threaded: bool = True,
     ) -> None:
         settings = producer_settings(properties)
         self.settings = settings
@@ -88,9 +90,11 @@ class Producer:
         self._network = self._connection.network
         self._sender = Sender(self._queues, self._connection, _sender_settings(settings), partitioner)
         self._is_closing = False
-        self._thread = threading.Thread(target=self._run, name="holdfast-producer", daemon=True)
-        self._thread.start()
-        _close_at_exit.add(self)
+        self._thread: threading.Thread | None = None
+        if is_threaded:
+            self._thread = threading.Thread(target=self._run, name="holdfast-producer", daemon=True)
+            self._thread.start()
+            _close_at_exit.add(self)
 
     # Sending ------------------------------------------------------------------------------------------
 
@@ -175,14 +179,14 @@ class Producer:
         self._sender.waiting_for_room += 1
         self._network.wake()
         try:
-            has_room = self._lock.wait_for(
+            has_room = self._wait_until(
                 lambda: (
                     self._queues.used + cost <= self._buffer_memory
                     or self._queues.used == 0
                     or self._is_closing
                     or self._sender.fatal_error is not None
                 ),
-                self._max_block_ms / 1000,
+                self._max_block_ms,
             )
         finally:
             self._sender.waiting_for_room -= 1
@@ -211,10 +215,7 @@ class Producer:
             self._sender.is_flushing += 1
             self._network.wake()
             try:
-                return self._lock.wait_for(
-                    lambda: all(batch.is_settled for batch in pending),
-                    None if timeout_ms is None else timeout_ms / 1000,
-                )
+                return self._wait_until(lambda: all(batch.is_settled for batch in pending), timeout_ms)
             finally:
                 self._sender.is_flushing -= 1
 
@@ -222,16 +223,18 @@ class Producer:
         """Send what waits, for at most `timeout_ms`, then stop. What is not acknowledged by then fails with
         ClosedError. May be called again, and by a callback."""
         _close_at_exit.discard(self)
-        if threading.current_thread() is not self._thread:
-            with self._lock:
-                is_first = not self._is_closing
-            if is_first:
-                self.flush(timeout_ms)
+        is_own_thread = threading.current_thread() is self._thread
+        if not self._is_closing and not is_own_thread:
+            self.flush(timeout_ms)
         with self._lock:
-            self._is_closing = True
+            was_closing, self._is_closing = self._is_closing, True
             self._lock.notify_all()
+        if self._thread is None:
+            if not was_closing:
+                self._end(self._closed_error())
+            return
         self._network.wake()
-        if threading.current_thread() is not self._thread:
+        if not is_own_thread:
             self._thread.join()
 
     def __enter__(self) -> Producer:
@@ -249,10 +252,28 @@ class Producer:
         info = self._connection.metadata.topics.get(topic)
         return None if info is None else len(info.partitions)
 
-    # The background thread ----------------------------------------------------------------------------
+    # The sending thread -------------------------------------------------------------------------------
+
+    def turn(self, max_wait_ms: int) -> None:
+        """One turn of the loop, for a producer without a thread; waits at most `max_wait_ms`."""
+        self._sender.turn(max_wait_ms)
+        if self._sender.fatal_error is not None:
+            self._sender.fail_all(self._sender.fatal_error)
+
+    def _wait_until(self, is_so: Callable[[], bool], timeout_ms: int | None) -> bool:
+        """Wait, with the lock, until it is so; whether it is."""
+        if self._thread is not None:
+            return self._lock.wait_for(is_so, None if timeout_ms is None else timeout_ms / 1000)
+        deadline_ms = None if timeout_ms is None else self._network.now_ms() + timeout_ms
+        while not is_so():
+            left_ms = _IDLE_WAIT_MS if deadline_ms is None else deadline_ms - self._network.now_ms()
+            if left_ms <= 0:
+                return False
+            self.turn(left_ms)
+        return True
 
     def _run(self) -> None:
-        error: Exception = ClosedError("the producer was closed before the message was acknowledged")
+        error = self._closed_error()
         try:
             while not self._is_closing and self._sender.fatal_error is None:
                 self._sender.turn(_IDLE_WAIT_MS)
@@ -261,9 +282,15 @@ class Producer:
             error = failure
             raise
         finally:
-            # Whatever ended the loop, no future is left without an outcome.
-            self._sender.fail_all(error)
-            self._connection.close()
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        # Whatever ended the loop, no future is left without an outcome.
+        self._sender.fail_all(error)
+        self._connection.close()
+
+    def _closed_error(self) -> Exception:
+        return ClosedError("the producer was closed before the message was acknowledged")
 
 
 def _level(codec: Compression, settings: Any) -> int | None:

@@ -1,0 +1,406 @@
+"""A cluster in memory, on a clock of its own, for clients under test: no thread, no socket, no waiting.
+
+`FakeCluster` is a `Network`. Its brokers speak the real protocol, byte for byte, and keep real batches; they
+deduplicate idempotent producers as brokers do. What is to go wrong is said beforehand, broker by broker.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clients.network import Buffer, Channel
+from protocol.api import APIS, Request, Response, decode_request_header, encode_response
+from protocol.batches import assign, split
+from protocol.errors import ErrorCode
+from protocol.frames import SIZE, join_parts
+from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.records import Record, iterate
+from protocol.schema import decode_from, received_records
+
+VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4)}
+
+
+@dataclass
+class FakePartition:
+    """One partition's log: batches as bytes, offsets assigned."""
+
+    leader: int
+    leader_epoch: int = 0
+    start_offset: int = 0
+    end_offset: int = 0
+    batches: list[bytes] = field(default_factory=list)
+    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)  # producer id -> epoch, next
+    seen: dict[tuple[int, int, int], int] = field(default_factory=dict)  # id, epoch, sequence -> offset
+
+    def append(self, records: memoryview) -> tuple[ErrorCode, int]:
+        """Append one batch, unless it is a duplicate or comes too early."""
+        batch = bytearray(records)
+        (header,) = split(batch)
+        stamp = (header.producer_id, header.producer_epoch, header.base_sequence)
+        if header.producer_id >= 0:
+            if stamp in self.seen:
+                return ErrorCode.NONE, self.seen[stamp]
+            epoch, due = self.sequences.get(header.producer_id, (-1, 0))
+            if header.producer_epoch < epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+            if header.producer_epoch > epoch:
+                due = 0
+            if header.base_sequence != due:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            self.seen[stamp] = self.end_offset
+            self.sequences[header.producer_id] = (header.producer_epoch, due + header.record_count)
+        assign(batch, 0, self.end_offset, self.leader_epoch)
+        offset = self.end_offset
+        self.batches.append(bytes(batch))
+        self.end_offset += header.record_count
+        return ErrorCode.NONE, offset
+
+    def records(self) -> list[Record]:
+        return [record for batch in self.batches for record in iterate(batch)]
+
+
+class FakeChannel:
+    """One end of a connection: the client's. The broker reads `inbox` when the network is waited for."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self.broker = broker
+        self.inbox = bytearray()
+        self.outbox = bytearray()
+        self.is_closed = False
+        self.is_cut = False
+
+    def finish_connecting(self) -> bool:
+        if not self.broker.is_up:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return True
+
+    def send(self, buffers: Sequence[Buffer]) -> int:
+        if self.is_cut:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        data = b"".join(bytes(buffer) for buffer in buffers)
+        taken = data[: self.broker.send_bytes]
+        self.inbox += taken
+        return len(taken)
+
+    def receive_into(self, buffer: memoryview) -> int | None:
+        if not self.outbox:
+            return 0 if self.is_cut else None
+        count = min(len(buffer), len(self.outbox), self.broker.receive_bytes)
+        buffer[:count] = self.outbox[:count]
+        del self.outbox[:count]
+        return count
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def cut(self) -> None:
+        """End the connection from the broker's side; what it has sent still arrives."""
+        self.is_cut = True
+
+
+class FakeBroker:
+    """One broker. `requests` is what it was asked, in order."""
+
+    def __init__(self, cluster: FakeCluster, node: int) -> None:
+        self.cluster = cluster
+        self.node = node
+        self.is_up = True
+        self.is_silent = False
+        """Whether it takes requests and answers nothing, as a paused process does."""
+        self.send_bytes = 2**30
+        self.receive_bytes = 2**30
+        """How much goes through a channel at a time."""
+        self.versions = dict(VERSIONS)
+        self.throttle_time_ms = 0
+        self.requests: list[Request[Any]] = []
+        self.faults: deque[tuple[type[Request[Any]], str | ErrorCode]] = deque()
+        self.channels: list[FakeChannel] = []
+
+    def fail_next(self, request: type[Request[Any]], how: str | ErrorCode) -> None:
+        """How the next request of a kind fails: by an error code, by "cut" (the connection ends before it is
+        carried out) or by "cut after" (it is carried out, and the connection ends before the answer)."""
+        self.faults.append((request, how))
+
+    def stop(self) -> None:
+        self.is_up = False
+        for channel in self.channels:
+            channel.cut()
+
+    def start(self) -> None:
+        self.is_up = True
+        self.is_silent = False
+
+    def serve(self) -> bool:
+        """Answer what has come; whether anything had."""
+        did_something = False
+        for channel in list(self.channels):
+            if channel.is_closed or channel.is_cut or self.is_silent:
+                continue
+            while len(channel.inbox) >= SIZE.size:
+                (size,) = SIZE.unpack_from(channel.inbox)
+                if len(channel.inbox) < SIZE.size + size:
+                    break
+                frame = bytes(channel.inbox[SIZE.size : SIZE.size + size])
+                del channel.inbox[: SIZE.size + size]
+                did_something = True
+                self._answer(channel, frame)
+                if channel.is_cut:
+                    break
+        return did_something
+
+    def _answer(self, channel: FakeChannel, frame: bytes) -> None:
+        header, position = decode_request_header(frame)
+        api = APIS[header.api_key]
+        low, high = self.versions.get(header.api_key, (0, -1))
+        assert low <= header.api_version <= high or api.key == 18, f"{api.name} v{header.api_version}"
+        if api.key == 18 and header.api_version > high:
+            refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+            channel.outbox += join_parts(encode_response(refusal, 0, header.correlation_id))
+            return
+        request, _ = decode_from(api.request, header.api_version, frame, position)
+        self.requests.append(request)
+        fault = self._fault_for(request)
+        if fault == "cut":
+            channel.cut()
+            return
+        response = self._respond(request, fault if isinstance(fault, ErrorCode) else ErrorCode.NONE)
+        if fault == "cut after":
+            channel.cut()
+        elif response is not None:
+            channel.outbox += join_parts(encode_response(response, header.api_version, header.correlation_id))
+
+    def _fault_for(self, request: Request[Any]) -> str | ErrorCode | None:
+        for fault in self.faults:
+            if isinstance(request, fault[0]):
+                self.faults.remove(fault)
+                return fault[1]
+        return None
+
+    def _respond(self, request: Request[Any], error: ErrorCode) -> Response | None:
+        match request:
+            case ApiVersionsRequest():
+                keys = [
+                    ApiVersion(api_key=key, min_version=low, max_version=high)
+                    for key, (low, high) in self.versions.items()
+                ]
+                return ApiVersionsResponse(error_code=error, api_keys=keys)
+            case MetadataRequest():
+                return self.cluster.metadata(request, error)
+            case InitProducerIdRequest():
+                self.cluster.producer_id += 1
+                return InitProducerIdResponse(
+                    throttle_time_ms=0,
+                    error_code=error,
+                    producer_id=self.cluster.producer_id,
+                    producer_epoch=0,
+                )
+            case ProduceRequest():
+                return self._produce(request, error)
+            case FetchRequest():
+                return self._fetch(request, error)
+            case ListOffsetsRequest():
+                return self._list_offsets(request, error)
+        raise AssertionError(request)
+
+    def _produce(self, request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
+        topics = []
+        for topic in request.topic_data:
+            rows = []
+            for data in topic.partition_data:
+                partition = self.cluster.partition(topic.name, data.index)
+                code, offset = error, -1
+                if partition is None or partition.leader != self.node:
+                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                elif code is ErrorCode.NONE:
+                    code, offset = partition.append(received_records(data.records))
+                rows.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
+            topics.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
+        if request.acks == 0:
+            return None
+        return ProduceResponse(responses=topics, throttle_time_ms=self.throttle_time_ms)
+
+    def _fetch(self, request: FetchRequest, error: ErrorCode) -> FetchResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = self.cluster.partition(topic.topic, asked.partition)
+                code, records = error, b""
+                if partition is None or partition.leader != self.node:
+                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                elif not partition.start_offset <= asked.fetch_offset <= partition.end_offset:
+                    code = ErrorCode.OFFSET_OUT_OF_RANGE
+                elif code is ErrorCode.NONE:
+                    wanted = [b for b in partition.batches if split(b)[0].last_offset >= asked.fetch_offset]
+                    while wanted and (not records or len(records) < asked.partition_max_bytes):
+                        records += wanted.pop(0)
+                rows.append(
+                    PartitionData(
+                        partition_index=asked.partition,
+                        error_code=code,
+                        high_watermark=-1 if partition is None else partition.end_offset,
+                        records=records,
+                    )
+                )
+            topics.append(FetchableTopicResponse(topic=topic.topic, partitions=rows))
+        return FetchResponse(throttle_time_ms=0, session_id=0, responses=topics)
+
+    def _list_offsets(self, request: ListOffsetsRequest, error: ErrorCode) -> ListOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = self.cluster.partition(topic.name, asked.partition_index)
+                code, offset, timestamp = error, -1, -1
+                if partition is None or partition.leader != self.node:
+                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                elif asked.timestamp == -1:
+                    offset = partition.end_offset
+                elif asked.timestamp == -2:
+                    offset = partition.start_offset
+                else:
+                    late = [r for r in partition.records() if r.timestamp >= asked.timestamp]
+                    if late:
+                        offset, timestamp = late[0].offset, late[0].timestamp
+                rows.append(
+                    ListOffsetsPartitionResponse(
+                        partition_index=asked.partition_index,
+                        error_code=code,
+                        offset=offset,
+                        timestamp=timestamp,
+                    )
+                )
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+        return ListOffsetsResponse(topics=topics)
+
+
+class FakeCluster:
+    """Brokers, topics and the network between them and one client. Time passes only in `wait`."""
+
+    def __init__(self, brokers: int = 1) -> None:
+        self.brokers = {node: FakeBroker(self, node) for node in range(1, brokers + 1)}
+        self.topics: dict[str, list[FakePartition]] = {}
+        self.producer_id = 100
+        self.controller_id = 1
+        self.time_ms = 0
+        self._events: list[tuple[int, Callable[[], object]]] = []
+        self._channels: list[FakeChannel] = []
+        self._is_woken = False
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"broker-{node}:9092" for node in self.brokers)
+
+    def add_topic(self, name: str, partitions: int = 1) -> list[FakePartition]:
+        """A topic, its leaders spread over the brokers."""
+        nodes = list(self.brokers)
+        self.topics[name] = [FakePartition(nodes[index % len(nodes)]) for index in range(partitions)]
+        return self.topics[name]
+
+    def partition(self, topic: str, number: int) -> FakePartition | None:
+        partitions = self.topics.get(topic, [])
+        return partitions[number] if number < len(partitions) else None
+
+    def at(self, time_ms: int, event: Callable[[], object]) -> None:
+        """Have something happen at a time."""
+        self._events.append((time_ms, event))
+        self._events.sort(key=lambda each: each[0])
+
+    def metadata(self, request: MetadataRequest, error: ErrorCode) -> MetadataResponse:
+        names = (
+            list(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
+        )
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node, host=f"broker-{node}", port=9092)
+                for node, broker in self.brokers.items()
+                if broker.is_up
+            ],
+            cluster_id="fake",
+            controller_id=self.controller_id,
+            topics=[self._topic_metadata(name, error) for name in names],
+        )
+
+    def _topic_metadata(self, name: str, error: ErrorCode) -> MetadataResponseTopic:
+        known = self.topics.get(name)
+        if known is None or error:
+            code = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return MetadataResponseTopic(error_code=code, name=name, partitions=[])
+        rows = [
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=[partition.leader],
+                isr_nodes=[partition.leader],
+            )
+            for index, partition in enumerate(known)
+        ]
+        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, name)
+        return MetadataResponseTopic(error_code=0, name=name, topic_id=topic_id, partitions=rows)
+
+    # The network --------------------------------------------------------------------------------------
+
+    def connect(self, host: str, port: int) -> FakeChannel:
+        broker = self.brokers[int(host.removeprefix("broker-"))]
+        channel = FakeChannel(broker)
+        broker.channels.append(channel)
+        self._channels.append(channel)
+        return channel
+
+    def wait(self, timeout_ms: int, writing: Collection[Channel]) -> list[Channel]:
+        deadline_ms = self.time_ms + max(0, timeout_ms)
+        while True:
+            while self._events and self._events[0][0] <= self.time_ms:
+                self._events.pop(0)[1]()
+            for broker in self.brokers.values():
+                broker.serve()
+            self._channels = [channel for channel in self._channels if not channel.is_closed]
+            ready: list[Channel] = [
+                channel
+                for channel in self._channels
+                if channel in writing or channel.outbox or channel.is_cut
+            ]
+            if ready or self._is_woken or self.time_ms >= deadline_ms:
+                self._is_woken = False
+                return ready
+            following = self._events[0][0] if self._events else deadline_ms
+            self.time_ms = min(deadline_ms, following)
+
+    def wake(self) -> None:
+        self._is_woken = True
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + self.time_ms
+
+    def close(self) -> None:
+        self._channels.clear()

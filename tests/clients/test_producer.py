@@ -1,0 +1,488 @@
+"""The producer against brokers in memory, a turn at a time: batching, order, retries, and how it ends."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from clients.errors import (
+    BufferFullError,
+    ClosedError,
+    ConfigError,
+    DeliveryTimeoutError,
+    RecordTooLargeError,
+    UnsupportedRequestError,
+)
+from clients.message import Message
+from clients.producer import Producer
+from protocol.errors import (
+    BrokerError,
+    ErrorCode,
+    MessageTooLargeError,
+    ProducerFencedError,
+    UnknownTopicOrPartitionError,
+)
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.produce import ProduceRequest
+from tests.clients.fake_cluster import FakeCluster
+
+
+def producer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, **more: Any) -> Producer:
+    given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, **(properties or {})}
+    return Producer(given, network=cluster, rng=random.Random(1), is_threaded=False, **more)
+
+
+def values_in(cluster: FakeCluster, topic: str, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in cluster.topics[topic][partition].records()]
+
+
+def produce_requests(cluster: FakeCluster, node: int = 1) -> list[ProduceRequest]:
+    return [r for r in cluster.brokers[node].requests if isinstance(r, ProduceRequest)]
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.add_topic("flights")
+    return cluster
+
+
+class TestSending:
+    def test_a_message_arrives_and_its_response_tells_where(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster)
+        first = producer.send(Message("flights", "UA", "one", headers=[("h", b"1")], timestamp=77))
+        second = producer.send(Message("flights", "UA", "two"))
+
+        assert not first.done and first.offset is None and first.error is None
+        assert producer.flush()
+
+        assert (first.done, first.partition, first.offset, first.timestamp) == (True, 0, 0, 77)
+        assert second.result() == ("flights", 0, 1, 1_700_000_000_000)
+        (record, _) = cluster.topics["flights"][0].records()
+        assert (record.key, record.value, record.headers) == (b"UA", b"one", (("h", b"1"),))
+
+    def test_several_messages_have_one_response(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster)
+        seen = []
+        response = producer.send(*[Message("flights", value=str(n)) for n in range(3)])
+        response.on_completion(seen.append)
+
+        producer.flush()
+
+        assert response.done and response.offset == 2 and seen == [response]
+
+    def test_callbacks_come_once_also_for_what_is_done(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster)
+        response = producer.send(Message("flights", value="v"))
+        offsets: list[int | None] = []
+        response.on_completion(lambda done: offsets.append(done.offset))
+        producer.flush()
+        response.on_completion(lambda done: offsets.append(done.offset))
+
+        assert offsets == [0, 0]
+
+    def test_a_callback_that_raises_does_not_stop_the_sending(
+        self, cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        producer = producer_on(cluster)
+        producer.send(Message("flights", value="1")).on_completion(lambda _: 1 / 0)
+        producer.flush()
+        second = producer.send(Message("flights", value="2"))
+
+        assert producer.flush() and second.offset == 1
+        assert "ZeroDivisionError" in capsys.readouterr().err
+
+    def test_what_waits_is_sent_together_when_it_has_lingered(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"linger.ms": 100})
+        producer.send(Message("flights", value="warm up"))
+        producer.flush()
+        for n in range(5):
+            producer.send(Message("flights", value=str(n)))
+        start_ms = cluster.time_ms
+        while cluster.topics["flights"][0].end_offset < 6:
+            producer.turn(1000)
+
+        assert cluster.time_ms - start_ms == 100
+        assert len(cluster.topics["flights"][0].batches) == 2
+
+    def test_a_full_batch_does_not_linger(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"linger.ms": 60_000, "batch.size": 1000})
+        for _ in range(20):
+            producer.send(Message("flights", value=bytes(100)))
+        while cluster.topics["flights"][0].end_offset < 8:
+            producer.turn(1000)
+
+        assert cluster.time_ms < 1000
+
+    def test_batches_keep_to_their_size(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"batch.size": 1000})
+        for _ in range(50):
+            producer.send(Message("flights", value=bytes(100)))
+        producer.send(Message("flights", value=bytes(5000)))
+        producer.flush()
+
+        sizes = [len(batch) for batch in cluster.topics["flights"][0].batches]
+        assert max(sizes[:-1]) <= 1000 and sizes[-1] > 5000
+
+    @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+    def test_batches_are_compressed(self, cluster: FakeCluster, codec: str) -> None:
+        producer = producer_on(cluster, {"compression.type": codec})
+        producer.send(Message("flights", value=bytes(5000)))
+        producer.flush()
+
+        assert len(cluster.topics["flights"][0].batches[0]) < 1000
+        assert values_in(cluster, "flights") == [bytes(5000)]
+
+    def test_acks_0_counts_as_acknowledged_when_sent(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"acks": "0"})
+        response = producer.send(Message("flights", value="v"))
+
+        assert producer.flush()
+        assert response.error is None and response.offset == -1
+        assert values_in(cluster, "flights") == [b"v"]
+
+
+class TestPlacing:
+    def test_equal_keys_meet(self) -> None:
+        cluster = FakeCluster()
+        cluster.add_topic("flights", 5)
+        producer = producer_on(cluster)
+        early = [producer.send(Message("flights", f"key-{n % 20}", str(n))) for n in range(100)]
+        producer.flush()  # These were sent before the topic's partitions were known, the next after it.
+        late = [producer.send(Message("flights", f"key-{n % 20}", str(n))) for n in range(100)]
+        producer.flush()
+
+        homes = [{r.partition for r in (early + late)[n::20]} for n in range(20)]
+        assert all(len(home) == 1 for home in homes)
+        assert len({partition for home in homes for partition in home}) > 1
+
+    def test_messages_without_a_key_go_round_the_partitions_by_batches(self) -> None:
+        cluster = FakeCluster()
+        cluster.add_topic("flights", 3)
+        producer = producer_on(cluster, {"batch.size": 1000})
+        for _ in range(300):
+            producer.send(Message("flights", value=bytes(100)))
+        producer.flush()
+
+        counts = [partition.end_offset for partition in cluster.topics["flights"]]
+        assert sum(counts) == 300 and min(counts) > 50
+
+    def test_messages_without_a_key_avoid_partitions_without_a_leader(self) -> None:
+        cluster = FakeCluster()
+        cluster.add_topic("flights", 3)[1].leader = -1
+        producer = producer_on(cluster, {"batch.size": 1000})
+        for _ in range(100):
+            producer.send(Message("flights", value=bytes(100)))
+
+        assert producer.flush(5000)
+        assert cluster.topics["flights"][1].end_offset == 0
+
+    def test_in_one_partition_order_is_that_of_sending_keys_or_not(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"batch.size": 300})
+        for n in range(200):
+            producer.send(Message("flights", "key" if n % 3 else None, str(n)))
+        producer.flush()
+
+        assert values_in(cluster, "flights") == [str(n).encode() for n in range(200)]
+
+    def test_a_partition_can_be_named(self) -> None:
+        cluster = FakeCluster()
+        cluster.add_topic("flights", 3)
+        producer = producer_on(cluster)
+        response = producer.send(Message("flights", "key", "v", partition=2))
+        producer.flush()
+
+        assert response.partition == 2 and values_in(cluster, "flights", 2) == [b"v"]
+
+    def test_a_partitioner_that_raises_fails_its_message_only(self, cluster: FakeCluster) -> None:
+        def moody(topic: str, key: bytes | None, count: int) -> int:
+            if key == b"bad":
+                raise LookupError("no such place")
+            return 0
+
+        producer = producer_on(cluster, partitioner=moody)
+        good, bad = producer.send(Message("flights", "good")), producer.send(Message("flights", "bad"))
+        producer.flush()
+
+        assert good.error is None and isinstance(bad.error, LookupError)
+
+
+class TestRetries:
+    @pytest.mark.parametrize("how", [ErrorCode.NOT_LEADER_OR_FOLLOWER, "cut", "cut after"])
+    @pytest.mark.parametrize("idempotent", [True, False])
+    def test_order_is_kept_and_nothing_is_lost(
+        self, cluster: FakeCluster, how: str | ErrorCode, idempotent: bool
+    ) -> None:
+        producer = producer_on(cluster, {"batch.size": 500, "enable.idempotence": idempotent})
+        producer.send(Message("flights", value="warm up"))
+        producer.flush()
+        responses = [producer.send(Message("flights", value=f"{n:03}" * 30)) for n in range(40)]
+        cluster.brokers[1].fail_next(ProduceRequest, how)
+        producer.flush()
+
+        values = [value[:3] for value in values_in(cluster, "flights") if value and len(value) > 10]
+        if idempotent or how != "cut after":
+            assert values == [b"%03d" % n for n in range(40)]
+            assert [r.offset for r in responses] == list(range(1, 41))
+        else:
+            # Nobody can tell such a batch from one that did not arrive: it is there twice, and in order.
+            assert len(values) > 40 and list(dict.fromkeys(values)) == [b"%03d" % n for n in range(40)]
+        assert all(response.error is None for response in responses)
+
+    def test_random_faults_leave_every_record_once_and_in_order(self) -> None:
+        for seed in range(30):
+            rng = random.Random(seed)
+            cluster = FakeCluster(3)
+            partitions = cluster.add_topic("flights", 4)
+            producer = producer_on(cluster, {"batch.size": 400, "retry.backoff.ms": 10})
+            responses = []
+            for n in range(300):
+                responses.append(producer.send(Message("flights", value=b"%04d" % n * 10, partition=n % 4)))
+                if rng.random() < 0.1:
+                    broker = cluster.brokers[rng.randint(1, 3)]
+                    how = rng.choice(["cut", "cut after", ErrorCode.NOT_ENOUGH_REPLICAS])
+                    broker.fail_next(ProduceRequest, how)
+                if rng.random() < 0.02:
+                    moved = rng.choice(partitions)
+                    moved.leader, moved.leader_epoch = rng.randint(1, 3), moved.leader_epoch + 1
+                if rng.random() < 0.3:
+                    producer.turn(rng.randint(0, 20))
+            assert producer.flush(600_000), seed
+            for index, partition in enumerate(partitions):
+                values = [record.value for record in partition.records()]
+                assert values == [b"%04d" % n * 10 for n in range(index, 300, 4)], seed
+            assert [r.error for r in responses if r.error is not None] == [], seed
+
+    def test_a_new_leader_is_found(self) -> None:
+        cluster = FakeCluster(2)
+        (partition,) = cluster.add_topic("flights", 1)
+        producer = producer_on(cluster)
+        producer.send(Message("flights", value="1"))
+        producer.flush()
+        cluster.brokers[1].stop()
+        partition.leader, partition.leader_epoch = 2, 1
+        response = producer.send(Message("flights", value="2"))
+
+        assert producer.flush() and response.offset == 1
+
+    def test_a_silent_broker_is_given_up_and_asked_again(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"request.timeout.ms": 1000})
+        producer.send(Message("flights", value="1"))
+        producer.flush()
+        cluster.brokers[1].is_silent = True
+        cluster.at(cluster.time_ms + 3000, cluster.brokers[1].start)
+        response = producer.send(Message("flights", value="2"))
+
+        assert producer.flush() and response.offset == 1
+        assert values_in(cluster, "flights") == [b"1", b"2"]
+
+    def test_without_retries_a_loss_is_told(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"retries": 0})
+        producer.send(Message("flights", value="1"))
+        producer.flush()
+        cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_ENOUGH_REPLICAS)
+        lost = producer.send(Message("flights", value="2"))
+        producer.flush()
+        kept = producer.send(Message("flights", value="3"))
+        producer.flush()
+
+        assert isinstance(lost.error, BrokerError) and lost.error.code is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert kept.offset == 1 and values_in(cluster, "flights") == [b"1", b"3"]
+
+
+class TestGivingUp:
+    def test_after_a_refused_batch_the_next_ones_are_written(self, cluster: FakeCluster) -> None:
+        """The refused batch leaves a gap in the sequence numbers, which only a new epoch closes."""
+        producer = producer_on(cluster, {"batch.size": 500, "linger.ms": 0})
+        producer.send(Message("flights", value="0"))
+        producer.flush()
+        cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.MESSAGE_TOO_LARGE)
+        responses = [producer.send(Message("flights", value=b"%d" % n * 400)) for n in range(1, 6)]
+        producer.flush()
+
+        assert isinstance(responses[0].error, MessageTooLargeError)
+        assert [r.error for r in responses[1:]] == [None] * 4
+        assert [value[:1] for value in values_in(cluster, "flights") if value] == [
+            b"0",
+            b"2",
+            b"3",
+            b"4",
+            b"5",
+        ]
+
+    def test_a_batch_that_is_late_is_told_and_the_next_go_on(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"delivery.timeout.ms": 5000, "request.timeout.ms": 1000})
+        producer.send(Message("flights", value="0"))
+        producer.flush()
+        cluster.brokers[1].is_silent = True
+        late = producer.send(Message("flights", value="late"))
+        cluster.at(cluster.time_ms + 7000, cluster.brokers[1].start)
+        producer.flush()
+        next_one = producer.send(Message("flights", value="next"))
+        producer.flush()
+
+        assert isinstance(late.error, DeliveryTimeoutError) and "delivery.timeout.ms=5000" in str(late.error)
+        assert next_one.error is None and values_in(cluster, "flights")[-1] == b"next"
+
+    def test_memory_is_given_back(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"buffer.memory": 20_000, "max.block.ms": 100})
+        for n in range(500):
+            assert producer.send(Message("flights", value=str(n))).error is None
+        producer.flush()
+
+        assert producer._queues.used == 0
+
+    def test_a_dead_cluster_fills_the_buffer_and_no_more(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"buffer.memory": 20_000, "max.block.ms": 100})
+        producer.send(Message("flights", value="the topic is known"))
+        producer.flush()
+        cluster.brokers[1].stop()
+        responses = [producer.send(Message("flights", value=bytes(100))) for _ in range(200)]
+
+        full = [response for response in responses if isinstance(response.error, BufferFullError)]
+        assert 100 < len(full) < 200
+        assert producer._queues.used <= 20_000
+
+    def test_an_unknown_topic_ends_in_the_response(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"max.block.ms": 2000})
+        response = producer.send(Message("fligths", value="v"))
+        producer.flush()
+
+        assert isinstance(response.error, UnknownTopicOrPartitionError)
+        assert cluster.time_ms < 4000
+
+    def test_a_forbidden_topic_ends_in_the_response_at_once(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster)
+        producer.send(Message("flights", value="v"))
+        producer.flush()
+        cluster.brokers[1].fail_next(MetadataRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        response = producer.send(Message("secrets", value="v"))
+        start_ms = cluster.time_ms
+        producer.flush()
+
+        assert isinstance(response.error, BrokerError) and cluster.time_ms - start_ms < 1000
+        assert response.error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def test_a_message_that_can_never_be_sent(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"max.request.size": 2000})
+        assert isinstance(producer.send(Message("flights", value=bytes(3000))).error, RecordTooLargeError)
+
+    def test_a_fenced_producer_writes_nothing_any_more(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster)
+        cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.PRODUCER_FENCED)
+        response = producer.send(Message("flights", value="v"))
+        producer.flush()
+
+        assert isinstance(response.error, ProducerFencedError)
+        with pytest.raises(ProducerFencedError):
+            producer.send(Message("flights", value="v"))
+
+    def test_a_broker_that_knows_no_idempotence_is_named(self, cluster: FakeCluster) -> None:
+        del cluster.brokers[1].versions[22]
+        producer = producer_on(cluster)
+        response = producer.send(Message("flights", value="v"))
+        producer.flush()
+
+        assert isinstance(response.error, UnsupportedRequestError)
+        assert "enable.idempotence=false" in str(response.error)
+
+    def test_an_id_is_asked_for_again(self, cluster: FakeCluster) -> None:
+        cluster.brokers[1].fail_next(InitProducerIdRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        cluster.brokers[1].fail_next(InitProducerIdRequest, "cut")
+        producer = producer_on(cluster)
+        response = producer.send(Message("flights", value="v"))
+
+        assert producer.flush() and response.offset == 0
+
+
+class TestPipelining:
+    def test_requests_go_out_one_upon_another(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"batch.size": 300, "linger.ms": 0})
+        producer.send(Message("flights", value="warm up"))
+        producer.flush()
+        before = len(produce_requests(cluster))
+        cluster.brokers[1].is_silent = True
+        for _ in range(30):
+            producer.send(Message("flights", value=bytes(200)))
+        for _ in range(10):
+            producer.turn(1)
+
+        assert producer._sender._requests_in_flight[1] == 5
+        cluster.brokers[1].start()
+        assert producer.flush()
+        assert len(produce_requests(cluster)) - before == 30
+
+    def test_without_idempotence_a_partition_has_one_batch_under_way(self) -> None:
+        cluster = FakeCluster()
+        cluster.add_topic("flights", 2)
+        producer = producer_on(cluster, {"batch.size": 300, "linger.ms": 0, "enable.idempotence": False})
+        producer.send(Message("flights", value="warm up", partition=0))
+        producer.flush()
+        cluster.brokers[1].is_silent = True
+        for n in range(20):
+            producer.send(Message("flights", value=bytes(200), partition=n % 2))
+        for _ in range(10):
+            producer.turn(1)
+
+        queues = list(producer._queues.partition_queues())
+        assert [len(queue.in_flight) for queue in queues] == [1, 1]
+
+    def test_a_throttled_producer_waits(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster)
+        cluster.brokers[1].throttle_time_ms = 2000
+        producer.send(Message("flights", value="1"))
+        producer.flush()
+        start_ms = cluster.time_ms
+        producer.send(Message("flights", value="2"))
+
+        assert producer.flush() and cluster.time_ms - start_ms >= 2000
+
+
+class TestClosing:
+    def test_close_sends_what_waits(self, cluster: FakeCluster) -> None:
+        producer = producer_on(cluster, {"linger.ms": 60_000})
+        response = producer.send(Message("flights", value="v"))
+        producer.close()
+
+        assert response.offset == 0
+        with pytest.raises(ClosedError):
+            producer.send(Message("flights", value="v"))
+
+    def test_what_cannot_be_sent_in_time_ends_in_its_response(self, cluster: FakeCluster) -> None:
+        cluster.brokers[1].stop()
+        producer = producer_on(cluster)
+        responses = [producer.send(Message("flights", key, "v")) for key in ("a", None)]
+        producer.close(1000)
+
+        assert all(isinstance(response.error, ClosedError) for response in responses)
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"enable.idempotence": True, "acks": "1"}, "acks=1 is not possible with enable.idempotence"),
+        ({"compression.type": "brotli"}, "none, gzip, snappy, lz4, zstd"),
+        ({"lingerms": 5}, r"lingerms is no property of a producer; did you mean linger\.ms\?"),
+        ({"acks": "2"}, "one of all, -1, 0, 1"),
+    ],
+)
+def test_properties_that_cannot_be(cluster: FakeCluster, properties: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        producer_on(cluster, properties)
+
+
+def test_lowering_acks_gives_idempotence_up(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster, {"acks": "1"})
+    assert producer.settings["enable.idempotence"] is False
+
+
+def test_values_of_other_types_need_a_serializer(cluster: FakeCluster) -> None:
+    with pytest.raises(TypeError, match="value_serializer"):
+        producer_on(cluster).send(Message("flights", value=5))
+    producer = producer_on(cluster, value_serializer=lambda topic, value: b"%d" % value)
+    producer.send(Message("flights", value=5))
+    producer.flush()
+    assert values_in(cluster, "flights") == [b"5"]
