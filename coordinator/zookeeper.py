@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -168,6 +169,34 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return super().create_connection(*args, **options)
 
 
+class _Handover:
+    """Hands calls from kazoo's thread to the reactor's, in order and in bunches.
+
+    Waking the reactor for every one of ten thousand answers would cost more than the answers.
+    """
+
+    def __init__(self, call_from_thread: CallFromThread) -> None:
+        self._call_from_thread = call_from_thread
+        self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._announced = False
+
+    def __call__(self, function: Callable[..., None], *arguments: Any) -> None:
+        """On kazoo's thread. What is appended before the look at `_announced` is not missed by `_run`."""
+        self._calls.append((function, arguments))
+        if not self._announced:
+            self._announced = True
+            self._call_from_thread(self._run)
+
+    def _run(self) -> None:
+        self._announced = False
+        while self._calls:
+            function, arguments = self._calls.popleft()
+            try:
+                function(*arguments)
+            except Exception:  # One listener's or watch's mistake must not cost the others their news.
+                _log.exception("a callback of ZooKeeper's has failed")
+
+
 class KazooSession:
     """Implements `coordinator.store.Session` on a kazoo client of its own."""
 
@@ -183,7 +212,7 @@ class KazooSession:
         self.session_id = 0
         self.password = b""
         self._chroot = chroot
-        self._call_from_thread = call_from_thread
+        self._hand_over = _Handover(call_from_thread)
         self._changed = changed
         self._state = ""
         self._waiting: list[Callable[[], None]] | None = []
@@ -213,7 +242,7 @@ class KazooSession:
                 self._client.close()
             except Exception as error:  # The server will expire what could not be closed.
                 _log.warning("ZooKeeper session 0x%x was not closed in order: %s", self.session_id, error)
-            self._call_from_thread(closed.callback, None)
+            self._hand_over(closed.callback, None)
 
         threading.Thread(target=stop, name="zookeeper-close", daemon=True).start()
         return closed
@@ -324,7 +353,7 @@ class KazooSession:
             if self.expired:
                 answered.errback(SessionExpired(path))
             else:
-                ask().rawlink(lambda result: self._call_from_thread(answer, result))
+                ask().rawlink(lambda result: self._hand_over(answer, result))
 
         def answer(result: Any) -> None:
             try:
@@ -354,7 +383,7 @@ class KazooSession:
                 watch(event)
 
         def seen(event: WatchedEvent) -> None:
-            self._call_from_thread(fire, self._watch_event(event))
+            self._hand_over(fire, self._watch_event(event))
 
         return seen
 
@@ -369,7 +398,7 @@ class KazooSession:
         if state == KazooState.LOST:
             self._handler.barred = True
         client_id = self._client.client_id if state == KazooState.CONNECTED else None
-        self._call_from_thread(self._on_state, state, client_id)
+        self._hand_over(self._on_state, state, client_id)
 
     def _on_state(self, state: str, client_id: tuple[int, bytes] | None) -> None:
         if self.expired or state == self._state:

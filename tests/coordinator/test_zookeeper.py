@@ -214,7 +214,7 @@ async def test_a_request_that_races_the_expiry_never_reaches_the_next_session(zo
     delaying = True
     await in_thread(end_session, old, zookeeper)
     # Suspended, expired: the news is there, but held back.
-    await until(lambda: any("LOST" in arguments for _, arguments in delayed))
+    await until(lambda: old._client.state == "LOST" and bool(delayed))
     assert not old.expired
     late = old.create("/late")
     delaying = False
