@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from broker.call import Call, Handler
 from broker.metadata import MetadataCache
+from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -40,6 +41,9 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
                 for node in self.metadata.brokers.values()
                 if (endpoint := node.endpoint(listener)) is not None
             ],
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            ),
         )
 
     def failed(

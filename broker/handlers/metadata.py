@@ -2,6 +2,7 @@
 
 Versions: in version 0 an empty list asks for all topics, from 1 on null does and an empty list asks for none.
 From 4 on the client says whether a missing topic may be created; before, the broker's setting alone decides.
+From 8 on the client may ask what it is allowed to do (KIP-430), from 11 on to topics only.
 From 10 on topics have ids, from 12 on they may be asked for by them (KIP-516).
 
 The answer comes from what the controller last told this broker; a topic that is created on the way is
@@ -17,6 +18,7 @@ from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
 from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
+from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -46,14 +48,15 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     def handle(self, call: Call, request: MetadataRequest) -> MetadataResponse | Deferred[MetadataResponse]:
         wanted = request.topics
         if wanted is None or (call.version == 0 and not wanted):
-            topics = [self._known(call, topic) for topic in self.metadata.topics.values()]
-            return self._response(call, topics)
+            topics = [self._known(call, request, topic) for topic in self.metadata.topics.values()]
+            return self._response(call, request, topics)
         missing = self._to_create(request, wanted)
         if not missing or self.create_topics is None:
-            return self._response(call, [self._topic(call, topic) for topic in wanted])
+            return self._response(call, request, [self._topic(call, request, topic) for topic in wanted])
 
         def created(errors: dict[str, ErrorCode]) -> MetadataResponse:
-            return self._response(call, [self._topic(call, topic, errors) for topic in wanted])
+            topics = [self._topic(call, request, topic, errors) for topic in wanted]
+            return self._response(call, request, topics)
 
         return self.create_topics(missing).addCallback(created)
 
@@ -64,22 +67,26 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         return [name for name in dict.fromkeys(names) if name not in self.metadata.topics]
 
     def _topic(
-        self, call: Call, wanted: MetadataRequestTopic, created: dict[str, ErrorCode] | None = None
+        self,
+        call: Call,
+        request: MetadataRequest,
+        wanted: MetadataRequestTopic,
+        created: dict[str, ErrorCode] | None = None,
     ) -> MetadataResponseTopic:
         if wanted.name is None:
             name = self.metadata.name_of(wanted.topic_id)
             if name is None:
                 return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted)
-            return self._known(call, self.metadata.topics[name])
+            return self._known(call, request, self.metadata.topics[name])
         topic = self.metadata.topics.get(wanted.name)
         if topic is not None:
-            return self._known(call, topic)
+            return self._known(call, request, topic)
         error = (created or {}).get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
             error = ErrorCode.LEADER_NOT_AVAILABLE
         return _unknown(wanted.name, error, wanted)
 
-    def _known(self, call: Call, topic: TopicMetadata) -> MetadataResponseTopic:
+    def _known(self, call: Call, request: MetadataRequest, topic: TopicMetadata) -> MetadataResponseTopic:
         listener = call.listener or self.default_listener
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
@@ -90,6 +97,9 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
                 self._partition(index, partition, listener)
                 for index, partition in sorted(topic.partitions.items())
             ],
+            topic_authorized_operations=(
+                TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+            ),
         )
 
     def _partition(
@@ -112,7 +122,9 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             offline_replicas=list(partition.offline_replicas),
         )
 
-    def _response(self, call: Call, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    def _response(
+        self, call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]
+    ) -> MetadataResponse:
         listener = call.listener or self.default_listener
         brokers = [
             MetadataResponseBroker(node_id=node.id, host=endpoint[0], port=endpoint[1], rack=node.rack)
@@ -125,11 +137,14 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             cluster_id=self.cluster_id,
             controller_id=controller_id if self.metadata.is_live(controller_id) else -1,
             topics=topics,
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            ),
         )
 
     def failed(self, call: Call, request: MetadataRequest, error: BrokerError) -> MetadataResponse:
         return self._response(
-            call, [_unknown(wanted.name, error.code, wanted) for wanted in request.topics or []]
+            call, request, [_unknown(wanted.name, error.code, wanted) for wanted in request.topics or []]
         )
 
 

@@ -39,7 +39,6 @@ def produce(job: Job) -> dict[str, Any]:
         acks="all",
         linger_ms=20,
         batch_size=65536,
-        buffer_memory=256 << 20,
     )
     futures = [
         producer.send(
@@ -102,10 +101,7 @@ def consume(job: Job) -> dict[str, Any]:
 def _config(admin: KafkaAdminClient, topic: str, name: str) -> str:
     resource = ConfigResource(ConfigResourceType.TOPIC, topic)
     if MAJOR >= 3:
-        answers = admin.describe_configs([resource], config_filter="all")
-        values = answers["TOPIC"][topic] if "TOPIC" in answers else answers[ConfigResourceType.TOPIC][topic]
-        entry = values[name]
-        return str(entry["value"] if isinstance(entry, dict) else entry)
+        return str(admin.describe_configs([resource], config_filter="all")["topic"][topic][name]["value"])
     for answer in admin.describe_configs([resource]):
         for found in answer.resources:
             for entry in found[4]:

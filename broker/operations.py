@@ -1,0 +1,57 @@
+"""What can be done to a resource, and how clients are told which of it they may do (KIP-430).
+
+Without an authorizer everybody may do everything, so the answer is all that the kind of resource knows.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+NOT_ASKED = -(2**31)
+"""The answer to clients that do not want to know."""
+
+
+class Operation(enum.IntEnum):
+    """Kafka's numbers of the operations that access control lists speak of."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def operation_bits(operations: Iterable[Operation]) -> int:
+    """A set of operations as the protocol writes it."""
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS = operation_bits(
+    (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    )
+)
+CLUSTER_OPERATIONS = operation_bits(
+    (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    )
+)
