@@ -162,6 +162,10 @@ class SimDisk:
     def mend(self, directory: str) -> None:
         self._failing.pop(directory, None)
 
+    @property
+    def is_failing(self) -> bool:
+        return bool(self._failing)
+
     def room(self) -> int:
         return max(0, self.capacity - sum(len(inode.data) for inode in self._files.values()))
 

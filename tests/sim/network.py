@@ -1,6 +1,7 @@
-"""A network between simulated processes: slow, lossy, torn apart, but in order within one connection.
+"""A network between simulated machines: slow, lossy, torn apart, but in order within one connection.
 
-Frames are cut by the broker's own `FrameAssembler`, so what travels are bytes in pieces of any size.
+Every process is a machine of its own, by its name. Frames are cut by the broker's own `FrameAssembler`, so
+what travels are bytes, in pieces of any size.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from dataclasses import dataclass, field
 
 from broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
 from broker.network.interfaces import Accept, Address, FrameReceiver
-from protocol.frames import FileSlice, Part
+from protocol.frames import Part, join_parts
 from tests.sim.world import Process, World
 
 _FIRST_FREE_PORT = 40_000
+_RETRANSMITTED_SHARE = 0.5
 
 
 @dataclass(slots=True)
 class Weather:
-    """How the network is. `delay_ms` is drawn evenly up to the maximum for every piece; `slow_share` of the
-    pieces take `slow_ms_max` instead; `break_share` of them break their connection."""
+    """How the network is. `delay_ms_max`: every piece takes a time drawn evenly up to this; `slow_share` of the
+    pieces take up to `slow_ms_max` instead; `break_share` of what is sent breaks its connection."""
 
     delay_ms_max: float = 2.0
     slow_share: float = 0.0
@@ -29,15 +31,17 @@ class Weather:
     break_share: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Listener:
+    """A port that a process has open (`broker.network.interfaces.Port`)."""
+
+    network: SimNetwork
     process: Process
     accept: Accept
     address: Address
-    network: SimNetwork
 
     def close(self) -> None:
-        self.network.listeners.pop(self.address.port, None)
+        self.network.close_port(self)
 
 
 class SimNetwork:
@@ -47,9 +51,11 @@ class SimNetwork:
         self.world = world
         self.weather = Weather()
         self.rng = world.rng("network")
-        self.listeners: dict[int, _Listener] = {}
-        self.links: dict[_Link, None] = {}
+        self.buffers = FrameBuffers(keep_bytes=0)
+        self._listeners: dict[Address, _Listener] = {}
+        self._links: dict[_Link, None] = {}
         self._cut: dict[tuple[str, str], None] = {}
+        self._without_power: dict[str, None] = {}
         self._next_port = _FIRST_FREE_PORT
 
     def for_process(self, process: Process) -> ProcessNetwork:
@@ -59,18 +65,28 @@ class SimNetwork:
     # What the simulation does to it.
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing sent by the process named `source` reaches `target` any more; nobody is told."""
+        """Nothing sent by the machine `source` reaches `target` any more; nobody is told."""
         self._cut[source, target] = None
 
     def heal(self) -> None:
-        """Mend every cut. What was sent into one is lost, so the connections concerned break."""
-        for link in list(self.links):
-            if link.lost_something:
-                link.break_off("the network lost what was sent")
+        """Mend every cut. Of the connections that were cut some break, and what was sent meanwhile is lost with
+        them; others come to life again and deliver it all, late."""
         self._cut.clear()
+        for link in list(self._links):
+            link.recover()
+
+    def power_off(self, machine: str) -> None:
+        """From now on the machine does not even say that it knows nothing of a connection."""
+        self._without_power[machine] = None
+
+    def power_on(self, machine: str) -> None:
+        self._without_power.pop(machine, None)
 
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cut
+
+    def has_power(self, machine: str) -> bool:
+        return machine not in self._without_power
 
     def delay_s(self) -> float:
         weather = self.weather
@@ -78,60 +94,75 @@ class SimNetwork:
         return self.rng.random() * longest / 1000
 
     def _process_died(self, process: Process) -> None:
-        for port, listener in list(self.listeners.items()):
+        for listener in list(self._listeners.values()):
             if listener.process is process:
-                del self.listeners[port]
-        for link in list(self.links):
+                listener.close()
+        for link in list(self._links):
             for end in link.ends:
                 if end.process is process:
                     end.die()
 
-    # Connections
+    # Ports and connections
 
     def free_port(self) -> int:
         self._next_port += 1
         return self._next_port
 
-    def connect(
-        self, process: Process, host: str, port: int, receiver: FrameReceiver, timeout_ms: int
-    ) -> None:
-        listener = self.listeners.get(port)
-        client = Address("client." + process.name, self.free_port())
-        if listener is None:
-            process.clock.callLater(self.delay_s(), receiver.connection_lost, "connection refused")
-            return
-        there = listener.process
-        if self.is_cut(process.name, there.name) or self.is_cut(there.name, process.name):
-            process.clock.callLater(timeout_ms / 1000, receiver.connection_lost, "connecting timed out")
-            return
-        link = _Link(self, process, there, client, listener.address)
-        link.ends[0].receiver = receiver
-        self.links[link] = None
-        self.world.clock.callLater(self.delay_s(), self._arrive, link, listener, timeout_ms)
+    def open_port(self, process: Process, port: int, accept: Accept) -> _Listener:
+        address = Address(process.name, port or self.free_port())
+        if address in self._listeners:
+            raise OSError(f"{address} is taken")
+        listener = self._listeners[address] = _Listener(self, process, accept, address)
+        return listener
 
-    def _arrive(self, link: _Link, listener: _Listener, timeout_ms: int) -> None:
+    def close_port(self, listener: _Listener) -> None:
+        if self._listeners.get(listener.address) is listener:
+            del self._listeners[listener.address]
+
+    def connect(self, process: Process, to: Address, receiver: FrameReceiver, timeout_ms: int) -> None:
+        clock = process.clock
+        ways = ((process.name, to.host), (to.host, process.name))
+        if not self.has_power(to.host) or any(self.is_cut(*way) for way in ways):
+            clock.callLater(timeout_ms / 1000, receiver.connection_lost, "connecting timed out")
+            return
+        listener = self._listeners.get(to)
+        if listener is None:
+            clock.callLater(self.delay_s(), receiver.connection_lost, "connection refused")
+            return
+        here = Address(process.name, self.free_port())
+        link = _Link(self, process, listener.process, here, to)
+        link.ends[0].receiver = receiver
+        self._links[link] = None
+        self.world.clock.callLater(self.delay_s(), self._arrive, link, listener)
+
+    def _arrive(self, link: _Link, listener: _Listener) -> None:
         client, server = link.ends
-        if self.listeners.get(listener.address.port) is not listener:
+        if self._listeners.get(listener.address) is not listener:
+            server.is_over = True
             client.lose("connection refused")
             return
+        # The system accepts before the process does: a paused one has connections it knows nothing of.
+        listener.process.run(self._accept, listener, server)
+        self.world.clock.callLater(self.delay_s(), client.process.run, self._connected, client)
 
-        def accept() -> None:
-            # The system accepts before the process does: a paused one has connections it knows nothing of.
-            receiver = listener.accept(client.address)
-            if receiver is None:
-                server.die()
-                return
-            server.receiver = receiver
-            receiver.connected(server)
-            server.deliver()
+    def _accept(self, listener: _Listener, server: SimWire) -> None:
+        if server.is_over:
+            return
+        receiver = listener.accept(server.peer)
+        if receiver is None:
+            server.die()
+            return
+        server.receiver = receiver
+        receiver.connected(server)
+        server.deliver()
 
-        def connected() -> None:
-            if client.receiver is not None and not client.is_over:
-                client.receiver.connected(client)
-                client.deliver()
+    def _connected(self, client: SimWire) -> None:
+        if client.receiver is not None and not client.is_over:
+            client.receiver.connected(client)
+            client.deliver()
 
-        listener.process.run(accept)
-        self.world.clock.callLater(self.delay_s(), client.process.run, connected)
+    def forget(self, link: _Link) -> None:
+        self._links.pop(link, None)
 
 
 class ProcessNetwork:
@@ -142,15 +173,10 @@ class ProcessNetwork:
         self._process = process
 
     def listen(self, host: str, port: int, accept: Accept) -> _Listener:
-        port = port or self._network.free_port()
-        if port in self._network.listeners:
-            raise OSError(f"port {port} is taken")
-        listener = _Listener(self._process, accept, Address(host, port), self._network)
-        self._network.listeners[port] = listener
-        return listener
+        return self._network.open_port(self._process, port, accept)
 
     def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
-        self._network.connect(self._process, host, port, receiver, timeout_ms)
+        self._network.connect(self._process, Address(host, port), receiver, timeout_ms)
 
 
 class _Link:
@@ -160,18 +186,28 @@ class _Link:
         self, network: SimNetwork, client: Process, server: Process, client_at: Address, server_at: Address
     ) -> None:
         self.network = network
-        self.lost_something = False
+        self.stalled: list[tuple[SimWire, bytes]] = []
+        """Pieces that were sent into a cut, with the end that they are for."""
+        self.lost_the_end = False
+        """Whether one end went, and the other could not be told."""
         near = SimWire(self, client, client_at, server_at)
         far = SimWire(self, server, server_at, client_at)
         near.other, far.other = far, near
         self.ends = (near, far)
 
-    def break_off(self, reason: str) -> None:
-        for end in self.ends:
-            end.lose(reason)
+    def recover(self) -> None:
+        """The network is whole again."""
+        stalled, self.stalled = self.stalled, []
+        network = self.network
+        if self.lost_the_end or (stalled and network.rng.random() >= _RETRANSMITTED_SHARE):
+            for end in self.ends:
+                end.lose("the network lost what was sent")
+            return
+        for target, piece in stalled:
+            target.other.travel(piece)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class SimWire:
     """One end of a connection (`broker.network.interfaces.Wire`)."""
 
@@ -182,50 +218,31 @@ class SimWire:
     receiver: FrameReceiver | None = None
     is_over: bool = False
     other: SimWire = field(init=False)
+    _assembler: FrameAssembler = field(init=False)
+    _arrived: deque[bytes] = field(init=False, default_factory=deque)
+    _is_paused: bool = field(init=False, default=False)
+    _is_closing: bool = field(init=False, default=False)
+    _last_arrival_s: float = field(init=False, default=0.0)
+    _under_way: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self._assembler = FrameAssembler(FrameBuffers(keep_bytes=0))
-        self._arrived: deque[bytes] = deque()
-        self._is_paused = False
-        self._is_closing = False
-        self._last_arrival_s = 0.0
-        self._under_way = 0
+        # Targets are filled and emptied in one go, so all wires may share the buffers.
+        self._assembler = FrameAssembler(self.link.network.buffers)
 
     # What its process does with it.
 
     def send(self, parts: Sequence[Part]) -> None:
         if self.is_over or self._is_closing:
             return
-        data = b"".join(part.read() if isinstance(part, FileSlice) else part for part in parts)
+        data = join_parts(parts)
         network = self.link.network
         if network.rng.random() < network.weather.break_share:
             network.world.trace("network", f"breaks {self.address} to {self.peer}")
-            self.link.break_off("connection reset by the network")
+            for end in self.link.ends:
+                network.world.clock.callLater(network.delay_s(), end.lose, "connection reset by the network")
             return
         for piece in _pieces(data, network.rng):
-            self._travel(piece)
-
-    def _travel(self, piece: bytes) -> None:
-        network = self.link.network
-        if network.is_cut(self.process.name, self.other.process.name):
-            self.link.lost_something = True
-            return
-        clock = network.world.clock
-        self._last_arrival_s = max(self._last_arrival_s, clock.rightNow + network.delay_s())
-        self._under_way += 1
-        clock.callLater(self._last_arrival_s - clock.rightNow, self._arrive, piece)
-
-    def _arrive(self, piece: bytes) -> None:
-        self._under_way -= 1
-        if not self.is_over and self.receiver is not None:
-            self.process.run(self._sent, len(piece))
-        self.other.take(piece)
-        if self._is_closing and self._under_way == 0:
-            self._part()
-
-    def _sent(self, count: int) -> None:
-        if self.receiver is not None and not self.is_over:
-            self.receiver.bytes_sent(count)
+            self.travel(piece)
 
     def pause(self) -> None:
         self._is_paused = True
@@ -244,25 +261,57 @@ class SimWire:
         self._part()
 
     def _part(self) -> None:
-        """This end goes, and tells the other unless the network is cut."""
+        """This end goes, and tells the other."""
         if self.is_over:
             return
-        self.lose("the connection was closed")
+        receiver = self.receiver
+        self._end()
+        if receiver is not None:
+            self.process.clock.callLater(0, receiver.connection_lost, "the connection was closed")
+        self._tell_other("the peer closed the connection")
+
+    def _tell_other(self, reason: str) -> None:
         network = self.link.network
         if network.is_cut(self.process.name, self.other.process.name):
-            self.link.lost_something = True
+            self.link.lost_the_end = True
             return
         clock = network.world.clock
         delay_s = max(self._last_arrival_s - clock.rightNow, network.delay_s())
-        clock.callLater(delay_s, self.other.lose, "the peer closed the connection")
+        clock.callLater(delay_s, self.other.lose, reason)
 
     # What the network does with it.
 
-    def take(self, piece: bytes) -> None:
-        if self.is_over:
+    def travel(self, piece: bytes) -> None:
+        """Let a piece leave from here."""
+        network = self.link.network
+        self._under_way += 1
+        if network.is_cut(self.process.name, self.other.process.name):
+            self.link.stalled.append((self.other, piece))
+            self._under_way -= 1
             return
-        self._arrived.append(piece)
-        self.process.run(self.deliver)
+        clock = network.world.clock
+        self._last_arrival_s = max(self._last_arrival_s, clock.rightNow + network.delay_s())
+        clock.callLater(self._last_arrival_s - clock.rightNow, self._arrive, piece)
+
+    def _arrive(self, piece: bytes) -> None:
+        self._under_way -= 1
+        if not self.is_over and self.receiver is not None:
+            self.process.run(self._sent, len(piece))
+        self.other.take(piece)
+        if self._is_closing and self._under_way == 0:
+            self._part()
+
+    def _sent(self, count: int) -> None:
+        if self.receiver is not None and not self.is_over:
+            self.receiver.bytes_sent(count)
+
+    def take(self, piece: bytes) -> None:
+        if not self.is_over:
+            self._arrived.append(piece)
+            self.process.run(self.deliver)
+        elif self.link.network.has_power(self.process.name):
+            # The machine knows nothing of this connection (any more), and says so.
+            self._tell_other("connection reset by peer")
 
     def deliver(self) -> None:
         """Hand over what has arrived. Runs in this end's process."""
@@ -278,34 +327,35 @@ class SimWire:
             except FrameRefused as refused:
                 if refused.frames:
                     self.receiver.frames_received(refused.frames)
-                if not self.is_over:
+                if self.receiver is not None:
                     self.receiver.frame_refused(refused.size)
                 return
             if frames:
                 self.receiver.frames_received(frames)
 
     def die(self) -> None:
-        """The process of this end is gone; its system resets the connection, unless the network is cut."""
-        self.is_over = True
-        self.receiver = None
-        self._arrived.clear()
-        network = self.link.network
-        if network.is_cut(self.process.name, self.other.process.name):
-            self.link.lost_something = True
+        """The process of this end is gone. Its system says so, unless the whole machine went with it."""
+        if self.is_over:
             return
-        network.world.clock.callLater(network.delay_s(), self.other.lose, "connection reset by peer")
+        self._end()
+        if self.link.network.has_power(self.process.name):
+            self._tell_other("connection reset by peer")
 
     def lose(self, reason: str) -> None:
         """The connection is gone for this end."""
         if self.is_over:
             return
-        self.is_over = True
-        self._arrived.clear()
-        if self.other.is_over:
-            self.link.network.links.pop(self.link, None)
-        receiver, self.receiver = self.receiver, None
+        receiver = self.receiver
+        self._end()
         if receiver is not None:
             self.process.run(receiver.connection_lost, reason)
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.receiver = None
+        self._arrived.clear()
+        if self.other.is_over:
+            self.link.network.forget(self.link)
 
 
 def _pieces(data: bytes, rng: random.Random) -> list[bytes]:

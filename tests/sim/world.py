@@ -6,15 +6,17 @@ by name, and every event worth telling goes into the trace, whose hash therefore
 
 from __future__ import annotations
 
-import bisect
 import hashlib
+import heapq
+import itertools
 import random
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
+from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -22,44 +24,103 @@ START_S = 1_700_000_000.0
 """When every simulation begins, in seconds since the epoch."""
 
 
+class SimCall:
+    """A call that is due (Twisted's IDelayedCall)."""
+
+    __slots__ = ("_arguments", "_clock", "_function", "_keywords", "_state", "due_s", "turn")
+
+    def __init__(
+        self,
+        clock: SimClock,
+        due_s: float,
+        function: Callable[..., object],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> None:
+        self.due_s = due_s
+        self.turn = -1
+        """Which of the clock's entries is this call's: one that was reset has left others behind."""
+        self._clock = clock
+        self._function = function
+        self._arguments = arguments
+        self._keywords = keywords
+        self._state = "active"
+
+    def active(self) -> bool:
+        return self._state == "active"
+
+    def getTime(self) -> float:
+        return self.due_s
+
+    def cancel(self) -> None:
+        self._check_active()
+        self._state = "cancelled"
+        self.turn = -1
+        self._arguments, self._keywords = (), {}
+
+    def reset(self, secondsFromNow: float) -> None:
+        self._check_active()
+        self._clock.schedule(self, self._clock.rightNow + secondsFromNow)
+
+    def delay(self, secondsLater: float) -> None:
+        self._check_active()
+        self._clock.schedule(self, self.due_s + secondsLater)
+
+    def run(self) -> None:
+        self._state = "called"
+        self._function(*self._arguments, **self._keywords)
+
+    def _check_active(self) -> None:
+        if self._state == "called":
+            raise AlreadyCalled
+        if self._state == "cancelled":
+            raise AlreadyCancelled
+
+
 class SimClock(Clock):
-    """Twisted's test clock, its calls kept in order as they come: it has thousands of them."""
+    """Twisted's test clock on a heap: a simulation makes a million calls, and cancels most of them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rightNow = START_S
+        self._heap: list[tuple[float, int, SimCall]] = []
+        self._turns = itertools.count()
 
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any, **kw: Any) -> Any:
-        call = DelayedCall(
-            self.rightNow + max(delay, 0.0), callable, args, kw, self.calls.remove, _ignore, self.seconds
-        )
-        bisect.insort_right(self.calls, call, key=DelayedCall.getTime)
+    def callLater(self, when: float, what: Callable[..., object], *args: Any, **kw: Any) -> Any:
+        call = SimCall(self, 0.0, what, args, kw)
+        self.schedule(call, self.rightNow + max(when, 0.0))
         return call
 
-    def _sortCalls(self) -> None:
-        self.calls.sort(key=DelayedCall.getTime)
+    def schedule(self, call: SimCall, due_s: float) -> None:
+        call.due_s = due_s
+        call.turn = next(self._turns)
+        heapq.heappush(self._heap, (due_s, call.turn, call))
+
+    def getDelayedCalls(self) -> list[Any]:
+        return [call for _, turn, call in sorted(self._heap) if call.turn == turn]
+
+    def advance(self, amount: float) -> None:
+        until_s = self.rightNow + amount
+        while self.step(until_s):
+            pass
 
     def step(self, until_s: float) -> bool:
         """Make the next call due by `until_s`; False, and the clock stands there, if there is none."""
-        self._sortCalls()  # A call that was reset has moved.
-        if not self.calls or self.calls[0].getTime() > until_s:
-            self.rightNow = until_s
-            return False
-        call = self.calls.pop(0)
-        self.rightNow = max(self.rightNow, call.getTime())
-        call.called = 1
-        call.func(*call.args, **call.kw)
-        return True
-
-
-def _ignore(_call: DelayedCall) -> None:
-    """A call was reset: `step` sorts before it looks."""
+        heap = self._heap
+        while heap and heap[0][0] <= until_s:
+            due_s, turn, call = heapq.heappop(heap)
+            if call.turn == turn:
+                self.rightNow = max(self.rightNow, due_s)
+                call.run()
+                return True
+        self.rightNow = until_s
+        return False
 
 
 class Trace:
     """What happened, in order: a running hash of all of it, and the last lines for people."""
 
-    def __init__(self, clock: SimClock, keep: int) -> None:
+    def __init__(self, clock: SimClock, keep: int | None) -> None:
         self._clock = clock
         self._hash = hashlib.blake2b(digest_size=8)
         self.lines: deque[str] = deque(maxlen=keep)
@@ -67,7 +128,7 @@ class Trace:
 
     def __call__(self, who: str, what: str) -> None:
         self.events += 1
-        line = f"{self._clock.rightNow - START_S:10.4f}  {who:<12} {what}"
+        line = f"{self._clock.rightNow - START_S:10.4f}  {who:<10} {what}"
         self._hash.update(line.encode())
         self.lines.append(line)
 
@@ -76,12 +137,19 @@ class Trace:
 
 
 class World:
-    """One simulation's clock, chance and trace. `keep_lines` of the trace are kept for people."""
+    """One simulation's clock, chance and trace.
 
-    def __init__(self, seed: int, *, keep_lines: int = 2000) -> None:
+    `keep_lines` of the trace are kept for people (None: all). `problems` are the exceptions that nobody
+    expected; the simulation goes on as a reactor would, and fails in the end.
+    """
+
+    def __init__(self, seed: int, *, keep_lines: int | None = 2000) -> None:
         self.seed = seed
         self.clock = SimClock()
         self.trace = Trace(self.clock, keep_lines)
+        self.problems: list[str] = []
+        self.running = "world"
+        """The process whose code is running, for those who hear something without being told from whom."""
 
     def rng(self, name: str) -> random.Random:
         """The generator of that name: what one component draws does not disturb another."""
@@ -90,36 +158,67 @@ class World:
     def now_ms(self) -> int:
         return int(self.clock.rightNow * 1000)
 
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return self.clock.rightNow - START_S
+
     def run(self, seconds: float) -> None:
         """Let so much simulated time pass."""
-        until_s = self.clock.rightNow + seconds
-        while self.clock.step(until_s):
-            pass
+        self.clock.advance(seconds)
+
+    def run_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Let time pass until a condition holds, looked at after each call; whether it came to hold."""
+        until_s = self.clock.rightNow + timeout_s
+        while not condition():
+            if not self.clock.step(until_s):
+                return condition()
+        return True
+
+    def problem(self, who: str, what: str) -> None:
+        self.trace(who, f"PROBLEM {what.strip().splitlines()[-1]}")
+        self.problems.append(f"{who} at {self.seconds():.4f} s: {what}")
 
 
 class Process:
     """One operating-system process: everything that happens in it happens through `run`.
 
     A paused process does nothing until it is resumed, and then everything it missed, in order. A dead one
-    never does anything again; a restart is a new `Process`.
+    never does anything again; a restart is a new `Process`, told from the last by its `life`.
     """
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, life: int = 0) -> None:
         self.world = world
         self.name = name
+        self.life = life
         self.alive = True
         self.paused = False
-        self._missed: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._missed: deque[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = deque()
         self.on_death: list[Callable[[], None]] = []
         self.clock = ProcessClock(self)
 
-    def run(self, function: Callable[..., object], *arguments: Any) -> None:
+    def rng(self, name: str) -> random.Random:
+        """A generator that no other life of this process has."""
+        return self.world.rng(f"{self.name}.{self.life}/{name}")
+
+    def run(self, function: Callable[..., object], *arguments: Any, **keywords: Any) -> None:
         if not self.alive:
             return
         if self.paused or self._missed:
-            self._missed.append((function, arguments))
+            self._missed.append((function, arguments, keywords))
         else:
-            function(*arguments)
+            self._do(function, arguments, keywords)
+
+    def _do(
+        self, function: Callable[..., object], arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> None:
+        world = self.world
+        before, world.running = world.running, self.name
+        try:
+            function(*arguments, **keywords)
+        except Exception:
+            world.problem(self.name, traceback.format_exc())
+        finally:
+            world.running = before
 
     def pause(self) -> None:
         self.paused = True
@@ -127,11 +226,14 @@ class Process:
     def resume(self) -> None:
         self.paused = False
         while self._missed and self.alive and not self.paused:
-            function, arguments = self._missed[0]
-            function(*arguments)
-            self._missed.popleft()
+            # Taken off only afterwards: what happens meanwhile comes behind what was missed.
+            self._do(*self._missed[0])
+            if self._missed:
+                self._missed.popleft()
 
     def kill(self) -> None:
+        if not self.alive:
+            return
         self.alive = False
         self._missed.clear()
         for told in self.on_death:
@@ -146,32 +248,35 @@ class ProcessClock:
         self._clock = process.world.clock
 
     def seconds(self) -> float:
-        return self._clock.seconds()
+        return self._clock.rightNow
 
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any, **kw: Any) -> Any:
-        return self._clock.callLater(delay, self._fire, callable, args, kw)
-
-    def _fire(self, function: Callable[..., Any], args: tuple[Any, ...], kw: dict[str, Any]) -> None:
-        self._process.run(lambda: function(*args, **kw))
+    def callLater(self, delay: float, callable: Callable[..., object], *args: Any, **kw: Any) -> Any:
+        return self._clock.callLater(delay, self._process.run, callable, *args, **kw)
 
 
 class Workers:
-    """A process's worker threads: a job is done at once, and its outcome comes back a little later."""
+    """A process's worker threads: a job is done as a whole, somewhat later, unless the process dies first."""
 
     def __init__(self, process: Process, delay_ms_max: float = 5.0) -> None:
         self._process = process
-        self._rng = process.world.rng(f"{process.name}/workers")
-        self._delay_ms_max = delay_ms_max
+        self._rng = process.rng("workers")
+        self.delay_ms_max = delay_ms_max
 
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
         done: Deferred[Any] = Deferred()
-        delay_s = self._rng.random() * self._delay_ms_max / 1000
-        self._process.clock.callLater(delay_s, self._do, done, function, arguments)
+        delay_s = self._rng.random() * self.delay_ms_max / 1000
+        self._process.clock.callLater(delay_s, self._do, done, function, args, kwargs)
         return done
 
-    def _do(self, done: Deferred[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def _do(
+        self,
+        done: Deferred[Any],
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> None:
         try:
-            result = function(*arguments)
+            result = function(*arguments, **keywords)
         except Exception:
             done.errback(Failure())
         else:

@@ -127,6 +127,11 @@ class ZooKeeperModel:
     def exists(self, path: str) -> bool:
         return path in self._znodes
 
+    def names_below(self, path: str) -> list[str]:
+        """The names of a znode's children, sorted; none where there is no such znode."""
+        node = self._znodes.get(path)
+        return [] if node is None else sorted(node.children)
+
     def watch_data(self, path: str, session: SimSession, watch: Watch) -> None:
         self._data_watches.setdefault(path, {})[session.session_id, watch] = session
 
@@ -437,7 +442,7 @@ class SimZooKeeper:
     def __init__(self, model: ZooKeeperModel, process: Process, session_timeout_ms: int) -> None:
         self.model = model
         self.process = process
-        self.rng: random.Random = model.world.rng(f"{process.name}/zookeeper")
+        self.rng: random.Random = process.rng("zookeeper")
         self.session_timeout_ms = session_timeout_ms
         self.delay_ms_max = 3.0
         self._listeners: list[SessionListener] = []

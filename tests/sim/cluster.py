@@ -1,0 +1,334 @@
+"""Brokers of a simulated cluster: the real code on a machine that can be killed, paused and broken.
+
+A `Machine` is what stays when a broker process ends: its disk, its address, its way to ZooKeeper. Everything
+that it is told to do happens at once; what follows from it takes simulated time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from twisted.internet.defer import ensureDeferred
+from twisted.logger import LogEvent, globalLogPublisher
+from twisted.python.failure import Failure
+
+from broker.app import Surroundings
+from broker.lifecycle import Broker
+from broker.network.interfaces import Address
+from broker.replication.leadership import Leadership
+from broker.replication.partition import Partition
+from broker.settings import broker_settings
+from coordinator import znodes
+from coordinator.znodes import PartitionState
+from tests.sim.disk import SimDisk
+from tests.sim.network import SimNetwork
+from tests.sim.world import Process, Workers, World
+from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
+
+PORT = 9092
+LOG_DIRECTORIES = ("/disk1", "/disk2")
+SESSION_TIMEOUT_MS = 6000
+_RESTART_AFTER_FAILURE_S = 2.0
+
+SETTINGS: Mapping[str, str | int | bool] = {
+    "log.dirs": ",".join(LOG_DIRECTORIES),
+    "zookeeper.connect": "zookeeper:2181",
+    "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "zookeeper.connection.timeout.ms": 60_000,
+    "auto.create.topics.enable": False,
+    "request.timeout.ms": 4000,
+    "replica.socket.timeout.ms": 4000,
+    "replica.lag.time.max.ms": 4000,
+    "replica.fetch.wait.max.ms": 500,
+    "replica.fetch.backoff.ms": 300,
+    "replica.high.watermark.checkpoint.interval.ms": 2000,
+    "log.flush.offset.checkpoint.interval.ms": 5000,
+    "log.segment.bytes": 32 * 1024,
+    "log.index.interval.bytes": 1024,
+    "controlled.shutdown.retry.backoff.ms": 500,
+}
+"""What every simulated broker is given: small and impatient, so that a minute holds many lives."""
+
+
+class Machine:
+    """One broker's machine. `broker` and `process` are those of the present life, None while there is none."""
+
+    def __init__(
+        self,
+        world: World,
+        zookeeper: ZooKeeperModel,
+        network: SimNetwork,
+        broker_id: int,
+        settings: Mapping[str, str | int | bool],
+    ) -> None:
+        self.name = f"b{broker_id}"
+        self.broker_id = broker_id
+        self.address = Address(self.name, PORT)
+        self.disk = SimDisk(world.rng(f"{self.name}/disk"), world.now_ms, cold_share=0.02)
+        self.process: Process | None = None
+        self.client: SimZooKeeper | None = None
+        self.broker: Broker | None = None
+        self.is_stopping = False
+        self._world = world
+        self._zookeeper = zookeeper
+        self._network = network
+        self._lives = 0
+        self._is_cut_off = False
+        self._settings = broker_settings(
+            {
+                **SETTINGS,
+                "broker.id": broker_id,
+                "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+                **settings,
+            }
+        )
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its broker does anything: it is up, and not paused."""
+        return self.process is not None and not self.process.paused
+
+    def partitions(self) -> list[Partition]:
+        """The replicas of a broker that has come so far."""
+        if self.process is None or self.broker is None or self.broker.node is None:
+            return []
+        return list(self.broker.node.replicas)
+
+    # A life begins
+
+    def start(self) -> None:
+        """Start the broker, unless it is up."""
+        if self.process is not None:
+            return
+        world = self._world
+        self._lives += 1
+        world.trace(self.name, f"starts, life {self._lives}")
+        self._network.power_on(self.name)
+        process = self.process = Process(world, self.name, self._lives)
+        self.client = SimZooKeeper(self._zookeeper, process, SESSION_TIMEOUT_MS)
+        if self._is_cut_off:
+            self.client.cut()
+        around = Surroundings(
+            process.clock,
+            self.disk,
+            self.client,
+            self._network.for_process(process),
+            Workers(process),
+            process.rng("broker"),
+        )
+        process.run(self._begin, process, around)
+
+    def _begin(self, process: Process, around: Surroundings) -> None:
+        self.broker = Broker(
+            self._settings, around, machine_name=self.name, fatal=lambda why: self._gives_up(process, why)
+        )
+        ensureDeferred(self.broker.start()).addErrback(
+            lambda failure: self._gives_up(process, failure.getErrorMessage())
+        )
+
+    def _gives_up(self, process: Process, why: str) -> None:
+        """The process ends by itself; its supervisor starts it again in a while."""
+        if self.process is process and not self.is_stopping:
+            self._world.trace(self.name, f"gives up: {why}")
+            self._world.clock.callLater(0, self._ended, process)
+            self._world.clock.callLater(_RESTART_AFTER_FAILURE_S, self.start)
+
+    # A life ends
+
+    def kill(self) -> None:
+        """The process ends at once. What it wrote stays, and its connections are reset."""
+        if self.process is not None:
+            self._world.trace(self.name, "is killed")
+            self._ended(self.process)
+
+    def lose_power(self) -> None:
+        """The machine ends at once: unsynced writes go, in part or altogether, and nobody is told."""
+        self._world.trace(self.name, "loses power")
+        self._network.power_off(self.name)
+        if self.process is not None:
+            self._ended(self.process)
+        self.disk.lose_power()
+
+    def wipe(self) -> None:
+        """The process is killed, and its disks are replaced by empty ones."""
+        self.kill()
+        self._world.trace(self.name, "gets new disks")
+        for directory in LOG_DIRECTORIES:
+            self.disk.wipe(directory)
+
+    def _ended(self, process: Process) -> None:
+        if self.process is not process:
+            return
+        process.kill()
+        self.disk.kill_process()
+        self.process = self.broker = self.client = None
+        self.is_stopping = False
+
+    def stop(self) -> None:
+        """Ask the broker to stop in order; it ends when it has."""
+        process, broker = self.process, self.broker
+        if process is None or broker is None or self.is_stopping:
+            return
+        self._world.trace(self.name, "is asked to stop")
+        self.is_stopping = True
+
+        def begin() -> None:
+            stopped = ensureDeferred(broker.stop())
+            stopped.addErrback(lambda failure: self._world.problem(self.name, failure.getTraceback()))
+            stopped.addCallback(lambda _: self._world.clock.callLater(0, self._ended, process))
+
+        process.run(begin)
+
+    # Other afflictions
+
+    def pause(self) -> None:
+        """SIGSTOP: nothing happens in the process, and ZooKeeper hears nothing from it."""
+        if self.process is not None and self.client is not None and not self.process.paused:
+            self._world.trace(self.name, "is paused")
+            self.process.pause()
+            self.client.fall_silent()
+
+    def resume(self) -> None:
+        if self.process is not None and self.client is not None and self.process.paused:
+            self._world.trace(self.name, "goes on")
+            self.client.speak_again()
+            self.process.resume()
+
+    def cut_off_zookeeper(self) -> None:
+        self._is_cut_off = True
+        self._world.trace(self.name, "and ZooKeeper cannot reach each other")
+        if self.client is not None:
+            self.client.cut()
+
+    def mend_zookeeper(self) -> None:
+        self._is_cut_off = False
+        if self.client is not None:
+            self.client.mend()
+
+    def fail_directory(self, directory: str, *, only_writes: bool) -> None:
+        self._world.trace(self.name, f"{directory} fails{' to write' if only_writes else ''}")
+        self.disk.fail(directory, only_writes=only_writes)
+
+    def mend_directories(self) -> None:
+        for directory in LOG_DIRECTORIES:
+            self.disk.mend(directory)
+
+
+class Cluster:
+    """Some machines, the network between them, and a ZooKeeper."""
+
+    def __init__(
+        self, world: World, brokers: int, settings: Mapping[str, str | int | bool] | None = None
+    ) -> None:
+        self.world = world
+        self.zookeeper = ZooKeeperModel(world)
+        self.network = SimNetwork(world)
+        self.machines = [
+            Machine(world, self.zookeeper, self.network, broker_id, settings or {})
+            for broker_id in range(1, brokers + 1)
+        ]
+
+    def start(self) -> None:
+        for machine in self.machines:
+            machine.start()
+
+    def machine(self, broker_id: int) -> Machine:
+        return self.machines[broker_id - 1]
+
+    def mend(self) -> None:
+        """End every affliction, and have every broker run."""
+        self.network.heal()
+        if not self.zookeeper.available:
+            self.zookeeper.start()
+        for machine in self.machines:
+            machine.mend_zookeeper()
+            if machine.disk.is_failing:
+                # A log directory that was offline stays so until the broker starts anew.
+                machine.mend_directories()
+                machine.kill()
+            machine.resume()
+            machine.start()
+
+    # What an all-seeing observer sees
+
+    def states(self) -> dict[tuple[str, int], PartitionState]:
+        """What ZooKeeper holds of every partition."""
+        states = {}
+        for topic in self.zookeeper.names_below(znodes.TOPICS):
+            for number in self.zookeeper.names_below(znodes.partitions_path(topic)):
+                path = znodes.partition_state_path(topic, int(number))
+                if self.zookeeper.exists(path):
+                    data = self.zookeeper.read(path).data
+                    states[topic, int(number)] = znodes.decode_partition_state(topic, int(number), data)
+        return states
+
+    def is_whole(self, partitions: int, replication: int) -> bool:
+        """Whether all brokers are there, and every partition has a leader at work and all replicas in sync."""
+        registered = self.zookeeper.names_below(znodes.BROKER_IDS)
+        if len(registered) < len(self.machines) or not all(machine.is_running for machine in self.machines):
+            return False
+        states = self.states()
+        return len(states) >= partitions and all(
+            state.leader > 0 and len(state.isr) == replication and self._leads(at, state)
+            for at, state in states.items()
+        )
+
+    def _leads(self, at: tuple[str, int], state: PartitionState) -> bool:
+        for partition in self.machine(state.leader).partitions():
+            if partition.key == at:
+                role = partition.role
+                return (
+                    isinstance(role, Leadership)
+                    and role.leader_epoch == state.leader_epoch
+                    and role.pending is None
+                )
+        return False
+
+
+@contextmanager
+def logs_in_trace(world: World) -> Iterator[None]:
+    """Have what the brokers log in the trace; an exception that was logged because nobody expected it is a
+    problem of the world's."""
+    root = logging.getLogger()
+    handler = _TraceHandler(world)
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    observer = _failure_observer(world)
+    globalLogPublisher.addObserver(observer)
+    try:
+        yield
+    finally:
+        globalLogPublisher.removeObserver(observer)
+        root.setLevel(level)
+        root.removeHandler(handler)
+
+
+class _TraceHandler(logging.Handler):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            error = Failure(record.exc_info[1])
+            self._world.problem(self._world.running, f"{error.getTraceback()}\n{message}")
+        else:
+            self._world.trace(self._world.running, message.splitlines()[0])
+
+
+def _failure_observer(world: World):  # type: ignore[no-untyped-def]
+    def observe(event: LogEvent) -> None:
+        failure = event.get("log_failure")
+        if failure is not None:
+            # Told by the garbage collector, at any time: no line of the trace.
+            world.problems.append(f"a failure that nobody handled: {failure.getTraceback()}")
+
+    return observe
