@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from coordinator.tools.zookeeper_process import ZooKeeperProcess, ensemble
+from coordinator.tools.zookeeper_process import START_TIMEOUT_S, ZooKeeperProcess, ensemble
 from coordinator.tools.zookeeper_server import answers
 
 __all__ = ["ZooKeeperProcess", "ensemble", "running_server", "zookeeper", "zookeeper_server"]
@@ -44,7 +45,6 @@ def running_server(*, use_docker: bool) -> Iterator[str]:
 @contextmanager
 def _container() -> Iterator[str]:
     from testcontainers.core.container import DockerContainer
-    from testcontainers.core.waiting_utils import wait_container_is_ready
 
     container = (
         DockerContainer(_IMAGE)
@@ -57,13 +57,10 @@ def _container() -> Iterator[str]:
     )
     with container:
         host, port = container.get_container_host_ip(), int(container.get_exposed_port(_CLIENT_PORT))
-
-        @wait_container_is_ready(ConnectionError)
-        def wait_ready() -> None:
-            if not answers(host, port):
-                raise ConnectionError(f"ZooKeeper at {host}:{port} does not serve yet")
-
-        wait_ready()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not answers(host, port):
+            assert time.monotonic() < deadline, f"ZooKeeper in a container at {host}:{port} did not start"
+            time.sleep(0.1)
         yield f"{host}:{port}"
 
 
