@@ -25,7 +25,7 @@ from clients.fetcher import FetchedBatch, Fetcher, FetchSettings, Position
 from clients.message import ConsumerRecord, TopicPartition
 from clients.network import Network
 from clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, look_up_offsets, wait_for_metadata
-from protocol.errors import ErrorCode, error_for
+from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.metadata import MetadataRequest
 
 Deserializer: TypeAlias = Callable[[str, bytes], Any]
@@ -198,11 +198,15 @@ class Consumer:
 
     def _fill(self, limit: int) -> bool:
         """Have `limit` records at hand, if so many have been fetched."""
-        if len(self._leftover) < limit:
-            for batch in self._fetcher.take():
-                self._leftover += self._records(batch)
-                if len(self._leftover) >= limit:
+        try:
+            while len(self._leftover) < limit:
+                batch = next(self._fetcher.take(), None)
+                if batch is None:
                     break
+                self._leftover += self._records(batch)
+        except BrokerError:
+            if not self._leftover:  # Else these come first.
+                raise
         return bool(self._leftover)
 
     def _take_batches(self, batches: list[FetchedBatch]) -> bool:

@@ -345,18 +345,29 @@ class Fetcher:
             raise self._problems.popleft()
 
     def take(self) -> Iterator[FetchedBatch]:
-        """Whole batches, one partition after the other in turn, as long as there are any.
+        """Whole batches, from one partition after the other in turn, as long as there are any.
 
         Raises BrokerError (CORRUPT_MESSAGE) for a batch whose checksum or records are damaged; the position
-        then stays before it.
+        then stays before it. What was taken before comes first: then it is raised the next time.
         """
-        for _ in range(len(self._turn)):
-            key = self._turn[0]
-            position = self.positions[key]
-            while position.store and not position.is_paused:
-                batch = self._take_from(position)
+        has_given = False
+        empty_in_a_row = 0
+        while empty_in_a_row < len(self._turn):
+            position = self.positions[self._turn[0]]
+            empty_in_a_row += 1
+            if position.store and not position.is_paused:
+                try:
+                    batch = self._take_from(position)
+                except BrokerError:
+                    if has_given:
+                        return
+                    raise
+                empty_in_a_row = 0
                 if batch is not None:
+                    has_given = True
+                    self._turn.rotate(-1)
                     yield batch
+                    continue
             self._turn.rotate(-1)
 
     def _take_from(self, position: Position) -> FetchedBatch | None:

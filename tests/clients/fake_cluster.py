@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clients.network import Buffer, Channel
-from protocol.api import APIS, Request, Response, decode_request_header, encode_response
+from protocol.api import (
+    APIS,
+    Request,
+    RequestHeader,
+    Response,
+    decode_request_header,
+    encode_response,
+)
 from protocol.batches import assign, split
 from protocol.errors import ErrorCode
 from protocol.frames import SIZE, join_parts
@@ -140,6 +147,8 @@ class FakeBroker:
         self.requests: list[Request[Any]] = []
         self.faults: deque[tuple[type[Request[Any]], str | ErrorCode]] = deque()
         self.channels: list[FakeChannel] = []
+        self.parked: list[tuple[int, FakeChannel, FetchRequest, RequestHeader]] = []
+        """Fetches that wait for records, and until when."""
 
     def fail_next(self, request: type[Request[Any]], how: str | ErrorCode) -> None:
         """How the next request of a kind fails: by an error code, by "cut" (the connection ends before it is
@@ -157,11 +166,11 @@ class FakeBroker:
 
     def serve(self) -> bool:
         """Answer what has come; whether anything had."""
-        did_something = False
+        did_something = self._serve_parked()
         for channel in list(self.channels):
             if channel.is_closed or channel.is_cut or self.is_silent:
                 continue
-            while len(channel.inbox) >= SIZE.size:
+            while not self._has_parked(channel) and len(channel.inbox) >= SIZE.size:
                 (size,) = SIZE.unpack_from(channel.inbox)
                 if len(channel.inbox) < SIZE.size + size:
                     break
@@ -172,6 +181,24 @@ class FakeBroker:
                 if channel.is_cut:
                     break
         return did_something
+
+    def _has_parked(self, channel: FakeChannel) -> bool:
+        return any(each[1] is channel for each in self.parked)
+
+    def _serve_parked(self) -> bool:
+        parked, self.parked = self.parked, []
+        for until_ms, channel, request, header in parked:
+            response = self._fetch(request, ErrorCode.NONE)
+            if channel.is_cut or channel.is_closed:
+                continue
+            if _is_empty(response) and self.cluster.time_ms < until_ms:
+                self.parked.append((until_ms, channel, request, header))
+            else:
+                self._send(channel, header, response)
+        return len(self.parked) < len(parked)
+
+    def _send(self, channel: FakeChannel, header: RequestHeader, response: Response) -> None:
+        channel.outbox += join_parts(encode_response(response, header.api_version, header.correlation_id))
 
     def _answer(self, channel: FakeChannel, frame: bytes) -> None:
         header, position = decode_request_header(frame)
@@ -191,8 +218,10 @@ class FakeBroker:
         response = self._respond(request, fault if isinstance(fault, ErrorCode) else ErrorCode.NONE)
         if fault == "cut after":
             channel.cut()
+        elif isinstance(request, FetchRequest) and _is_empty(response):
+            self.parked.append((self.cluster.time_ms + request.max_wait_ms, channel, request, header))
         elif response is not None:
-            channel.outbox += join_parts(encode_response(response, header.api_version, header.correlation_id))
+            self._send(channel, header, response)
 
     def _fault_for(self, request: Request[Any]) -> str | ErrorCode | None:
         for fault in self.faults:
@@ -299,6 +328,12 @@ class FakeBroker:
         return ListOffsetsResponse(topics=topics)
 
 
+def _is_empty(response: Response | None) -> bool:
+    return isinstance(response, FetchResponse) and not any(
+        row.error_code or row.records for topic in response.responses for row in topic.partitions
+    )
+
+
 class FakeCluster:
     """Brokers, topics and the network between them and one client. Time passes only in `wait`."""
 
@@ -390,8 +425,9 @@ class FakeCluster:
             if ready or self._is_woken or self.time_ms >= deadline_ms:
                 self._is_woken = False
                 return ready
-            following = self._events[0][0] if self._events else deadline_ms
-            self.time_ms = min(deadline_ms, following)
+            following = [until_ms for broker in self.brokers.values() for until_ms, *_ in broker.parked]
+            following += [time_ms for time_ms, _ in self._events]
+            self.time_ms = max(self.time_ms, min([deadline_ms, *following]))
 
     def wake(self) -> None:
         self._is_woken = True

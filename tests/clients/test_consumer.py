@@ -1,0 +1,384 @@
+"""The consumer against brokers in memory: positions, fetching ahead, faults, and what is damaged."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from clients.consumer import Consumer
+from clients.errors import ClosedError, GroupsUnavailableError, NoOffsetError
+from clients.message import ConsumerRecord, TopicPartition
+from protocol.batches import Compression
+from protocol.errors import (
+    BrokerError,
+    CorruptMessageError,
+    ErrorCode,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.list_offsets import ListOffsetsRequest
+from protocol.records import BatchBuilder
+from tests.clients.fake_cluster import FakeCluster, FakePartition
+
+FLIGHTS = TopicPartition("flights", 0)
+
+
+def fill(partition: FakePartition, count: int, *, per_batch: int = 10, codec: int = 0) -> None:
+    """Append `count` records, valued by their offsets, a second apart."""
+    for start in range(0, count, per_batch):
+        builder = BatchBuilder(Compression(codec))
+        for n in range(start, min(start + per_batch, count)):
+            offset = partition.end_offset + n - start
+            builder.append(offset * 1000, b"k", b"%d" % offset)
+        partition.append(memoryview(builder.build()))
+
+
+def consumer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, **more: Any) -> Consumer:
+    given = {
+        "bootstrap.servers": cluster.bootstrap,
+        "auto.offset.reset": "earliest",
+        **(properties or {}),
+    }
+    return Consumer(given, network=cluster, rng=random.Random(1), **more)
+
+
+def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
+    records: list[ConsumerRecord] = []
+    for _ in range(1000):
+        records += consumer.poll(1000)
+        if len(records) >= count:
+            return records
+    raise AssertionError(f"{len(records)} records of {count} came")
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.add_topic("flights")
+    return cluster
+
+
+class TestReading:
+    @pytest.mark.parametrize("codec", list(Compression))
+    def test_all_records_come_once_and_in_order(self, cluster: FakeCluster, codec: int) -> None:
+        fill(cluster.topics["flights"][0], 1000, codec=codec)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights")
+        records = read(consumer, 1000)
+
+        assert [record.offset for record in records] == list(range(1000))
+        assert [record.value for record in records] == [b"%d" % n for n in range(1000)]
+        assert records[7].timestamp == 7000 and records[7].topic == "flights"
+
+    def test_a_whole_topic_without_a_group_is_all_its_partitions(self) -> None:
+        cluster = FakeCluster(3)
+        for partition in cluster.add_topic("flights", 5):
+            fill(partition, 100)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights")
+        records = read(consumer, 500)
+
+        for number in range(5):
+            assert [r.offset for r in records if r.partition == number] == list(range(100))
+
+    def test_one_partition(self) -> None:
+        cluster = FakeCluster()
+        for partition in cluster.add_topic("flights", 2):
+            fill(partition, 10)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights", 1)
+
+        assert {record.partition for record in read(consumer, 10)} == {1}
+        assert consumer.poll(100) == []
+
+    def test_partitions_added_later_are_read_from_their_beginning(self, cluster: FakeCluster) -> None:
+        consumer = consumer_on(cluster, {"auto.offset.reset": "latest", "metadata.max.age.ms": 1000})
+        consumer.add_topic("flights")
+        consumer.poll(100)
+        cluster.topics["flights"].append(FakePartition(1))
+        fill(cluster.topics["flights"][1], 5)
+
+        assert [record.partition for record in read(consumer, 5)] == [1] * 5
+
+    def test_a_topic_that_does_not_exist_yet(self, cluster: FakeCluster) -> None:
+        consumer = consumer_on(cluster)
+        consumer.add_topic("later")
+        assert consumer.poll(500) == []
+        fill(cluster.add_topic("later")[0], 3)
+
+        assert len(read(consumer, 3)) == 3
+
+    def test_poll_gives_no_more_than_it_may(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 100)
+        consumer = consumer_on(cluster, {"max.poll.records": 7})
+        consumer.add_topic("flights")
+
+        assert max(len(consumer.poll(1000)) for _ in range(5)) == 7
+        assert len(consumer.poll(1000, 3)) == 3
+
+    def test_batches_come_as_columns(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 30)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights")
+        batches = consumer.poll_batches(1000)
+
+        assert [len(batch) for batch in batches] == [10, 10, 10]
+        assert batches[1].columns.offsets == range(10, 20)
+        assert batches[2].next_offset == 30 and consumer.position(FLIGHTS) == 30
+
+    def test_batches_go_on_where_records_stopped(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 30)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights")
+        first = []
+        while len(first) < 5:
+            first += consumer.poll(1000, 5)
+        offsets = [offset for batch in consumer.poll_batches(1000) for offset in batch.columns.offsets]
+
+        assert offsets == list(range(5, 30))
+
+    def test_deserializers(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 3)
+        consumer = consumer_on(
+            cluster,
+            key_deserializer=lambda topic, key: key.decode(),
+            value_deserializer=lambda topic, value: int(value),
+        )
+        consumer.add_topic("flights")
+
+        assert [(record.key, record.value) for record in read(consumer, 3)] == [("k", 0), ("k", 1), ("k", 2)]
+
+    def test_iteration(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 3)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights")
+        records = iter(consumer)
+
+        assert [next(records).offset for _ in range(3)] == [0, 1, 2]
+
+    def test_the_next_fetch_is_under_way_while_records_are_handed_out(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 100)
+        consumer = consumer_on(cluster, {"max.partition.fetch.bytes": 500})
+        consumer.add_topic("flights")
+        read(consumer, 1)
+        before = len(cluster.brokers[1].requests)
+        consumer.poll(0)
+        cluster.wait(0, [])
+
+        assert any(isinstance(r, FetchRequest) for r in cluster.brokers[1].requests[before:])
+
+    def test_what_is_fetched_ahead_is_bounded(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 10_000)
+        consumer = consumer_on(
+            cluster, {"max.partition.fetch.bytes": 1000, "fetch.max.bytes": 3000, "max.poll.records": 1}
+        )
+        consumer.add_topic("flights")
+        for _ in range(50):
+            consumer.poll(100)
+
+        assert sum(position.stored_bytes for position in consumer._fetcher.positions.values()) < 4000
+
+
+class TestPositions:
+    def test_seek(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 100)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights", 0)
+        consumer.seek(FLIGHTS, 42)
+        assert read(consumer, 1)[0].offset == 42
+        consumer.seek(FLIGHTS, 7)
+        assert read(consumer, 1)[0].offset == 7
+        consumer.seek_to_beginning(FLIGHTS)
+        assert read(consumer, 1)[0].offset == 0
+        consumer.seek_to_end(FLIGHTS)
+        assert consumer.position(FLIGHTS) == 100
+
+    def test_position_and_lag_count_what_was_handed_out(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 100)
+        consumer = consumer_on(cluster, {"max.poll.records": 13})
+        consumer.add_topic("flights", 0)
+        assert consumer.lag(FLIGHTS) is None
+        count = len(consumer.poll(1000)) or len(consumer.poll(1000))
+
+        assert count == 13 and consumer.position(FLIGHTS) == 13 and consumer.lag(FLIGHTS) == 87
+
+    def test_latest_begins_with_what_comes(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 10)
+        consumer = consumer_on(cluster, {"auto.offset.reset": "latest"})
+        consumer.add_topic("flights", 0)
+        assert consumer.poll(100) == []
+        fill(cluster.topics["flights"][0], 5)
+
+        assert [record.offset for record in read(consumer, 5)] == [10, 11, 12, 13, 14]
+
+    def test_none_asks_for_a_position(self, cluster: FakeCluster) -> None:
+        consumer = consumer_on(cluster, {"auto.offset.reset": "none"})
+        consumer.add_topic("flights", 0)
+        with pytest.raises(NoOffsetError):
+            consumer.poll(100)
+
+    @pytest.mark.parametrize(("reset", "expected"), [("earliest", 20), ("latest", 30)])
+    def test_an_offset_that_is_gone_is_reset(self, cluster: FakeCluster, reset: str, expected: int) -> None:
+        fill(cluster.topics["flights"][0], 30)
+        cluster.topics["flights"][0].start_offset = 20
+        consumer = consumer_on(cluster, {"auto.offset.reset": reset})
+        consumer.add_topic("flights", 0)
+        consumer.seek(FLIGHTS, 3)
+        while consumer.position(FLIGHTS) == 3:
+            consumer.poll(100, 0)
+
+        assert consumer.position(FLIGHTS) == expected
+
+    def test_an_offset_that_is_gone_is_told_where_nothing_is_reset(self, cluster: FakeCluster) -> None:
+        consumer = consumer_on(cluster, {"auto.offset.reset": "none"})
+        consumer.add_topic("flights", 0)
+        consumer.seek(FLIGHTS, 99)
+        with pytest.raises(OffsetOutOfRangeError, match="flights-0 does not hold offset 99"):
+            consumer.poll(1000)
+
+    def test_paused_partitions_give_nothing_and_lose_nothing(self) -> None:
+        cluster = FakeCluster()
+        for partition in cluster.add_topic("flights", 2):
+            fill(partition, 50)
+        consumer = consumer_on(cluster, {"max.poll.records": 5})
+        consumer.add_topic("flights")
+        seen = read(consumer, 5)
+        consumer.pause(FLIGHTS)
+        while len(seen) < 50 or {r.partition for r in seen[-5:]} != {1}:
+            more = consumer.poll(100)
+            assert all(record.partition == 1 for record in more)
+            seen += more
+            if not more:
+                break
+        consumer.resume(FLIGHTS)
+        seen += read(consumer, 100 - len(seen))
+
+        for number in (0, 1):
+            assert [r.offset for r in seen if r.partition == number] == list(range(50))
+
+    def test_offsets_by_time(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 30)
+        consumer = consumer_on(cluster)
+
+        assert consumer.offsets_for_times({FLIGHTS: 7500})[FLIGHTS] == (8, 8000, -1)
+        assert consumer.offsets_for_times({FLIGHTS: 10**9}) == {FLIGHTS: None}
+        assert consumer.beginning_offsets([FLIGHTS]) == {FLIGHTS: 0}
+        assert consumer.end_offsets([FLIGHTS]) == {FLIGHTS: 30}
+
+    def test_partitions_for(self, cluster: FakeCluster) -> None:
+        cluster.add_topic("more", 4)
+        consumer = consumer_on(cluster)
+
+        assert consumer.partitions_for("more") == [0, 1, 2, 3]
+        assert consumer.topics() == ["flights", "more"]
+        with pytest.raises(UnknownTopicOrPartitionError, match="topic less"):
+            consumer.partitions_for("less")
+
+    def test_a_group_is_not_joined_silently(self, cluster: FakeCluster) -> None:
+        consumer = consumer_on(cluster, {"group.id": "g"})
+        with pytest.raises(GroupsUnavailableError, match=r"leave group\.id out"):
+            consumer.add_topic("flights")
+        consumer.add_topic("flights", 0)
+
+    def test_a_topic_can_be_dropped(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 100)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights")
+        read(consumer, 1)
+        consumer.remove_topic("flights")
+
+        assert consumer.assignment() == [] and consumer.poll(100) == []
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        "how", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, "cut", "cut after"]
+    )
+    def test_what_passes_is_not_told(self, cluster: FakeCluster, how: str | ErrorCode) -> None:
+        fill(cluster.topics["flights"][0], 50)
+        cluster.brokers[1].fail_next(FetchRequest, how)
+        cluster.brokers[1].fail_next(ListOffsetsRequest, how)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights")
+
+        assert [record.offset for record in read(consumer, 50)] == list(range(50))
+
+    def test_a_new_leader_is_found(self) -> None:
+        cluster = FakeCluster(2)
+        (partition,) = cluster.add_topic("flights")
+        fill(partition, 10)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights")
+        read(consumer, 10)
+        cluster.brokers[1].stop()
+        partition.leader, partition.leader_epoch = 2, 1
+        fill(partition, 10)
+
+        assert [record.offset for record in read(consumer, 10)] == list(range(10, 20))
+
+    def test_random_faults_lose_nothing_and_repeat_nothing(self) -> None:
+        for seed in range(20):
+            rng = random.Random(seed)
+            cluster = FakeCluster(3)
+            partitions = cluster.add_topic("flights", 4)
+            for partition in partitions:
+                fill(partition, 300, per_batch=rng.choice([1, 10, 50]), codec=rng.choice([0, 4]))
+            consumer = consumer_on(cluster, {"max.partition.fetch.bytes": 2000})
+            consumer.add_topic("flights")
+            offsets: list[list[int]] = [[] for _ in partitions]
+            while sum(len(each) for each in offsets) < 1200:
+                for record in consumer.poll(rng.randint(0, 100), rng.randint(1, 50)):
+                    offsets[record.partition].append(record.offset)
+                broker = cluster.brokers[rng.randint(1, 3)]
+                if rng.random() < 0.1:
+                    broker.fail_next(FetchRequest, rng.choice(["cut", ErrorCode.UNKNOWN_LEADER_EPOCH]))
+                if rng.random() < 0.05:
+                    moved = rng.choice(partitions)
+                    moved.leader, moved.leader_epoch = rng.randint(1, 3), moved.leader_epoch + 1
+                broker.receive_bytes = rng.choice([7, 1000, 2**30])
+            assert offsets == [list(range(300))] * 4, seed
+
+    def test_what_does_not_pass_is_told(self, cluster: FakeCluster) -> None:
+        cluster.brokers[1].fail_next(FetchRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights", 0)
+        consumer.seek(FLIGHTS, 0)
+        with pytest.raises(BrokerError) as caught:
+            consumer.poll(1000)
+        assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def test_a_damaged_batch_is_named_and_can_be_skipped(self, cluster: FakeCluster) -> None:
+        partition = cluster.topics["flights"][0]
+        fill(partition, 30)
+        damaged = bytearray(partition.batches[1])
+        damaged[-1] ^= 0xFF
+        partition.batches[1] = bytes(damaged)
+        consumer = consumer_on(cluster)
+        consumer.add_topic("flights", 0)
+        records = []
+        with pytest.raises(CorruptMessageError, match="flights-0, batch at offset 10"):
+            for _ in range(10):
+                records += consumer.poll(1000)
+        assert consumer.position(FLIGHTS) == 10
+        consumer.seek(FLIGHTS, 20)
+
+        assert [record.offset for record in read(consumer, 10)] == list(range(20, 30))
+
+    def test_a_bomb_is_refused(self, cluster: FakeCluster) -> None:
+        builder = BatchBuilder(Compression.ZSTD)
+        builder.append(0, None, bytes(10_000_000))
+        cluster.topics["flights"][0].append(memoryview(builder.build()))
+        consumer = consumer_on(cluster, {"batch.max.bytes": 1_000_000})
+        consumer.add_topic("flights", 0)
+        with pytest.raises(CorruptMessageError, match="1000000"):
+            for _ in range(5):
+                consumer.poll(1000)
+
+    def test_nothing_after_closing(self, cluster: FakeCluster) -> None:
+        consumer = consumer_on(cluster)
+        consumer.close()
+        with pytest.raises(ClosedError):
+            consumer.poll(0)
