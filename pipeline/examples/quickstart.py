@@ -65,10 +65,10 @@ def tour(console: Console, bootstrap: str, output: Path) -> None:
     own_seconds = time.monotonic() - started
     spark_job(console, bootstrap, output / "flights.parquet")
     console.print(
-        f"\nEvery count was {COUNT:,}. Writing and reading took {own_seconds:.0f} s, "
+        f"\n[green]✓[/green] Every count was {COUNT:,}. Writing and reading took {own_seconds:.0f} s, "
         f"with Spark {time.monotonic() - started:.0f} s.\n"
     )
-    console.print(_NEXT, end="")
+    console.print(_NEXT, end="", soft_wrap=True)
 
 
 def write(bootstrap: str, advance: Callable[[int], None]) -> int:
@@ -98,7 +98,7 @@ def read(bootstrap: str, advance: Callable[[int], None]) -> int:
 def read_with_stock_client(bootstrap: str, advance: Callable[[int], None]) -> int:
     """The same with the client that most of the world's Python programs use."""
     consumer = StockConsumer(
-        {"bootstrap.servers": bootstrap, "group.id": "quickstart", "auto.offset.reset": "earliest"}
+        {"bootstrap.servers": bootstrap, "group.id": "quickstart", "enable.auto.commit": False}
     )
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
 
@@ -133,7 +133,9 @@ def spark_job(console: Console, bootstrap: str, output: Path) -> None:
     # Imported here: the steps before need not wait for Spark.
     from pipeline.examples.carriers import by_carrier, local_session, read_flights
 
-    with console.status("Starting Spark"):
+    output.parent.mkdir(parents=True, exist_ok=True)
+    log_path = output.parent / "spark.log"
+    with console.status(f"Starting Spark; its log is {log_path}"), _stderr_to(log_path):
         spark = local_session("quickstart")
     try:
         started = time.monotonic()
@@ -163,7 +165,20 @@ def _check(seen: int, what: str) -> None:
 
 def _report(console: Console, what: str, seconds: float) -> None:
     speed = f"{seconds:.1f} s, {COUNT / seconds:,.0f} records/s"
-    console.print(f"[green]✓[/green] {COUNT:,} flights {what} ({speed})")
+    console.print(f"[green]✓[/green] {COUNT:,} flights {what} ({speed})", soft_wrap=True)
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Have what is started meanwhile, the Java process above all, write its standard error to a file."""
+    kept = os.dup(2)
+    with open(path, "w", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @contextmanager
@@ -175,6 +190,7 @@ def _progress(console: Console, what: str) -> Iterator[Callable[[int], None]]:
         TimeElapsedColumn(),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task(f"Flights {what}", total=COUNT)
         yield lambda count: progress.advance(task, count)

@@ -27,9 +27,8 @@ def events(bootstrap: str) -> str:
     Records with an odd number have headers; every tenth has no key.
     """
     topic = "events"
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, PARTITIONS, 1)])[
-        topic
-    ].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "zstd", "batch.size": 4000})
     for number in range(PER_PARTITION):
         for partition in range(PARTITIONS):
