@@ -1,0 +1,141 @@
+"""The broker as a process: told ready, stopped by script and by signal, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster import Cluster
+from tests.integration.clients import create_topic, produce
+
+TIMEOUT_S = 60
+
+
+def command(zookeeper: str, directory: Path, *more: str) -> list[str]:
+    properties = directory / "server.properties"
+    properties.write_text(
+        f"zookeeper.connect={zookeeper}\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={directory / 'data'}\n"
+    )
+    return [sys.executable, "-m", "broker", str(properties), *more]
+
+
+def start(zookeeper: str, directory: Path) -> tuple[subprocess.Popen[str], dict[str, object]]:
+    """A broker with an id and a port that it finds itself, and what it says of itself once it is up."""
+    process = subprocess.Popen(
+        command(zookeeper, directory, "--ready-file", str(directory / "ready.json")),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if " started (" in line:
+            break
+    # The file is written in the same turn of the reactor in which that line was.
+    while not (directory / "ready.json").exists():
+        assert process.poll() is None
+    return process, json.loads((directory / "ready.json").read_text())
+
+
+def test_it_tells_that_it_is_ready_and_leaves_nothing_behind(zookeeper: str, tmp_path: Path) -> None:
+    process, described = start(zookeeper, tmp_path)
+    assert described["pid"] == process.pid
+    assert described["broker.id"] == 1001  # the first above reserved.broker.max.id
+    (listener,) = described["listeners"]  # type: ignore[misc]
+    address = str(listener).removeprefix("PLAINTEXT://")
+    assert not address.endswith(":0")
+    create_topic(address, "events")
+    produce(address, "events", [b"x"])
+    assert (tmp_path / "data" / "broker.pid").read_text() == f"{process.pid}\n"
+
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, output
+    assert "SIGTERM: stopping" in output
+    assert "stopped" in output
+    assert not (tmp_path / "ready.json").exists()
+    assert not (tmp_path / "data" / "broker.pid").exists()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    assert "broker.id=1001" in (tmp_path / "data" / "meta.properties").read_text()
+
+
+def test_a_second_signal_stops_at_once(zookeeper: str, tmp_path: Path) -> None:
+    process, _ = start(zookeeper, tmp_path)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+
+
+def test_the_stop_script_ends_the_broker_of_its_properties_and_no_other(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    process, _ = start(zookeeper, tmp_path)
+    stop = [sys.executable, "-m", "broker.tools.server_stop", str(tmp_path / "server.properties")]
+    ended = subprocess.run(stop, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert f"process {process.pid}" in ended.stdout
+    process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    again = subprocess.run(stop, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert again.returncode == 1
+    assert "no broker is running" in again.stderr
+
+
+def test_a_process_id_that_another_program_got_is_left_alone(zookeeper: str, tmp_path: Path) -> None:
+    command(zookeeper, tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "broker.pid").write_text(f"{os.getpid()}\n")
+    stop = [sys.executable, "-m", "broker.tools.server_stop", str(tmp_path / "server.properties")]
+    ended = subprocess.run(stop, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert ended.returncode == 1
+    assert "no broker is running" in ended.stderr
+
+
+def test_a_zookeeper_that_does_not_answer_ends_the_start(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        command("127.0.0.1:1", tmp_path, "--override", "zookeeper.connection.timeout.ms=1000"),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "ZooKeeper at 127.0.0.1:1 (zookeeper.connect) did not answer within 1000 ms" in ended.stderr
+
+
+def test_anothers_log_directory_is_not_touched(cluster: Cluster, tmp_path: Path) -> None:
+    (broker,) = cluster.start()
+    broker.stop()
+    ended = subprocess.run(
+        command(
+            cluster.zookeeper_connect,
+            tmp_path,
+            "--override",
+            f"log.dirs={broker.log_dirs[0]}",
+            "--override",
+            "broker.id=7",
+        ),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "the log directories belong to broker 1, not to broker 7" in ended.stderr
+
+
+def test_a_port_that_is_taken_ends_the_start(cluster: Cluster, tmp_path: Path) -> None:
+    (broker,) = cluster.start()
+    ended = subprocess.run(
+        command(cluster.zookeeper_connect, tmp_path, "--override", f"listeners=PLAINTEXT://{broker.address}"),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert f"PLAINTEXT://{broker.address} cannot be opened" in ended.stderr
