@@ -11,6 +11,7 @@ import pstats
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from benchmarks.cases import KB, Case, run
 from benchmarks.raw_client import RECORD_BYTES, build_batch
@@ -21,6 +22,12 @@ from broker.tools.local_cluster import LocalCluster
 BATCH_BYTES = 16 * KB
 AIM_US = 60.0
 _CASE = Case("raw", "produce", RECORD_BYTES, BATCH_BYTES, 1, "1")
+
+
+_Where: TypeAlias = tuple[str, int, str]
+"""File, line and name of a function."""
+_Functions: TypeAlias = dict[_Where, tuple[int, float]]
+"""Of each function how often it was called, and its own time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +54,28 @@ def measure(target: Target, seconds: float) -> Result:
 def profile(
     directory: Path, seconds: float, properties: Mapping[str, str], rows: int = 15
 ) -> list[ProfileRow]:
-    """The functions that most time goes to, in a broker of its own."""
-    stats_path = directory / "produce.pstats"
+    """The functions that most time goes to, in a broker of its own.
+
+    What a broker takes to start and to stop is measured with a second one, and left out.
+    """
+    loaded, result = _profiled(directory / "loaded", properties, seconds)
+    idle, _ = _profiled(directory / "idle", properties, None)
+    assert result is not None
+    return _most_expensive(loaded, idle, _requests(result), rows)
+
+
+def _profiled(
+    directory: Path, properties: Mapping[str, str], seconds: float | None
+) -> tuple[_Functions, Result | None]:
+    """The profile of a broker's whole life, under load for so long or not at all."""
+    stats_path = directory.with_suffix(".pstats")
     arguments = ["-m", "cProfile", "-o", str(stats_path)]
+    result = None
     with LocalCluster(directory, properties=properties, python_arguments=arguments) as cluster:
-        result = run(_CASE, Target("profiled", cluster.bootstrap), "produce-cost", seconds)
-    return _most_expensive(pstats.Stats(str(stats_path)), _requests(result), rows)
+        if seconds is not None:
+            result = run(_CASE, Target("profiled", cluster.bootstrap), "produce-cost", seconds)
+    stats = pstats.Stats(str(stats_path)).stats  # type: ignore[attr-defined]
+    return {where: (calls, own_time) for where, (_, calls, own_time, _, _) in stats.items()}, result
 
 
 def _requests(result: Result) -> int:
@@ -60,15 +83,18 @@ def _requests(result: Result) -> int:
     return result.records // records
 
 
-def _most_expensive(stats: pstats.Stats, requests: int, rows: int) -> list[ProfileRow]:
-    functions = stats.stats  # type: ignore[attr-defined]
-    # Waiting for the network is not work.
-    working = {key: value for key, value in functions.items() if "poll" not in key[2]}
-    total = sum(own_time for _, _, own_time, _, _ in working.values())
-    ordered = sorted(working.items(), key=lambda item: -item[1][2])
+def _most_expensive(loaded: _Functions, idle: _Functions, requests: int, rows: int) -> list[ProfileRow]:
+    working: dict[_Where, tuple[int, float]] = {}
+    for where, (calls, own_time) in loaded.items():
+        idle_calls, idle_time = idle.get(where, (0, 0.0))
+        # Waiting for the network is not work.
+        if own_time > idle_time and "poll" not in where[2]:
+            working[where] = (calls - idle_calls, own_time - idle_time)
+    total = sum(own_time for _, own_time in working.values())
+    ordered = sorted(working.items(), key=lambda item: -item[1][1])
     return [
         ProfileRow(_short_name(*where), calls / requests, own_time / total)
-        for where, (_, calls, own_time, _, _) in ordered[:rows]
+        for where, (calls, own_time) in ordered[:rows]
     ]
 
 

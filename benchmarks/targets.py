@@ -30,9 +30,14 @@ class Target:
         return host, int(port)
 
 
+def _admin(target: Target) -> AdminClient:
+    # Level 3: errors. Below that it tells of its own end, which is nobody's concern here.
+    return AdminClient({"bootstrap.servers": target.bootstrap, "broker.address.family": "v4", "log_level": 3})
+
+
 def create_topic(target: Target, topic: str, partitions: int) -> None:
     """Create a topic with one replica. Raises KafkaException."""
-    admin = AdminClient({"bootstrap.servers": target.bootstrap, "broker.address.family": "v4"})
+    admin = _admin(target)
     settings = {"max.message.bytes": str(4 * 2**20)}
     created = admin.create_topics([NewTopic(topic, partitions, 1, config=settings)], operation_timeout=30)
     created[topic].result(60)
@@ -40,7 +45,7 @@ def create_topic(target: Target, topic: str, partitions: int) -> None:
 
 def delete_topic(target: Target, topic: str) -> None:
     """Delete a topic, so that the disk does not fill up; a broker that will not is none of our concern."""
-    admin = AdminClient({"bootstrap.servers": target.bootstrap, "broker.address.family": "v4"})
+    admin = _admin(target)
     try:
         admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
     except KafkaException as error:
