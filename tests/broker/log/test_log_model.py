@@ -12,6 +12,7 @@ from protocol import batches
 from tests.broker.log.making import append, headers_of, new_log, reopen, sim_disk
 
 TIMESTAMPS = st.integers(0, 50)
+APPENDED = st.lists(st.lists(TIMESTAMPS, min_size=1, max_size=4), min_size=1, max_size=12)
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -31,30 +32,29 @@ class LogMachine(RuleBasedStateMachine):
         segment_bytes=st.sampled_from([150, 400, 1000, 100_000]),
         interval=st.sampled_from([0, 100, 300, 4096]),
         index_bytes=st.sampled_from([24, 48, 10_000]),
+        appended=APPENDED,
     )
-    def create(self, segment_bytes: int, interval: int, index_bytes: int) -> None:
+    def create(self, segment_bytes: int, interval: int, index_bytes: int, appended: list[list[int]]) -> None:
         self.log = new_log(
             self.disk,
             segment_bytes=segment_bytes,
             index_interval_bytes=interval,
             segment_index_bytes=index_bytes,
         )
+        self.append(appended, size=20, new_epoch=False)
 
-    @rule(
-        timestamps=st.lists(TIMESTAMPS, min_size=1, max_size=4),
-        size=st.integers(0, 200),
-        new_epoch=st.booleans(),
-    )
-    def append(self, timestamps: list[int], size: int, new_epoch: bool) -> None:
+    @rule(appended=APPENDED, size=st.integers(0, 150), new_epoch=st.booleans())
+    def append(self, appended: list[list[int]], size: int, new_epoch: bool) -> None:
         self.epoch += new_epoch
-        offset = append(
-            self.log, *timestamps,
-            size=size, leader_epoch=self.epoch, producer_id=3, epoch=0, sequence=self.sequence,
-        )  # fmt: skip
-        assert offset == self.end
-        self.sequence += len(timestamps)
-        self.model.append((offset, self.epoch, tuple(timestamps)))
-        self.end += len(timestamps)
+        for timestamps in appended:
+            offset = append(
+                self.log, *timestamps,
+                size=size, leader_epoch=self.epoch, producer_id=3, epoch=0, sequence=self.sequence,
+            )  # fmt: skip
+            assert offset == self.end
+            self.sequence += len(timestamps)
+            self.model.append((offset, self.epoch, tuple(timestamps)))
+            self.end += len(timestamps)
 
     @rule()
     def roll(self) -> None:
@@ -66,9 +66,9 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.recovery_point == self.end
 
     @precondition(lambda self: self.end > self.start)
-    @rule(data=st.data())
-    def truncate(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(self.start, self.end))
+    @rule(removed=st.integers(0, 12))
+    def truncate(self, removed: int) -> None:
+        offset = max(self.start, self.end - removed)
         self.log.truncate_to(offset)
         self.model = [entry for entry in self.model if entry[0] + len(entry[2]) <= offset]
         if offset < self.end:
@@ -81,9 +81,9 @@ class LogMachine(RuleBasedStateMachine):
         entry = self.log.producers.get(3)
         self.sequence = entry.last_sequence + 1 if entry and entry.batches else 0
 
-    @rule(data=st.data())
-    def delete_records(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(self.start, self.end))
+    @rule(removed=st.integers(1, 8))
+    def delete_records(self, removed: int) -> None:
+        offset = min(self.start + removed, self.end)
         self.log.advance_log_start(offset)
         self.start = offset
 
@@ -100,10 +100,12 @@ class LogMachine(RuleBasedStateMachine):
         )  # fmt: skip
         assert indexes_of(self.log) == before
 
-    @rule(offset=st.integers(0, 100), max_bytes=st.integers(0, 1000), behind=st.integers(0, 8))
-    def read(self, offset: int, max_bytes: int, behind: int) -> None:
-        offset = min(max(offset, self.start), self.end)
-        upper_offset = max(self.start, self.end - behind)
+    @rule(max_bytes=st.integers(0, 1500), behind=st.integers(0, 15))
+    def read_from_everywhere(self, max_bytes: int, behind: int) -> None:
+        for offset in range(self.start, self.end + 1):
+            self.read(offset, max_bytes, max(self.start, self.end - behind))
+
+    def read(self, offset: int, max_bytes: int, upper_offset: int) -> None:
         read = self.log.read(offset, max_bytes, upper_offset=upper_offset)
         below = [
             base
@@ -111,11 +113,13 @@ class LogMachine(RuleBasedStateMachine):
             if base + len(timestamps) > offset and base + len(timestamps) <= upper_offset
         ]
         if read.slice is None:
-            assert not below or offset >= upper_offset
+            assert not below
             return
-        got = [header.base_offset for header in batches.split(read.slice.read())]
+        headers = batches.split(read.slice.read())
+        got = [header.base_offset for header in headers]
         assert got == below[: len(got)]
         assert len(got) == 1 or len(read.slice) <= max_bytes
+        assert read.next_offset == headers[-1].next_offset
 
     @rule(timestamp=TIMESTAMPS)
     def look_up(self, timestamp: int) -> None:
@@ -171,5 +175,5 @@ def new_indexes(log: Log, segment: Segment) -> Segment:
 
 TestLogModel = LogMachine.TestCase
 TestLogModel.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=200, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
