@@ -43,6 +43,7 @@ class Load:
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,
                 "queue.buffering.max.messages": 20_000,
+                "log_level": 0,
             }
         )
         self.acknowledged: dict[int, dict[int, int]] = {p: {} for p in range(PARTITIONS)}
