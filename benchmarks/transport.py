@@ -115,7 +115,8 @@ def listen_with_transport(case: Case, work: Work) -> tuple[int, Callable[[], Non
 def listen_plainly(case: Case, work: Work) -> tuple[int, Callable[[], None]]:
     """Serve a case by what Twisted has: the port, and how to stop."""
 
-    class Plain(Int32StringReceiver):  # type: ignore[misc]
+    class Plain(Int32StringReceiver):
+        transport: Any
         MAX_LENGTH = _LIMITS.frame_bytes_max
 
         def connectionMade(self) -> None:
@@ -126,7 +127,7 @@ def listen_plainly(case: Case, work: Work) -> tuple[int, Callable[[], None]]:
                 work.receive(string)
                 self.transport.write(_ACKNOWLEDGEMENT)
             else:
-                self.sendString(work.next_slice().read())
+                self.sendString(work.next_slice().read())  # type: ignore[no-untyped-call]
 
     port = reactor.listenTCP(0, Factory.forProtocol(Plain), interface="127.0.0.1")
     return port.getHost().port, port.stopListening
