@@ -210,7 +210,7 @@ ADMIN_ROWS = (*CONNECTION_ROWS, _API_TIMEOUT)
 
 
 def load_settings(rows: tuple[Setting, ...], properties: Properties, kind: str) -> Settings:
-    """The checked values for `rows`; `kind` ("producer") is for the error messages. Raises ConfigError."""
+    """The checked values for `rows`; `kind` ("a producer") is for the error messages. Raises ConfigError."""
     try:
         values = read_properties(properties) if isinstance(properties, str | Path) else dict(properties)
     except OSError as error:
@@ -223,7 +223,7 @@ def load_settings(rows: tuple[Setting, ...], properties: Properties, kind: str) 
         raise ConfigError(str(error)) from None
     for key, closest in settings.unknown.items():
         hint = "" if closest is None else f"; did you mean {closest}?"
-        raise ConfigError(f"{key} is no property of a {kind}{hint}")
+        raise ConfigError(f"{key} is no property of {kind}{hint}")
     return settings
 
 
@@ -234,7 +234,7 @@ def _dotted(key: str, names: set[str]) -> str:
 
 def producer_settings(properties: Properties) -> Settings:
     """The settings of a producer, also checked against one another. Raises ConfigError."""
-    settings = load_settings(PRODUCER_ROWS, properties, "producer")
+    settings = load_settings(PRODUCER_ROWS, properties, "a producer")
     contradiction = _contradiction_to_idempotence(settings) if settings["enable.idempotence"] else None
     if contradiction is None:
         return settings
@@ -265,9 +265,9 @@ def required_acks(settings: Settings) -> int:
 
 def consumer_settings(properties: Properties) -> Settings:
     """The settings of a consumer. Raises ConfigError."""
-    return load_settings(CONSUMER_ROWS, properties, "consumer")
+    return load_settings(CONSUMER_ROWS, properties, "a consumer")
 
 
 def admin_settings(properties: Properties) -> Settings:
     """The settings of an admin client. Raises ConfigError."""
-    return load_settings(ADMIN_ROWS, properties, "admin client")
+    return load_settings(ADMIN_ROWS, properties, "an admin client")

@@ -324,4 +324,4 @@ def _checked(bootstrap: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if "response.max.bytes" in settings:
         return {**settings, "bootstrap.servers": settings["bootstrap.servers"]}
     properties: Properties = {**settings, "bootstrap.servers": bootstrap}
-    return load_settings(ADMIN_ROWS, properties, "connection")
+    return load_settings(ADMIN_ROWS, properties, "a connection")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
@@ -82,6 +81,8 @@ class SendResponse:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done:
+            import asyncio  # Slow to import, and most applications do without.
+
             loop = asyncio.get_running_loop()
             event = asyncio.Event()
             self.on_completion(lambda _: loop.call_soon_threadsafe(event.set))

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import javaproperties
-
 
 class SettingError(ValueError):
     """A value that a setting does not take; the message names the key, the value and what is allowed."""
@@ -195,6 +193,8 @@ def closest_name(key: str, names: Mapping[str, Any]) -> str | None:
 
 def read_properties(path: str | Path) -> dict[str, str]:
     """The keys and values of a Java-style properties file. Raises OSError."""
+    import javaproperties  # Slow to import, and those who have no file do without.
+
     with open(path, encoding="latin-1") as file:
         return dict(javaproperties.load(file))
 

@@ -1,0 +1,83 @@
+"""Properties: Kafka's names and defaults, from dicts and files, and what is said about mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clients.config import (
+    admin_settings,
+    consumer_settings,
+    producer_settings,
+    required_acks,
+    split_address,
+)
+from clients.errors import ConfigError
+from clients.settings import read_properties
+
+HOME = Path(__file__).parents[2]
+BROKER = {"bootstrap.servers": "localhost:9092"}
+
+
+def test_defaults_are_kafka_s() -> None:
+    producer, consumer = producer_settings(BROKER), consumer_settings(BROKER)
+    assert (producer["acks"], producer["batch.size"], producer["linger.ms"]) == ("all", 16384, 5)
+    assert producer["enable.idempotence"] is True and required_acks(producer) == -1
+    assert (consumer["auto.offset.reset"], consumer["max.poll.records"]) == ("latest", 500)
+
+
+def test_keyword_names_of_python_clients_are_understood() -> None:
+    settings = producer_settings({"bootstrap_servers": ["a:1", "b:2"], "linger_ms": 7})
+    assert settings["bootstrap.servers"] == ("a:1", "b:2") and settings["linger.ms"] == 7
+
+
+@pytest.mark.parametrize(("name", "load"), [("producer", producer_settings), ("consumer", consumer_settings)])
+def test_the_files_in_config_can_be_loaded(name: str, load: object) -> None:
+    assert callable(load)
+    assert load(HOME / "config" / f"{name}.properties")["bootstrap.servers"] == ("localhost:9092",)
+
+
+@pytest.mark.parametrize(("name", "load"), [("producer", producer_settings), ("consumer", consumer_settings)])
+def test_the_defaults_that_the_files_show_are_the_defaults(name: str, load: object, tmp_path: Path) -> None:
+    text = (HOME / "config" / f"{name}.properties").read_text()
+    shown = tmp_path / "shown.properties"
+    shown.write_text(
+        "\n".join(line[1:] for line in text.splitlines() if line.startswith("#") and "=" in line[:40])
+    )
+    assert callable(load)
+    defaults = load(BROKER)
+    for key, value in read_properties(shown).items():
+        if value:
+            assert defaults.rows[key].parse(value) == defaults[key], key
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({}, r"bootstrap\.servers is missing"),
+        ({"bootstrap.servers": "localhost"}, "expected host:port"),
+        ({"bootstrap.servers": ""}, "expected host:port"),
+        ({**BROKER, "request.timeout.ms": "soon"}, r"request\.timeout\.ms='soon' is not allowed"),
+        (
+            {**BROKER, "clientid": "x"},
+            r"clientid is no property of an admin client; did you mean client\.id\?",
+        ),
+        ({**BROKER, "nonsense": "x"}, "nonsense is no property of an admin client$"),
+    ],
+)
+def test_mistakes_are_named(properties: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        admin_settings(properties)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.properties"):
+        consumer_settings(tmp_path / "absent.properties")
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"), [("localhost:9092", ("localhost", 9092)), ("[::1]:9092", ("::1", 9092))]
+)
+def test_addresses(address: str, parts: tuple[str, int]) -> None:
+    assert split_address(address) == parts
