@@ -49,6 +49,8 @@ from broker.network.interfaces import Address, Clock, Network
 from broker.network.listener import ListenerLimits, Listeners
 from broker.network.outbound import ChannelLost, ChannelSettings
 from broker.peers import Peers
+from broker.replication.fetcher import FetchLimits
+from broker.replication.fetchers import Fetchers
 from broker.replication.isr_proposals import IsrProposals
 from broker.replication.replicas import ReplicaLimits, Replicas
 from broker.topic_configs import TopicConfigs
@@ -129,8 +131,9 @@ class Node:
             around.network, clock, self.dispatcher.dispatch, ListenerLimits.from_settings(settings)
         )
         # The controller's news must not wait behind what brokers ask of a controller.
-        self.controller_peers = self._peers(f"controller-{broker_id}")
-        self.peers = self._peers(f"broker-{broker_id}")
+        timeout_ms = settings["request.timeout.ms"]
+        self.controller_peers = self._peers(f"controller-{broker_id}", timeout_ms)
+        self.peers = self._peers(f"broker-{broker_id}", timeout_ms)
 
         self.membership = Membership(
             around.zookeeper,
@@ -145,6 +148,24 @@ class Node:
         self.isr_proposals = IsrProposals(
             broker_id, clock, self.metadata, lambda: self.membership.broker_epoch, self.ask_controller
         )
+        # A connection of its own for each fetch that waits at a leader.
+        self.fetch_peers = [
+            self._peers(f"replica-fetcher-{broker_id}-{lane}", settings["replica.socket.timeout.ms"])
+            for lane in range(settings["num.replica.fetchers"])
+        ]
+        self.fetchers = Fetchers(
+            broker_id,
+            clock,
+            [peers.send for peers in self.fetch_peers],
+            FetchLimits(
+                settings["replica.fetch.wait.max.ms"],
+                settings["replica.fetch.min.bytes"],
+                settings["replica.fetch.max.bytes"],
+                settings["replica.fetch.response.max.bytes"],
+                settings["replica.fetch.backoff.ms"],
+            ),
+            lambda: self.membership.broker_epoch,
+        )
         self.replicas = Replicas(
             broker_id,
             clock,
@@ -153,6 +174,7 @@ class Node:
             self.metadata,
             ReplicaLimits(settings["replica.lag.time.max.ms"], settings["waiting.requests.max"]),
             self.isr_proposals.propose,
+            self.fetchers,
         )
         self.isr_proposals.outcome = self.replicas
         logs.directory_failed = lambda path: self.replicas.directory_failed()
@@ -164,7 +186,7 @@ class Node:
         self.membership.add_listener(self.candidacy)
         self.dispatcher.add(self._handlers(view))
 
-    def _peers(self, client_id: str) -> Peers:
+    def _peers(self, client_id: str, timeout_ms: int) -> Peers:
         around = self._around
         return Peers(
             self.broker_id,
@@ -172,7 +194,7 @@ class Node:
             around.network,
             around.clock,
             around.random.random,
-            ChannelSettings(client_id, request_timeout_ms=self._settings["request.timeout.ms"]),
+            ChannelSettings(client_id, request_timeout_ms=timeout_ms),
             self._address_of,
         )
 

@@ -187,12 +187,13 @@ class Broker:
             node.candidacy.stand_down()
             node.listeners.stop("the broker is stopping")
             node.isr_proposals.stop()
+            node.fetchers.stop()
             await self._pause(_FLUSH_S)
         if self._are_logs_loaded:
             await self._logs.close({} if node is None else node.replicas.high_watermarks())
         if node is not None:
-            node.peers.close()
-            node.controller_peers.close()
+            for peers in (node.peers, node.controller_peers, *node.fetch_peers):
+                peers.close()
         if self._is_zookeeper_open:
             await self._around.zookeeper.close()
         _log.info("stopped")

@@ -59,8 +59,12 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         with_state = call.version >= _FIRST_VERSION_WITH_REPLICA_STATE
         replica_id = request.replica_state.replica_id if with_state else request.replica_id
+        broker_epoch = request.replica_state.replica_epoch
         topics = [
-            (topic, [self._read(call, topic, wanted, replica_id) for wanted in topic.partitions])
+            (
+                topic,
+                [self._read(call, topic, wanted, replica_id, broker_epoch) for wanted in topic.partitions],
+            )
             for topic in request.topics
         ]
         reads = [read for _, of_topic in topics for read in of_topic]
@@ -87,7 +91,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         if parked is not None and call.connection is not None:
             call.connection.add_close_callback(forget)
 
-    def _read(self, call: Call, topic: FetchTopic, wanted: FetchPartition, replica_id: int) -> Read:
+    def _read(
+        self, call: Call, topic: FetchTopic, wanted: FetchPartition, replica_id: int, broker_epoch: int
+    ) -> Read:
         name: str | None = topic.topic
         if call.version >= _FIRST_VERSION_WITH_IDS:
             name = self.metadata.name_of(topic.topic_id)
@@ -96,7 +102,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         read = Read(name or "", wanted)
         if replica_id >= 0:
             try:
-                self.replicas.record_fetch(read.topic, wanted, replica_id)
+                self.replicas.record_fetch(read.topic, wanted, replica_id, broker_epoch)
             except BrokerError as error:
                 read.error = error
         return read
@@ -142,6 +148,11 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 data.current_leader = LeaderIdAndEpoch(
                     leader_id=known.leader, leader_epoch=known.leader_epoch
                 )
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            # A follower whose log does not join on to this one begins anew from here.
+            partition = self.replicas.find(read.topic, read.wanted.partition)
+            if partition is not None:
+                data.log_start_offset = partition.log.log_start_offset
         return data
 
     def failed(self, call: Call, request: FetchRequest, error: BrokerError) -> FetchResponse | None:

@@ -384,10 +384,15 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> bool:
         """Remove the records from `offset` on; whether there were any.
 
-        Batches go as a whole: where `offset` lies inside one, the log ends before it.
+        Batches go as a whole: where `offset` lies inside one, the log ends before it. Leader epochs that
+        begin at `offset` go too, even where they have no record.
         """
         self._check_usable()
         if offset >= self.log_end_offset:
+            try:
+                self._truncate_epochs(offset)
+            except OSError as error:
+                raise self._failed(error) from error
             return False
         if offset <= self._segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
@@ -422,9 +427,7 @@ class Log:
         self._truncations += 1
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
-        self.epochs.truncate_to(end_offset)
-        if self.epochs.is_dirty:
-            self._write_epochs()
+        self._truncate_epochs(end_offset)
         restore_producers(
             self._files.disk,
             self.directory,
@@ -568,6 +571,15 @@ class Log:
 
     def _write_snapshot(self) -> None:
         write_snapshot(self._files.disk, self.directory, self.producers)
+
+    def _truncate_epochs(self, end_offset: int) -> None:
+        before = self.epochs.latest
+        self.epochs.truncate_to(end_offset)
+        if self.epochs.latest != before:
+            # A flush that is under way may still write down those that are gone: see `finish_flush`.
+            self._truncations += 1
+        if self.epochs.is_dirty:
+            self._write_epochs()
 
     def _write_epochs(self) -> None:
         path = os.path.join(self.directory, names.LEADER_EPOCHS)

@@ -112,7 +112,10 @@ class IsrProposals:
                 PartitionData(
                     partition_index=proposal.partition,
                     leader_epoch=proposal.leader_epoch,
-                    new_isr_with_epochs=[BrokerState(broker_id=broker_id) for broker_id in proposal.isr],
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=broker_id, broker_epoch=epoch)
+                        for broker_id, epoch in zip(proposal.isr, proposal.broker_epochs, strict=True)
+                    ],
                     partition_epoch=proposal.partition_epoch,
                 )
             )

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 UNKNOWN_OFFSET = -1
+NO_BROKER_EPOCH = -1
+_NEVER_MS = -(1 << 62)
 
 
 @dataclass(slots=True)
@@ -20,12 +22,14 @@ class RemoteReplica:
     broker_id: int
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
-    caught_up_ms: int = 0
-    """When the follower last had all that the leader had at that time."""
+    caught_up_ms: int = _NEVER_MS
+    """When the follower last had all that the leader had at that time. Of members of the in-sync set that is
+    believed when a leader's term begins, of nobody else."""
     fetched_ms: int = 0
     end_offset_at_fetch: int = UNKNOWN_OFFSET
     """Where the leader's log ended when the follower last fetched."""
-    broker_epoch: int = -1
+    broker_epoch: int = NO_BROKER_EPOCH
+    """The registration in which the follower fetched; -1: it did not say (KIP-903)."""
 
     def is_caught_up(self, end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
         return self.log_end_offset == end_offset or now_ms - self.caught_up_ms <= lag_ms_max
@@ -40,6 +44,8 @@ class IsrProposal:
     leader_epoch: int
     partition_epoch: int
     isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...]
+    """For each of `isr`, the registration in which it caught up; -1 where it did not say (KIP-903)."""
 
 
 class Leadership:
@@ -71,10 +77,16 @@ class Leadership:
         """Take a new assignment; what is known of replicas that stay is kept."""
         known = self.remotes
         self.remotes = {
-            replica: known.get(replica) or RemoteReplica(replica, caught_up_ms=now_ms)
+            replica: known.get(replica)
+            or RemoteReplica(replica, caught_up_ms=now_ms if replica in self.isr else _NEVER_MS)
             for replica in replicas
             if replica != self.local_id
         }
+
+    def broker_epoch_of(self, broker_id: int) -> int:
+        """The registration in which a replica last fetched; -1 where it did not say, and for this broker."""
+        remote = self.remotes.get(broker_id)
+        return NO_BROKER_EPOCH if remote is None else remote.broker_epoch
 
     @property
     def maximal_isr(self) -> frozenset[int]:
@@ -82,15 +94,23 @@ class Leadership:
         return frozenset(self.isr).union(self.pending or ())
 
     def record_fetch(
-        self, replica_id: int, fetch_offset: int, log_start_offset: int, end_offset: int, now_ms: int
+        self,
+        replica_id: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        end_offset: int,
+        now_ms: int,
+        broker_epoch: int = NO_BROKER_EPOCH,
     ) -> RemoteReplica | None:
         """Take note that a follower asks for `fetch_offset`, and so has all before it.
 
-        `end_offset` is the leader's own. Returns None for a broker that is no replica.
+        `end_offset` is the leader's own. Returns None for a broker that is no replica, and for a fetch that
+        was sent before the broker registered anew.
         """
         remote = self.remotes.get(replica_id)
-        if remote is None:
+        if remote is None or NO_BROKER_EPOCH != broker_epoch < remote.broker_epoch:
             return None
+        remote.broker_epoch = broker_epoch
         if fetch_offset >= end_offset:
             remote.caught_up_ms = max(remote.caught_up_ms, now_ms)
         elif fetch_offset >= remote.end_offset_at_fetch > UNKNOWN_OFFSET:

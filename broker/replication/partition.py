@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from broker.log.log import Log, TimestampOffset
 from broker.replication.admission import Admission
-from broker.replication.leadership import IsrProposal, Leadership
+from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import FileSlice
+from protocol.messages.fetch import FetchPartition
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -194,10 +195,15 @@ class Partition:
         self.high_watermark = taken
         return True
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut the log, and the high watermark with it."""
-        self.log.truncate_to(offset)
+        self.log.truncate_to(offset, now_ms=now_ms)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+
+    def start_at(self, offset: int, now_ms: int) -> None:
+        """Empty the log: it begins and ends at `offset`."""
+        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        self.high_watermark = offset
 
     # -- reading -----------------------------------------------------------------------------------------
 
@@ -290,17 +296,26 @@ class Partition:
     # -- the in-sync set ---------------------------------------------------------------------------------
 
     def record_fetch(
-        self, replica_id: int, fetch_offset: int, log_start_offset: int, now_ms: int
-    ) -> Leadership | None:
-        """Take note of a follower's fetch. Returns None where that broker is no replica, or this no
-        leader."""
-        role = self.role
-        if not isinstance(role, Leadership):
-            return None
+        self, replica_id: int, wanted: FetchPartition, now_ms: int, broker_epoch: int = NO_BROKER_EPOCH
+    ) -> bool:
+        """Take note of a follower's fetch: what it asks for tells how far it is. Returns whether it counts.
+
+        It does not where the follower's log parts from this one, or lies outside it: then the follower does
+        not have what comes before that offset here. Raises BrokerError: what `leadership` raises, and
+        NOT_LEADER_OR_FOLLOWER for a broker that is no replica, or was one in an earlier registration only.
+        """
+        role = self.leadership(wanted.current_leader_epoch)
+        log, offset = self.log, wanted.fetch_offset
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            return False
+        if wanted.last_fetched_epoch != NO_EPOCH and self._divergence(offset, wanted.last_fetched_epoch):
+            return False
         remote = role.record_fetch(
-            replica_id, fetch_offset, log_start_offset, self.log.log_end_offset, now_ms
+            replica_id, offset, wanted.log_start_offset, log.log_end_offset, now_ms, broker_epoch
         )
-        return None if remote is None else role
+        if remote is None:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} has no replica of this")
+        return True
 
     def propose_expansion(self, replica_id: int, is_eligible: Callable[[int], bool]) -> IsrProposal | None:
         """A proposal to take a follower into the in-sync set, if it may join."""
@@ -320,7 +335,8 @@ class Partition:
         if isr is None:
             return None
         role.propose(isr)
-        return IsrProposal(self.topic, self.index, role.leader_epoch, role.partition_epoch, isr)
+        epochs = tuple(role.broker_epoch_of(member) for member in isr)
+        return IsrProposal(self.topic, self.index, role.leader_epoch, role.partition_epoch, isr, epochs)
 
     def settle_isr(self, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> bool:
         """Take the controller's answer to a proposal. False where it is about a leader epoch that is over."""

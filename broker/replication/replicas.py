@@ -10,6 +10,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from broker.log.flusher import Flusher
 from broker.log.log import TimestampOffset
@@ -19,7 +20,7 @@ from broker.metadata import ZERO_ID, MetadataCache
 from broker.network.interfaces import Clock
 from broker.replication.admission import Origin
 from broker.replication.appends import ACKS_ALL, Append
-from broker.replication.leadership import IsrProposal, Leadership
+from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
 from broker.replication.partition import (
     CONSUMER_ID,
     NO_EPOCH,
@@ -72,6 +73,18 @@ class Deletion:
     error: BrokerError | None = None
 
 
+class Copier(Protocol):
+    """Copies from leaders: `Fetchers`."""
+
+    def follow(self, partition: Partition) -> None:
+        """Copy a partition from its leader, in its leader epoch, from now on."""
+        ...
+
+    def forget(self, partition: Partition) -> None:
+        """Copy a partition no more. Harmless for one that is not copied."""
+        ...
+
+
 class Replicas:
     """The map of this broker's partitions.
 
@@ -88,6 +101,7 @@ class Replicas:
         metadata: MetadataCache,
         limits: ReplicaLimits,
         propose_isr: Callable[[IsrProposal], None],
+        copier: Copier,
     ) -> None:
         self.local_id = local_id
         self.controller_epoch = -1
@@ -106,6 +120,7 @@ class Replicas:
         self._metadata = metadata
         self._limits = limits
         self._propose_isr = propose_isr
+        self._copier = copier
         self._topics: dict[str, dict[int, Partition]] = {}
 
     def now_ms(self) -> int:
@@ -241,20 +256,19 @@ class Replicas:
             timestamp, replica_id=replica_id, current_leader_epoch=current_leader_epoch
         )
 
-    def record_fetch(self, topic: str, wanted: FetchPartition, replica_id: int) -> None:
+    def record_fetch(
+        self, topic: str, wanted: FetchPartition, replica_id: int, broker_epoch: int = NO_BROKER_EPOCH
+    ) -> None:
         """Take note of what a follower's fetch says about it: how far it is, and whether it may join the
-        in-sync set. Raises BrokerError for a broker that is no replica."""
+        in-sync set. Raises BrokerError as `Partition.record_fetch` does."""
         partition = self.partition(topic, wanted.partition)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
-        leadership = partition.record_fetch(
-            replica_id, wanted.fetch_offset, wanted.log_start_offset, self.now_ms()
-        )
-        if leadership is None:
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        now_ms = self.now_ms()
+        if not partition.record_fetch(replica_id, wanted, now_ms, broker_epoch):
+            return
         proposal = partition.propose_expansion(replica_id, self.is_eligible)
         if proposal is not None:
             self._propose_isr(proposal)
-        self.advance(partition)
+        self._advance(partition, now_ms)
         self.deleters.wake(partition.key)
 
     # -- deleting records --------------------------------------------------------------------------------
@@ -361,11 +375,12 @@ class Replicas:
         if assignment.leader_epoch < partition.leader_epoch:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
         if assignment.leader == self.local_id:
+            self._copier.forget(partition)
             if partition.lead(assignment, self.now_ms()):
                 _log.info("Leading %s-%d from epoch %d on", topic, index, assignment.leader_epoch)
             self.advance(partition)
-        else:
-            partition.follow(assignment)
+        elif partition.follow(assignment):
+            self._copier.follow(partition)
         self._wake_all(partition)
 
     def _create(self, topic: str, topic_id: uuid.UUID, index: int, is_new: bool) -> Partition:
@@ -400,6 +415,7 @@ class Replicas:
             unchecked = state.leader_epoch in (NO_LEADER_EPOCH, EPOCH_DURING_DELETE)
             if not unchecked and state.leader_epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
+            self._copier.forget(partition)
             partition.stop()
             self._topics[topic].pop(index)
             if not self._topics[topic]:
@@ -423,6 +439,7 @@ class Replicas:
         for partition in list(self):
             if partition.is_offline and partition.role is not None:
                 _log.error("%s-%d is offline: its log directory failed", partition.topic, partition.index)
+                self._copier.forget(partition)
                 partition.stop()
                 self._wake_all(partition)
 

@@ -28,6 +28,7 @@ from broker.metadata import MetadataCache
 from broker.network.connection import Connection, ConnectionLimits
 from broker.network.interfaces import Address
 from broker.replication.leadership import IsrProposal
+from broker.replication.partition import Partition
 from broker.replication.replicas import ReplicaLimits, Replicas
 from protocol.api import Request, Response, decode_response, encode_request
 from protocol.frames import SIZE, Part, join_parts
@@ -148,6 +149,20 @@ class Client:
         return cast(R, answer)
 
 
+class NotedCopier:
+    """Notes what is to be copied, and copies nothing."""
+
+    def __init__(self) -> None:
+        self.followed: dict[tuple[str, int], tuple[int, int]] = {}
+        """(topic, index) -> (leader, leader epoch)."""
+
+    def follow(self, partition: Partition) -> None:
+        self.followed[partition.key] = (partition.leader, partition.leader_epoch)
+
+    def forget(self, partition: Partition) -> None:
+        self.followed.pop(partition.key, None)
+
+
 class World:
     """The inside of broker 1."""
 
@@ -157,6 +172,7 @@ class World:
         self.workers = ImmediateWorkers()
         self.metadata = MetadataCache()
         self.proposals: list[IsrProposal] = []
+        self.copier = NotedCopier()
         flusher = Flusher(self.workers, self.now_ms)
         self.logs = LogManager(
             [str(directory)],
@@ -176,6 +192,7 @@ class World:
             self.metadata,
             ReplicaLimits(LAG_MS, 1000),
             self.proposals.append,
+            self.copier,
         )
         self.logs.directory_failed = lambda path: self.replicas.directory_failed()
         self.controller_news = DeferredLock()

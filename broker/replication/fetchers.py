@@ -1,0 +1,155 @@
+"""All that this broker copies: a `Fetcher` for each leader, or several, and the network between them."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from broker.network.interfaces import Clock, DelayedCall
+from broker.replication.fetcher import Asked, Fetcher, FetchLimits
+from broker.replication.partition import NO_LEADER, Partition
+from protocol.messages.fetch import FetchRequest, FetchResponse
+
+_log = logging.getLogger(__name__)
+
+
+class SendFetch(Protocol):
+    """The way to the leaders, by connections that nothing else is sent through: fetches wait."""
+
+    def __call__(self, broker_id: int, request: FetchRequest) -> Deferred[FetchResponse]:
+        """The leader's response. Fails, with whatever error, when it may be asked again."""
+        ...
+
+
+class Fetchers:
+    """Copies the partitions that it is told to follow, each from its present leader.
+
+    There is one lane for each of `sends`: as many fetches wait at each leader (`num.replica.fetchers`).
+    """
+
+    def __init__(
+        self,
+        local_id: int,
+        clock: Clock,
+        sends: Sequence[SendFetch],
+        limits: FetchLimits,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._local_id = local_id
+        self._clock = clock
+        self._sends = sends
+        self._limits = limits
+        self._broker_epoch = broker_epoch
+        self._loops: dict[tuple[int, int], _Loop] = {}
+        self._followed: dict[tuple[str, int], _Loop] = {}
+        self._is_stopped = False
+
+    def follow(self, partition: Partition) -> None:
+        """Copy a partition from its leader, in its leader epoch, from now on."""
+        self.forget(partition)
+        if self._is_stopped or partition.leader == NO_LEADER:
+            return
+        key = (partition.leader, self._lane(partition))
+        loop = self._loops.get(key)
+        if loop is None:
+            fetcher = Fetcher(self._local_id, self._limits, self._broker_epoch)
+            loop = self._loops[key] = _Loop(key[0], fetcher, self._clock, self._sends[key[1]])
+        self._followed[partition.key] = loop
+        loop.follow(partition)
+
+    def forget(self, partition: Partition) -> None:
+        """Copy a partition no more."""
+        loop = self._followed.pop(partition.key, None)
+        if loop is not None:
+            loop.forget(partition)
+
+    def stop(self) -> None:
+        """Copy nothing any more."""
+        self._is_stopped = True
+        for loop in self._loops.values():
+            loop.stop()
+        self._followed.clear()
+
+    def _lane(self, partition: Partition) -> int:
+        return (zlib.crc32(partition.topic.encode()) + partition.index) % len(self._sends)
+
+
+class _Loop:
+    """Keeps one fetcher going."""
+
+    def __init__(self, leader: int, fetcher: Fetcher, clock: Clock, send: SendFetch) -> None:
+        self._leader = leader
+        self._fetcher = fetcher
+        self._clock = clock
+        self._send = send
+        self._timer: DelayedCall | None = None
+        self._is_stopped = False
+        self._is_failing = False
+
+    def follow(self, partition: Partition) -> None:
+        self._fetcher.follow(partition, self._now_ms())
+        self._wake()
+
+    def forget(self, partition: Partition) -> None:
+        self._fetcher.forget(partition)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._cancel_timer()
+
+    def _now_ms(self) -> int:
+        return int(self._clock.seconds() * 1000)
+
+    def _wake(self) -> None:
+        """Send when this turn of the reactor is over: what else it brings goes with it."""
+        due_ms = self._fetcher.next_fetch_ms()
+        self._cancel_timer()
+        if due_ms is not None:
+            delay_ms = max(0, due_ms - self._now_ms())
+            self._timer = self._clock.callLater(delay_ms / 1000, self._timer_ended)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _timer_ended(self) -> None:
+        self._timer = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while not self._is_stopped:
+            fetch = self._fetcher.next_fetch(self._now_ms())
+            if fetch is None:
+                self._wake()
+                return
+            answer = self._send(self._leader, fetch.request)
+            answer.addCallbacks(self._answered, self._failed, callbackArgs=(fetch,), errbackArgs=(fetch,))
+            answer.addErrback(self._broken, fetch)
+
+    def _answered(self, response: FetchResponse, fetch: Asked) -> None:
+        if self._is_stopped:
+            return
+        self._is_failing = False
+        self._fetcher.answered(fetch, response, self._now_ms())
+        self._go_on()
+
+    def _failed(self, failure: Failure, fetch: Asked) -> None:
+        if self._is_stopped:
+            return
+        if not self._is_failing:
+            self._is_failing = True
+            _log.info("Broker %d gives nothing to copy: %s", self._leader, failure.value)
+        self._fetcher.failed(fetch, self._now_ms())
+        self._wake()
+
+    def _broken(self, failure: Failure, fetch: Asked) -> None:
+        """A mistake of this broker in one partition does not end the copying of the others."""
+        _log.error("What broker %d gave cannot be taken\n%s", self._leader, failure.getTraceback())
+        self._fetcher.failed(fetch, self._now_ms())
+        self._wake()
