@@ -11,13 +11,53 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from clients.admin import Admin, NewTopic
+    from clients.connection import ANY_NODE, CONTROLLER, Connection
+    from clients.consumer import Consumer
+    from clients.errors import ClientError
+    from clients.link import Call, Reply
+    from clients.message import ConsumerRecord, Message, RecordMetadata, TopicPartition
+    from clients.producer import Producer
+    from clients.responses import SendResponse
+    from protocol.errors import BrokerError, ErrorCode
+
+__all__ = [
+    "Admin", "ANY_NODE", "BrokerError", "Call", "ClientError", "Connection", "Consumer", "ConsumerRecord",
+    "CONTROLLER", "ErrorCode", "Message", "NewTopic", "Producer", "RecordMetadata", "Reply", "SendResponse",
+    "TopicPartition",
+]  # fmt: skip
+
+_HOMES = {
+    "clients.admin": ("Admin", "NewTopic"),
+    "clients.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
+    "clients.consumer": ("Consumer",),
+    "clients.errors": ("ClientError",),
+    "clients.link": ("Call", "Reply"),
+    "clients.message": ("ConsumerRecord", "Message", "RecordMetadata", "TopicPartition"),
+    "clients.producer": ("Producer",),
+    "clients.responses": ("SendResponse",),
+    "protocol.errors": ("BrokerError", "ErrorCode"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ROOT = Path(__file__).resolve().parent.parent
 
 
-def _check_not_shadowed() -> None:
-    """Raise ImportError where `clients` or `protocol` is somebody else's."""
-    for name in ("protocol", "clients"):
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is: who only consumes does not pay for the admin client."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def _check_not_shadowed(packages: tuple[str, ...]) -> None:
+    """Raise ImportError where one of our packages is somebody else's."""
+    for name in packages:
         module = importlib.import_module(name)
         places = [Path(place).resolve() for place in getattr(module, "__path__", ())]
         if _ROOT / name not in places:
@@ -28,20 +68,4 @@ def _check_not_shadowed() -> None:
             )
 
 
-_check_not_shadowed()
-
-from clients.admin import Admin, NewTopic  # noqa: E402
-from clients.connection import ANY_NODE, CONTROLLER, Connection  # noqa: E402
-from clients.consumer import Consumer  # noqa: E402
-from clients.errors import ClientError  # noqa: E402
-from clients.link import Call, Reply  # noqa: E402
-from clients.message import ConsumerRecord, Message, RecordMetadata, TopicPartition  # noqa: E402
-from clients.producer import Producer  # noqa: E402
-from clients.responses import SendResponse  # noqa: E402
-from protocol.errors import BrokerError, ErrorCode  # noqa: E402
-
-__all__ = [
-    "Admin", "ANY_NODE", "BrokerError", "Call", "ClientError", "Connection", "Consumer", "ConsumerRecord",
-    "CONTROLLER", "ErrorCode", "Message", "NewTopic", "Producer", "RecordMetadata", "Reply", "SendResponse",
-    "TopicPartition",
-]  # fmt: skip
+_check_not_shadowed(("protocol", "clients"))

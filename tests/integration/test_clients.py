@@ -1,0 +1,230 @@
+"""Our own clients and command line against a real broker process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clients.admin import (
+    EARLIEST,
+    LATEST,
+    Admin,
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from clients.consumer import Consumer
+from clients.message import ConsumerRecord, Message, TopicPartition
+from clients.producer import Producer
+from protocol.errors import (
+    InvalidTopicError,
+    OffsetOutOfRangeError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
+from tests.cluster import Cluster
+
+HOME = Path(__file__).parents[2]
+RECORDS = 20_000
+
+
+def value_of(number: int) -> bytes:
+    """Values of mixed sizes, each of which tells its number."""
+    return b"%07d" % number + bytes(number * 7 % 400)
+
+
+@pytest.fixture
+def bootstrap(cluster: Cluster) -> Iterator[str]:
+    cluster.start(1)
+    yield cluster.bootstrap
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> Iterator[Admin]:
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        yield admin
+
+
+def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
+    records: list[ConsumerRecord] = []
+    while len(records) < count:
+        more = consumer.poll(10_000)
+        assert more, f"{len(records)} records of {count} came"
+        records += more
+    return records
+
+
+def test_what_is_produced_is_consumed_with_every_codec(bootstrap: str, admin: Admin) -> None:
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        admin.create_topics([NewTopic(codec, 3)])
+        with Producer({"bootstrap.servers": bootstrap, "compression.type": codec}) as producer:
+            responses = [
+                producer.send(Message(codec, b"key-%d" % (n % 50), value_of(n), headers=[("n", b"%d" % n)]))
+                for n in range(RECORDS)
+            ]
+        assert [response.error for response in responses if response.error is not None] == []
+        with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
+            consumer.add_topic(codec)
+            records = read(consumer, RECORDS)
+        assert sorted(record.value for record in records) == [value_of(n) for n in range(RECORDS)]
+        where = {(r.partition, r.offset): r.value for r in records}
+        assert all(where[r.partition, r.offset] == value_of(n) for n, r in enumerate(responses))
+        for partition in range(3):
+            values = [r.value for r in records if r.partition == partition]
+            assert values == sorted(values), "order within a partition"
+
+
+def test_offsets_of_every_kind(bootstrap: str, admin: Admin) -> None:
+    admin.create_topics([NewTopic("flights", 1)])
+    flights = TopicPartition("flights", 0)
+    with Producer({"bootstrap.servers": bootstrap, "linger.ms": 0}) as producer:
+        for n in range(100):
+            producer.send(Message("flights", value=b"%d" % n, timestamp=1_000_000 + n * 1000))
+    with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "none"}) as consumer:
+        consumer.add_topic(*flights)
+        assert consumer.offsets_for_times({flights: 1_049_500})[flights] == (50, 1_050_000, 0)
+        consumer.seek(flights, 42)
+        assert read(consumer, 58)[0].offset == 42
+        assert admin.delete_records({flights: 30}) == {flights: 30}
+        assert admin.list_offsets({flights: EARLIEST})[flights].offset == 30
+        assert admin.list_offsets({flights: LATEST})[flights].offset == 100
+        consumer.seek(flights, 3)
+        with pytest.raises(OffsetOutOfRangeError):
+            consumer.poll(10_000)
+
+
+def test_topics_and_their_configurations(admin: Admin) -> None:
+    admin.create_topics([NewTopic("flights", 2, configs={"retention.ms": "60000"})])
+    with pytest.raises(TopicExistsError, match="topic flights"):
+        admin.create_topics([NewTopic("flights", 2)])
+    with pytest.raises(InvalidTopicError):
+        admin.create_topics([NewTopic("no/such/name", 1)])
+    admin.create_partitions({"flights": 4})
+    (described,) = admin.describe_topics(["flights"])
+    assert len(described.partitions) == 4
+
+    resource = ConfigResource(ResourceType.TOPIC, "flights")
+    admin.alter_configs(
+        {
+            resource: [
+                ConfigChange("segment.bytes", "1048576"),
+                ConfigChange("retention.ms", None, ConfigOperation.DELETE),
+            ]
+        }
+    )
+    entries = {entry.name: entry for entry in admin.describe_configs([resource])[resource]}
+    assert entries["segment.bytes"].value == "1048576" and not entries["segment.bytes"].is_default
+    assert entries["retention.ms"].is_default
+
+    admin.delete_topics(["flights"])
+    assert "flights" not in admin.list_topics()
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.delete_topics(["flights"])
+
+
+def test_what_a_cluster_tells_of_itself(bootstrap: str, admin: Admin) -> None:
+    admin.create_topics([NewTopic("flights", 2)])
+    with Producer({"bootstrap.servers": bootstrap}) as producer:
+        producer.send(Message("flights", value=b"v", partition=1)).result(10_000)
+    cluster = admin.describe_cluster()
+    assert cluster.controller is not None and [node.id for node in cluster.nodes] == [1]
+    sizes = {r.partition: r.size_bytes for each in admin.describe_log_dirs() for r in each.replicas}
+    assert sizes[TopicPartition("flights", 0)] == 0 < sizes[TopicPartition("flights", 1)]
+    (remembered,) = admin.describe_producers([TopicPartition("flights", 1)])[TopicPartition("flights", 1)]
+    assert remembered.last_sequence == 0
+
+
+def test_a_broker_that_is_killed_and_comes_back_loses_nothing(cluster: Cluster) -> None:
+    (broker,) = cluster.start(1)
+    with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
+        admin.create_topics([NewTopic("flights", 3)])
+    with Producer({"bootstrap.servers": cluster.bootstrap, "retry.backoff.ms": 20}) as producer:
+        responses = []
+        for n in range(RECORDS):
+            responses.append(producer.send(Message("flights", value=value_of(n), partition=n % 3)))
+            if n in (RECORDS // 4, RECORDS // 2):
+                broker.kill()
+                broker.start()
+        assert producer.flush(60_000)
+    assert [response.error for response in responses if response.error is not None] == []
+    with Consumer({"bootstrap.servers": cluster.bootstrap, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.add_topic("flights")
+        records = read(consumer, RECORDS)
+        assert consumer.poll(500) == []
+    for partition in range(3):
+        values = [r.value for r in records if r.partition == partition]
+        assert values == [value_of(n) for n in range(partition, RECORDS, 3)]
+
+
+class TestCommandLine:
+    @staticmethod
+    def run(tool: str, *arguments: str, text: str = "", status: int = 0) -> str:
+        answer = subprocess.run(
+            [sys.executable, "-m", f"clients.tools.{tool}", *arguments],
+            input=text.encode(),
+            cwd=HOME,
+            env={**os.environ, "PYTHONPATH": str(HOME)},
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert answer.returncode == status, answer.stderr.decode()
+        assert b"Traceback" not in answer.stderr
+        return (answer.stdout + answer.stderr if status else answer.stdout).decode()
+
+    def test_topics(self, bootstrap: str) -> None:
+        server = ("--bootstrap-server", bootstrap)
+        create = ("--create", "--topic", "flights", "--partitions", "2", "--config", "retention.ms=60000")
+        assert self.run("topics", *server, *create) == "Created topic flights.\n"
+        assert "flights" in self.run("topics", *server, *create, status=1)
+        assert self.run("topics", *server, *create, "--if-not-exists") == ""
+        assert self.run("topics", *server, "--list") == "flights\n"
+        self.run("topics", *server, "--alter", "--topic", "flights", "--partitions", "3")
+        lines = self.run("topics", *server, "--describe", "--topic", "flights").splitlines()
+        assert lines[0].startswith("Topic: flights\tTopicId: ")
+        assert lines[0].endswith("\tPartitionCount: 3\tReplicationFactor: 1\tConfigs: retention.ms=60000")
+        assert lines[1] == "\tTopic: flights\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1"
+        assert self.run("topics", *server, "--delete", "--topic", "flights") == ""
+        assert "there is no topic flights" in self.run(
+            "topics", *server, "--describe", "--topic", "flights", status=1
+        )
+
+    def test_console(self, bootstrap: str) -> None:
+        server = ("--bootstrap-server", bootstrap, "--topic", "flights")
+        self.run("topics", *server, "--create", "--partitions", "1")
+        keyed = (
+            "--property",
+            "parse.key=true",
+            "--property",
+            "key.separator=:",
+            "--compression-codec",
+            "zstd",
+        )
+        self.run("console_producer", *server, *keyed, text="UA:one\nAA:two\nDL:three\n")
+        shown = (
+            "--property",
+            "print.key=true",
+            "--property",
+            "print.offset=true",
+            "--property",
+            "print.partition=true",
+        )
+        output = self.run("console_consumer", *server, "--from-beginning", "--max-messages", "3", *shown)
+        assert output == (
+            "Partition:0\tOffset:0\tUA\tone\nPartition:0\tOffset:1\tAA\ttwo\nPartition:0\tOffset:2\tDL\tthree\n"
+        )
+        rest = ("--partition", "0", "--offset", "2", "--timeout-ms", "500")
+        assert self.run("console_consumer", *server, *rest) == "three\n"
+        assert '"value": "three"' in self.run("console_consumer", *server, *rest, "--formatter", "json")
+        assert "no key separator" in self.run("console_producer", *server, *keyed, text="x\n", status=1)
+
+    def test_a_broker_that_is_not_there(self) -> None:
+        said = self.run("topics", "--bootstrap-server", "127.0.0.1:1", "--list", status=1)
+        assert "127.0.0.1:1: cannot connect: Connection refused" in said and "--bootstrap-server" in said
