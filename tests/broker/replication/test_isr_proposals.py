@@ -1,0 +1,170 @@
+"""In-sync sets on their way to the controller."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from broker.metadata import MetadataCache
+from broker.network.outbound import ChannelLost
+from broker.replication.isr_proposals import IsrProposals
+from broker.replication.leadership import IsrProposal
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import (
+    AlteredPartition,
+    AlteredTopic,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+)
+from protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+TOPIC_ID = uuid.UUID(int=1)
+
+
+class Controller:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[AlterPartitionRequest] = []
+        self.answers: list[Deferred[AlterPartitionResponse]] = []
+
+    def send(self, request: AlterPartitionRequest) -> Deferred[AlterPartitionResponse]:
+        self.asked.append(request)
+        self.answers.append(Deferred())
+        return self.answers[-1]
+
+    def answer(self, error: int = 0, partition_error: int = 0) -> None:
+        request = self.asked[-1]
+        partitions = [
+            AlteredPartition(
+                partition_index=partition.partition_index,
+                error_code=partition_error,
+                leader_id=1,
+                leader_epoch=partition.leader_epoch,
+                isr=[member.broker_id for member in partition.new_isr_with_epochs],
+                partition_epoch=partition.partition_epoch + 1,
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
+        topics = [] if error else [AlteredTopic(topic_id=TOPIC_ID, partitions=partitions)]
+        self.answers[-1].callback(AlterPartitionResponse(throttle_time_ms=0, error_code=error, topics=topics))
+
+
+class Outcome:
+    def __init__(self) -> None:
+        self.settled: list[tuple[int, tuple[int, ...], int]] = []
+        self.withdrawn: list[int] = []
+
+    def settle_isr(
+        self, proposal: IsrProposal, leader_epoch: int, isr: Sequence[int], partition_epoch: int
+    ) -> None:
+        self.settled.append((proposal.partition, tuple(isr), partition_epoch))
+
+    def withdraw_isr(self, proposal: IsrProposal) -> None:
+        self.withdrawn.append(proposal.partition)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.controller = Controller()
+        self.outcome = Outcome()
+        metadata = MetadataCache()
+        state = UpdateMetadataPartitionState(
+            partition_index=0,
+            controller_epoch=1,
+            leader=1,
+            leader_epoch=2,
+            isr=[1],
+            zk_version=0,
+            replicas=[1, 2],
+            offline_replicas=[],
+        )
+        metadata.update(
+            UpdateMetadataRequest(
+                controller_id=1,
+                controller_epoch=1,
+                topic_states=[
+                    UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[state])
+                ],
+                live_brokers=[],
+            )
+        )
+        self.proposals = IsrProposals(1, self.clock, metadata, lambda: 77, self.controller.send)
+        self.proposals.outcome = self.outcome
+
+    def propose(self, partition: int, *isr: int) -> None:
+        self.proposals.propose(IsrProposal("t", partition, 2, 5, isr, tuple(900 + member for member in isr)))
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_proposals_of_one_turn_go_in_one_request(scene: Scene) -> None:
+    scene.propose(0, 1, 2)
+    scene.propose(1, 1)
+    scene.clock.advance(0)
+    (request,) = scene.controller.asked
+    assert (request.broker_id, request.broker_epoch) == (1, 77)
+    assert [partition.partition_index for partition in request.topics[0].partitions] == [0, 1]
+    members = request.topics[0].partitions[0].new_isr_with_epochs
+    assert [(member.broker_id, member.broker_epoch) for member in members] == [(1, 901), (2, 902)]
+    scene.controller.answer()
+    assert scene.outcome.settled == [(0, (1, 2), 6), (1, (1,), 6)]
+
+
+def test_what_comes_meanwhile_goes_with_the_next_request(scene: Scene) -> None:
+    scene.propose(0, 1, 2)
+    scene.clock.advance(0)
+    scene.propose(1, 1)
+    scene.clock.advance(1)
+    assert len(scene.controller.asked) == 1
+    scene.controller.answer()
+    scene.clock.advance(0)
+    assert len(scene.controller.asked) == 2
+
+
+def test_a_lost_answer_is_asked_for_again(scene: Scene) -> None:
+    scene.propose(0, 1, 2)
+    scene.clock.advance(0)
+    scene.controller.answers[-1].errback(ChannelLost("the controller went away"))
+    assert scene.outcome.settled == []
+    scene.clock.advance(0.05)
+    scene.controller.answer()
+    assert scene.outcome.settled == [(0, (1, 2), 6)]
+
+
+def test_a_broker_that_is_not_the_controller_is_not_the_end_of_it(scene: Scene) -> None:
+    scene.propose(0, 1, 2)
+    scene.clock.advance(0)
+    scene.controller.answer(error=ErrorCode.NOT_CONTROLLER)
+    scene.clock.advance(0.05)
+    assert len(scene.controller.asked) == 2
+    assert scene.outcome.withdrawn == []
+
+
+def test_a_final_refusal_withdraws_the_proposal(scene: Scene) -> None:
+    scene.propose(0, 1, 2)
+    scene.clock.advance(0)
+    scene.controller.answer(partition_error=ErrorCode.INELIGIBLE_REPLICA)
+    assert scene.outcome.withdrawn == [0]
+    scene.clock.advance(1)
+    assert len(scene.controller.asked) == 1
+
+
+def test_nothing_is_sent_after_the_stop(scene: Scene) -> None:
+    scene.propose(0, 1, 2)
+    scene.proposals.stop()
+    scene.clock.advance(1)
+    assert scene.controller.asked == []

@@ -1,0 +1,278 @@
+"""What the controller says, applied: roles, in-sync sets, epochs, deletion, and disks that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from broker.log.disk import OsDisk, OsFile
+from broker.log.names import TopicPartition
+from broker.replication.leadership import IsrProposal, Leadership
+from protocol.errors import BrokerError, ErrorCode
+from protocol.frames import Part
+from protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from tests.broker.world import (
+    LAG_MS,
+    World,
+    batch,
+    fetch_request,
+    only_fetched,
+    only_produced,
+    produce_request,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def follow(world: World, replica: int, offset: int) -> int:
+    request = fetch_request(world.topic_id("t"), offset, replica_id=replica)
+    return only_fetched(world.client().call(request)).error_code
+
+
+def append(world: World) -> int:
+    return only_produced(world.client().call(produce_request("t", batch(b"x"), acks=1))).error_code
+
+
+def stop(
+    world: World, *, delete: bool = True, leader_epoch: int = -1, controller_epoch: int = 1
+) -> ErrorCode | int:
+    state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=delete)
+    response = world.replicas.apply_stop_replica(
+        StopReplicaRequest(
+            controller_id=1,
+            controller_epoch=controller_epoch,
+            topic_states=[StopReplicaTopicState(topic_name="t", partition_states=[state])],
+        )
+    )
+    return response.error_code or response.partition_errors[0].error_code
+
+
+class TestRoles:
+    def test_a_new_leader_notes_where_its_epoch_begins(self, world: World) -> None:
+        world.assign("t", leader_epoch=3)
+        append(world)
+        world.assign("t", leader_epoch=5, partition_epoch=1)
+        append(world)
+        partition = world.replicas.partition("t", 0)
+        assert partition.end_offset_for_epoch(3) == (3, 1)
+        assert partition.end_offset_for_epoch(5) == (5, 2)
+        assert partition.end_offset_for_epoch(4) == (3, 1)
+
+    def test_an_older_leader_epoch_is_refused(self, world: World) -> None:
+        world.assign("t", leader_epoch=3)
+        assert world.assign("t", leader_epoch=2, leader=2) == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert append(world) == 0
+
+    def test_an_older_controller_is_refused(self, world: World) -> None:
+        world.assign("t", controller_epoch=4)
+        stale = world.assign("t", leader_epoch=9, leader=2, controller_epoch=3)
+        assert stale == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert stop(world, controller_epoch=3) == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert append(world) == 0
+
+    def test_a_replica_that_is_not_assigned_here_is_not_made(self, world: World) -> None:
+        assert world.assign("t", leader=2, replicas=(2, 3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert world.replicas.find("t", 0) is None
+
+    def test_the_same_word_twice_changes_nothing(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        append(world)
+        follow(world, 2, 1)
+        world.assign("t", replicas=(1, 2))
+        partition = world.replicas.partition("t", 0)
+        assert isinstance(partition.role, Leadership)
+        assert partition.role.remotes[2].log_end_offset == 1
+        assert partition.high_watermark == 1
+
+    def test_a_follower_serves_nobody(self, world: World) -> None:
+        world.assign("t", leader=2, replicas=(1, 2))
+        assert append(world) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert follow(world, 3, 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class TestInSyncSets:
+    def test_a_follower_that_has_caught_up_is_proposed(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), isr=(1,), leader_epoch=2, partition_epoch=7)
+        append(world)
+        follow(world, 2, 0)
+        assert world.proposals == []
+        follow(world, 2, 1)
+        assert world.proposals == [IsrProposal("t", 0, 2, 7, (1, 2), (-1, -1))]
+        follow(world, 2, 1)
+        assert len(world.proposals) == 1
+
+    def test_a_settled_proposal_is_the_set(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), isr=(1,))
+        follow(world, 2, 0)
+        (proposal,) = world.proposals
+        world.replicas.settle_isr(proposal, 0, (1, 2), 1)
+        append(world)
+        assert world.replicas.partition("t", 0).high_watermark == 0
+        follow(world, 2, 1)
+        assert world.replicas.partition("t", 0).high_watermark == 1
+
+    def test_a_follower_that_lags_is_proposed_to_leave_and_counts_until_it_has(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        append(world)
+        world.clock.advance(LAG_MS / 1000 - 1)
+        world.replicas.shrink_in_sync_sets()
+        assert world.proposals == []
+        world.clock.advance(2)
+        world.replicas.shrink_in_sync_sets()
+        (proposal,) = world.proposals
+        assert proposal.isr == (1,)
+        assert world.replicas.partition("t", 0).high_watermark == 0
+        world.replicas.settle_isr(proposal, 0, (1,), 1)
+        assert world.replicas.partition("t", 0).high_watermark == 1
+
+    def test_a_refused_proposal_may_be_made_again(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), isr=(1,))
+        follow(world, 2, 0)
+        world.replicas.withdraw_isr(world.proposals[0])
+        follow(world, 2, 0)
+        assert len(world.proposals) == 2
+
+    def test_an_answer_about_an_earlier_leader_epoch_is_ignored(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), isr=(1,))
+        follow(world, 2, 0)
+        world.assign("t", replicas=(1, 2), isr=(1,), leader_epoch=1, partition_epoch=5)
+        world.replicas.settle_isr(world.proposals[0], 0, (1, 2), 1)
+        role = world.replicas.partition("t", 0).role
+        assert isinstance(role, Leadership)
+        assert role.isr == (1,)
+
+    def test_a_broker_that_is_no_replica_is_told_so(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        assert follow(world, 3, 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class TestStopping:
+    def test_a_deleted_partition_is_gone_with_its_log(self, world: World) -> None:
+        world.assign("t")
+        append(world)
+        assert stop(world, leader_epoch=-2) == ErrorCode.NONE
+        assert world.replicas.find("t", 0) is None
+        assert world.logs.find(TopicPartition("t", 0)) is None
+
+    def test_a_partition_that_is_let_go_keeps_its_log(self, world: World) -> None:
+        world.assign("t")
+        append(world)
+        assert stop(world, delete=False) == ErrorCode.NONE
+        assert world.replicas.find("t", 0) is None
+        world.assign("t", leader_epoch=1)
+        assert world.replicas.partition("t", 0).log.log_end_offset == 1
+
+    def test_a_late_request_does_not_stop_what_was_assigned_anew(self, world: World) -> None:
+        world.assign("t", leader_epoch=4)
+        assert stop(world, leader_epoch=3) == ErrorCode.FENCED_LEADER_EPOCH
+        assert append(world) == 0
+
+    def test_those_who_wait_are_answered(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        producer, consumer = world.client(), world.client()
+        producer.ask(produce_request("t", batch(b"a")))
+        consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=60_000))
+        stop(world)
+        (produced,), (fetched,) = producer.answers(), consumer.answers()
+        assert only_produced(produced).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert only_fetched(fetched).error_code != 0
+
+    def test_a_topic_of_the_same_name_begins_empty(self, world: World) -> None:
+        world.assign("t")
+        append(world)
+        stop(world)
+        world.assign("t")
+        assert world.replicas.partition("t", 0).log.log_end_offset == 0
+
+
+class FailingFile(OsFile):
+    def append(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+        raise OSError(5, "Input/output error")
+
+
+class FailingDisk(OsDisk):
+    """A disk of which one partition's log cannot be written."""
+
+    broken = ""
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        if self.broken and self.broken in path and path.endswith(".log"):
+            return FailingFile(path, create=create)
+        return super().open(path, create=create)
+
+
+def test_a_directory_that_fails_takes_its_partitions_offline_and_no_more(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    world = World(tmp_path, disk)
+    disk.broken = "t-0"
+    world.assign("t", 0)
+    consumer = world.client()
+    consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=60_000))
+    client = world.client()
+    produced = only_produced(client.call(produce_request("t", batch(b"a"))))
+    assert produced.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    (fetched,) = consumer.answers()
+    assert only_fetched(fetched).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR"):
+        world.replicas.partition("t", 0)
+    assert world.assign("t", 0, leader_epoch=1) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not client.connection.is_closed
+
+
+def test_high_watermarks_are_restored_within_the_log(world: World, tmp_path: Path) -> None:
+    world.assign("t", replicas=(1, 2))
+    append(world)
+    append(world)
+    follow(world, 2, 1)
+    assert world.replicas.high_watermarks() == {TopicPartition("t", 0): 1}
+    world.logs.close(world.replicas.high_watermarks())
+    again = World(tmp_path)
+    again.assign("t", replicas=(1, 2), leader_epoch=1)
+    partition = again.replicas.partition("t", 0)
+    assert (partition.high_watermark, partition.log.log_end_offset) == (1, 2)
+
+
+class Refusing:
+    """Guards a partition: nobody may append beyond `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.asked: list[tuple[int, int]] = []
+
+    def admit(self, end_offset: int, leader_epoch: int, headers: Sequence[object], origin: object) -> None:
+        self.asked.append((end_offset, leader_epoch))
+        if end_offset >= self.limit:
+            raise BrokerError(ErrorCode.PRODUCER_FENCED, "not yours")
+
+
+def test_whoever_guards_a_partition_is_asked_where_the_offset_is_assigned(world: World) -> None:
+    world.assign("t", leader_epoch=2)
+    guard = Refusing(1)
+    world.replicas.partition("t", 0).admission = guard
+    records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    assert only_produced(world.client().call(produce_request("t", records))).error_code == 0
+    assert append(world) == ErrorCode.PRODUCER_FENCED
+    # A retry of what succeeded is answered before anybody is asked.
+    again = only_produced(world.client().call(produce_request("t", records)))
+    assert (again.error_code, again.base_offset) == (0, 0)
+    assert guard.asked == [(0, 2), (1, 2)]
+
+
+def test_parts_leave_as_slices_of_the_file(world: World) -> None:
+    """A fetch's records are never read by the broker."""
+    world.assign("t")
+    append(world)
+    sent: list[Part] = []
+    client = world.client()
+    client.wire.send = sent.extend  # type: ignore[method-assign]
+    client.ask(fetch_request(world.topic_id("t")))
+    assert [type(part).__name__ for part in sent if not isinstance(part, bytes)] == ["FileSlice"]
