@@ -86,14 +86,6 @@ class Broker:
             raise StartError(str(error)) from error
         self._begin_periodic(node)
         await self._known_to_the_cluster(node)
-        _log.info(
-            "started (broker id %d, cluster %s, listeners %s, log dirs %s, %d ms)",
-            broker_id,
-            cluster_id,
-            ",".join(str(endpoint) for endpoint in node.endpoints.listeners),
-            ",".join(directory.path for directory in self._logs.live_directories),
-            self._around.now_ms() - self._started_ms,
-        )
 
     async def _within_connection_timeout(self, deferred: Deferred[T]) -> T:
         timeout_ms = (
@@ -150,6 +142,19 @@ class Broker:
             "listeners": [str(endpoint) for endpoint in self.node.endpoints.advertised],
             "log.dirs": [directory.path for directory in self._logs.live_directories],
         }
+
+    def announce(self) -> None:
+        """Say in the log that the broker is up, and where."""
+        node = self.node
+        assert node is not None
+        _log.info(
+            "started (broker id %d, cluster %s, listeners %s, log dirs %s, %d ms)",
+            node.broker_id,
+            node.cluster_id,
+            ",".join(str(endpoint) for endpoint in node.endpoints.listeners),
+            ",".join(directory.path for directory in self._logs.live_directories),
+            self._around.now_ms() - self._started_ms,
+        )
 
     # -- MembershipListener ----------------------------------------------------------------------------------
 

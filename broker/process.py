@@ -93,6 +93,7 @@ class BrokerProcess:
             temporary = Path(self._ready_file + ".tmp")
             temporary.write_text(json.dumps({"pid": os.getpid(), **self._broker.describe()}) + "\n")
             temporary.replace(self._ready_file)
+        self._broker.announce()
         # What has been built so far stays: no collection needs to look at it again.
         gc.collect()
         gc.freeze()

@@ -34,9 +34,6 @@ def start(zookeeper: str, directory: Path) -> tuple[subprocess.Popen[str], dict[
     for line in process.stdout:
         if " started (" in line:
             break
-    # The file is written in the same turn of the reactor in which that line was.
-    while not (directory / "ready.json").exists():
-        assert process.poll() is None
     return process, json.loads((directory / "ready.json").read_text())
 
 

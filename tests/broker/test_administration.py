@@ -1,0 +1,243 @@
+"""Administrators' requests: what the handlers refuse themselves, and how the controller's word is told."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import Deferred, fail, succeed
+
+from broker.auto_creation import AutoCreation
+from broker.call import Call, Handler
+from broker.configs import ConfigView
+from broker.dispatch import Dispatcher
+from broker.handlers.create_partitions import CreatePartitionsHandler
+from broker.handlers.create_topics import CreateTopicsHandler
+from broker.handlers.delete_topics import DeleteTopicsHandler
+from broker.handlers.describe_cluster import DescribeClusterHandler
+from broker.handlers.find_coordinator import FindCoordinatorHandler
+from broker.handlers.init_producer_id import InitProducerIdHandler
+from broker.metadata import MetadataCache
+from broker.network.outbound import ChannelLost
+from broker.settings import broker_settings
+from coordinator.controller_events import MorePartitions, NewTopic, TopicResult
+from coordinator.controller_service import ControllerService
+from protocol.api import Request
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.broker.test_metadata import ID, broker, news, state
+
+VIEW = ConfigView(broker_settings({"zookeeper.connect": "z:1"}))
+
+
+class Controller:
+    """Does what it is asked, and notes it; or is not the controller."""
+
+    def __init__(self, *, is_active: bool = True) -> None:
+        self.is_active = is_active
+        self.created: list[NewTopic] = []
+        self.deleted: list[str] = []
+        self.grown: list[MorePartitions] = []
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], timeout_ms: int, *, validate_only: bool = False
+    ) -> Deferred[dict[str, TopicResult]]:
+        self.created.extend(topics)
+        return self._done({topic.name: TopicResult(topic.name, topic_id=ID) for topic in topics})
+
+    def delete_topics(self, names: Sequence[str], timeout_ms: int) -> Deferred[dict[str, TopicResult]]:
+        self.deleted.extend(names)
+        return self._done({name: TopicResult(name) for name in names})
+
+    def create_partitions(
+        self, topics: Sequence[MorePartitions], timeout_ms: int, *, validate_only: bool = False
+    ) -> Deferred[dict[str, TopicResult]]:
+        self.grown.extend(topics)
+        return self._done({topic.name: TopicResult(topic.name) for topic in topics})
+
+    def _done(self, results: dict[str, TopicResult]) -> Deferred[dict[str, TopicResult]]:
+        if not self.is_active:
+            return fail(BrokerError(ErrorCode.NOT_CONTROLLER))
+        return succeed(results)
+
+
+def as_service(controller: Controller) -> ControllerService:
+    return cast(ControllerService, controller)
+
+
+def ask(handler: Handler[Any, Any], request: Request[Any]) -> Any:
+    """The response, through the dispatcher as in a broker."""
+    dispatcher = Dispatcher()
+    dispatcher.add([handler])
+    answers: list[Any] = []
+    dispatcher.call_local(request).addCallback(answers.append)
+    (answer,) = answers
+    return answer
+
+
+def known_cluster() -> MetadataCache:
+    cache = MetadataCache()
+    cache.update(news(states=[state(0)], brokers=[broker(1)]))
+    return cache
+
+
+def topic(name: str, configs: Mapping[str, str] | None = None) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=3,
+        replication_factor=1,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+
+
+class TestCreateTopics:
+    def test_the_answer_has_the_topics_id_and_settings(self) -> None:
+        controller = Controller()
+        request = CreateTopicsRequest(topics=[topic("t", {"retention.ms": "5"})])
+        (result,) = ask(CreateTopicsHandler(as_service(controller), VIEW), request).topics
+        assert (result.name, result.error_code, result.topic_id) == ("t", 0, ID)
+        values = {config.name: (config.value, config.config_source) for config in result.configs}
+        assert values["retention.ms"] == ("5", 1)
+        assert values["cleanup.policy"] == ("delete", 5)
+        (made,) = controller.created
+        assert (made.name, made.partition_count, made.configs) == ("t", 3, {"retention.ms": "5"})
+
+    def test_a_topic_named_twice_is_refused_and_the_others_are_made(self) -> None:
+        controller = Controller()
+        request = CreateTopicsRequest(topics=[topic("a"), topic("a"), topic("b")])
+        results = ask(CreateTopicsHandler(as_service(controller), VIEW), request).topics
+        codes = {result.name: result.error_code for result in results}
+        assert codes == {"a": ErrorCode.INVALID_REQUEST, "b": 0}
+        assert [made.name for made in controller.created] == ["b"]
+
+    def test_another_broker_says_that_it_is_not_the_controller(self) -> None:
+        handler = CreateTopicsHandler(as_service(Controller(is_active=False)), VIEW)
+        (result,) = ask(handler, CreateTopicsRequest(topics=[topic("t")])).topics
+        assert (result.name, result.error_code) == ("t", ErrorCode.NOT_CONTROLLER)
+
+
+class TestDeleteTopics:
+    def ask(self, *topics: DeleteTopicState, is_enabled: bool = True) -> tuple[Any, Controller]:
+        controller = Controller()
+        handler = DeleteTopicsHandler(as_service(controller), known_cluster(), is_enabled)
+        return ask(handler, DeleteTopicsRequest(topics=list(topics), timeout_ms=1000)), controller
+
+    def test_by_name_and_by_id(self) -> None:
+        response, controller = self.ask(
+            DeleteTopicState(name=None, topic_id=ID),
+            DeleteTopicState(name="other", topic_id=uuid.UUID(int=0)),
+        )
+        assert controller.deleted == ["t", "other"]
+        first, second = response.responses
+        assert (first.name, first.topic_id, first.error_code) == ("t", ID, 0)
+        assert (second.name, second.error_code) == ("other", 0)
+
+    def test_an_unknown_id_is_told(self) -> None:
+        response, controller = self.ask(DeleteTopicState(name=None, topic_id=uuid.UUID(int=9)))
+        assert response.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert controller.deleted == []
+
+    def test_it_can_be_switched_off(self) -> None:
+        response, controller = self.ask(DeleteTopicState(name="t", topic_id=ID), is_enabled=False)
+        (refused,) = response.responses
+        assert refused.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+        assert "delete.topic.enable" in refused.error_message
+        assert controller.deleted == []
+
+
+class TestCreatePartitions:
+    def test_counts_and_assignments_reach_the_controller(self) -> None:
+        controller = Controller()
+        wanted = CreatePartitionsTopic(name="t", count=5, assignments=None)
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=1000, validate_only=False)
+        (result,) = ask(CreatePartitionsHandler(as_service(controller)), request).results
+        assert (result.name, result.error_code) == ("t", 0)
+        assert controller.grown == [MorePartitions("t", 5)]
+
+    def test_a_topic_named_twice_is_refused(self) -> None:
+        wanted = CreatePartitionsTopic(name="t", count=5, assignments=None)
+        request = CreatePartitionsRequest(topics=[wanted, wanted], timeout_ms=1000, validate_only=False)
+        (result,) = ask(CreatePartitionsHandler(as_service(Controller())), request).results
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+
+
+class TestOthers:
+    def test_the_cluster_is_described(self) -> None:
+        handler = DescribeClusterHandler(known_cluster(), "cluster", "PLAINTEXT")
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+        response = ask(handler, request)
+        assert (response.cluster_id, response.controller_id) == ("cluster", 1)
+        assert [(node.broker_id, node.port) for node in response.brokers] == [(1, 9001)]
+        controllers = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+        assert ask(handler, controllers).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+    def test_a_producer_gets_an_id_and_a_transaction_does_not(self) -> None:
+        handler = InitProducerIdHandler(lambda: succeed(77))
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        response = ask(handler, request)
+        assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 77, 0)
+        for transactional_id in ("", "mine"):
+            refused = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=0)
+            assert ask(handler, refused).error_code != 0
+
+    def test_an_id_that_cannot_be_had_is_an_error_and_no_silence(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        handler = InitProducerIdHandler(lambda: fail(RuntimeError("ZooKeeper is gone")))
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        assert ask(handler, request).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "ZooKeeper is gone" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("coordinator", "expected"), [(1, ErrorCode.NONE), (9, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    )
+    def test_groups_are_sent_to_their_coordinator(self, coordinator: int, expected: ErrorCode) -> None:
+        handler = FindCoordinatorHandler(known_cluster(), "PLAINTEXT", lambda group: coordinator)
+        (found,) = ask(handler, FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+        assert found.error_code == expected
+        assert found.port == (9001 if coordinator == 1 else -1)
+
+    def test_version_0_of_find_coordinator_has_one_key(self) -> None:
+        handler = FindCoordinatorHandler(known_cluster(), "PLAINTEXT", lambda group: 1)
+        response = handler.handle(Call(0, "", None), FindCoordinatorRequest(key="g"))
+        assert (response.error_code, response.node_id, response.port) == (0, 1, 9001)
+
+
+class TestAutoCreation:
+    @staticmethod
+    def create(answer: Deferred[CreateTopicsResponse]) -> dict[str, ErrorCode]:
+        outcomes: list[dict[str, ErrorCode]] = []
+        AutoCreation(lambda request: answer).create(["a"]).addCallback(outcomes.append)
+        (outcome,) = outcomes
+        return outcome
+
+    @pytest.mark.parametrize(
+        ("code", "expected"),
+        [
+            (ErrorCode.NONE, ErrorCode.NONE),
+            (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE),
+        ],
+    )
+    def test_the_controllers_word_is_told(self, code: ErrorCode, expected: ErrorCode) -> None:
+        result = CreatableTopicResult(name="a", error_code=code, configs=None)
+        response = CreateTopicsResponse(throttle_time_ms=0, topics=[result])
+        assert self.create(succeed(response)) == {"a": expected}
+
+    def test_a_controller_that_cannot_be_reached_is_asked_again_by_the_client(self) -> None:
+        unreachable: Deferred[CreateTopicsResponse] = fail(ChannelLost("no controller"))
+        assert self.create(unreachable) == {"a": ErrorCode.LEADER_NOT_AVAILABLE}
