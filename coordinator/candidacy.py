@@ -116,7 +116,7 @@ class Candidacy:
         self._looking, self._look_again = True, False
         session = self._session
         ensureDeferred(self._find_controller(session)).addCallbacks(
-            lambda found: self._looked(session, *found), self._look_failed
+            lambda found: self._looked(session, *found), lambda failure: self._look_failed(session, failure)
         )
 
     def _looked(self, session: Session, controller_id: int, term: Term | None) -> None:
@@ -128,11 +128,11 @@ class Candidacy:
         if self._look_again:
             self._look()
 
-    def _look_failed(self, failure: Failure) -> None:
+    def _look_failed(self, session: Session, failure: Failure) -> None:
         self._looking = False
-        if isinstance(failure.value, SessionExpired):
+        if session is not self._session:
             self._look()
-        else:
+        elif not isinstance(failure.value, SessionExpired):  # Of that `expired` and `registered` will tell.
             _log.error("cannot find out who the controller is: %s", failure.getErrorMessage())
             self._clock.callLater(_PAUSE_S, self._look)
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from twisted.internet.defer import Deferred
-
 from coordinator import znodes
-from coordinator.store import ConnectionLost, NodeExists, NoNode, Session, Stat
+from coordinator.pipelined import results
+from coordinator.store import ConnectionLost, NodeExists, NoNode, Session
 
 
 async def create_if_missing(session: Session, path: str, data: bytes = b"") -> bool:
@@ -32,11 +31,10 @@ async def create_if_missing(session: Session, path: str, data: bytes = b"") -> b
 
 async def prepare_layout(session: Session) -> None:
     """Make the persistent znodes that everything else stands in."""
-    looked_for: list[tuple[str, Deferred[Stat | None]]] = [
-        (path, session.exists(path)) for path in znodes.PERSISTENT_PATHS
-    ]
-    for path, found in looked_for:
-        if await found is None:
+    paths = znodes.PERSISTENT_PATHS
+    found = await results([session.exists(path) for path in paths])
+    for path, stat in zip(paths, found, strict=True):
+        if stat is None:
             await create_if_missing(session, path)
 
 

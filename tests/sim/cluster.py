@@ -74,7 +74,7 @@ class Machine:
         self._world = world
         self._zookeeper = zookeeper
         self._network = network
-        self._lives = 0
+        self.life = 0
         self._is_cut_off = False
         self._settings = broker_settings(
             {
@@ -107,10 +107,10 @@ class Machine:
         if self.process is not None:
             return
         world = self._world
-        self._lives += 1
-        world.trace(self.name, f"starts, life {self._lives}")
+        self.life += 1
+        world.trace(self.name, f"starts, life {self.life}")
         self._network.power_on(self.name)
-        process = self.process = Process(world, self.name, self._lives)
+        process = self.process = Process(world, self.name, self.life)
         self.client = SimZooKeeper(self._zookeeper, process, SESSION_TIMEOUT_MS)
         if self._is_cut_off:
             self.client.cut()
@@ -241,6 +241,10 @@ class Cluster:
     def machine(self, broker_id: int) -> Machine:
         return self.machines[broker_id - 1]
 
+    def life_of(self, address: Address) -> int:
+        """Which life of its machine's broker is at an address."""
+        return next(machine.life for machine in self.machines if machine.address == address)
+
     def mend(self) -> None:
         """End every affliction, and have every broker run."""
         self.network.heal()
@@ -248,8 +252,9 @@ class Cluster:
             self.zookeeper.start()
         for machine in self.machines:
             machine.mend_zookeeper()
-            if machine.disk.is_failing:
-                # A log directory that was offline stays so until the broker starts anew.
+            # A log directory that was offline stays so until the broker starts anew, and one that is about to
+            # stop would not come back.
+            if machine.disk.is_failing or machine.is_stopping:
                 machine.mend_directories()
                 machine.kill()
             machine.resume()

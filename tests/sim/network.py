@@ -234,8 +234,13 @@ class SimWire:
     def send(self, parts: Sequence[Part]) -> None:
         if self.is_over or self._is_closing:
             return
-        data = join_parts(parts)
         network = self.link.network
+        try:
+            data = join_parts(parts)
+        except (OSError, EOFError) as error:
+            network.world.trace(self.process.name, f"cannot send what it cannot read: {error}")
+            self._part()
+            return
         if network.rng.random() < network.weather.break_share:
             network.world.trace("network", f"breaks {self.address} to {self.peer}")
             for end in self.link.ends:

@@ -67,6 +67,10 @@ class SimCall:
         self._clock.schedule(self, self.due_s + secondsLater)
 
     def run(self) -> None:
+        """It is time."""
+        self._call()
+
+    def _call(self) -> None:
         self._state = "called"
         self._function(*self._arguments, **self._keywords)
 
@@ -75,6 +79,21 @@ class SimCall:
             raise AlreadyCalled
         if self._state == "cancelled":
             raise AlreadyCancelled
+
+
+class ProcessCall(SimCall):
+    """A call that is due in a process. It can still be cancelled while it waits there to be made: a process
+    that was paused for long wakes up with calls that are late, not with calls that were made."""
+
+    __slots__ = ("process",)
+    process: Process
+
+    def run(self) -> None:
+        self.process.run(self._call_unless_changed, self.turn)
+
+    def _call_unless_changed(self, turn: int) -> None:
+        if self.turn == turn:
+            self._call()
 
 
 class SimClock(Clock):
@@ -251,7 +270,10 @@ class ProcessClock:
         return self._clock.rightNow
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: Any, **kw: Any) -> Any:
-        return self._clock.callLater(delay, self._process.run, callable, *args, **kw)
+        call = ProcessCall(self._clock, 0.0, callable, args, kw)
+        call.process = self._process
+        self._clock.schedule(call, self._clock.rightNow + max(delay, 0.0))
+        return call
 
 
 class Workers:

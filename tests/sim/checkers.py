@@ -1,0 +1,192 @@
+"""Judges that stand outside the system: they know what clients were told, and read the files on the disks.
+
+Each returns what it found wrong, as sentences; none is good news.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from protocol.batches import BatchHeader, has_valid_crc, split
+from protocol.errors import BrokerError
+from protocol.records import decode_columns
+from tests.sim.disk import SimDisk
+from tests.sim.history import Batch, History, Outcome, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch as it lies in a file."""
+
+    header: BatchHeader
+    values: tuple[bytes, ...]
+
+    @property
+    def identity(self) -> tuple[int, int, int, int]:
+        header = self.header
+        return header.base_offset, header.last_offset_delta, header.crc, header.leader_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """One replica of a partition, read from its files."""
+
+    where: str
+    batches: tuple[StoredBatch, ...]
+
+    @property
+    def values(self) -> dict[int, bytes]:
+        """Value by offset."""
+        return {
+            stored.header.base_offset + number: value
+            for stored in self.batches
+            for number, value in enumerate(stored.values)
+        }
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].header.next_offset if self.batches else 0
+
+
+def read_log(disk: SimDisk, directories: Sequence[str], at: TopicPartition, where: str) -> StoredLog:
+    """The replica of a partition on a disk. Raises ValueError for files that no sound broker leaves."""
+    name = f"{at[0]}-{at[1]}"
+    found = [directory for directory in directories if disk.is_directory(posixpath.join(directory, name))]
+    if len(found) != 1:
+        raise ValueError(f"{name} is in {len(found)} directories of {where}")
+    path = posixpath.join(found[0], name)
+    batches = [
+        stored
+        for file in disk.list(path)
+        if file.endswith(".log")
+        for stored in _batches(disk.read(posixpath.join(path, file)), f"{file} of {name} on {where}")
+    ]
+    return StoredLog(where, tuple(batches))
+
+
+def _batches(data: bytes, where: str) -> Iterator[StoredBatch]:
+    try:
+        for header in split(data):
+            if not has_valid_crc(data, header):
+                raise ValueError(f"{where}: the batch at {header.base_offset} is damaged")
+            columns = decode_columns(data, header)
+            yield StoredBatch(header, tuple(value or b"" for value in columns.values))
+    except BrokerError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def check_all(history: History, logs: Mapping[TopicPartition, Sequence[StoredLog]]) -> list[str]:
+    """Everything that the logs, when all is quiet, must agree on with each other and with the clients."""
+    found = list(history.violations)
+    for at, replicas in logs.items():
+        name = f"{at[0]}-{at[1]}"
+        for log in replicas:
+            found += check_offsets(name, log)
+        found += check_equal(name, replicas)
+        sent = [batch for batch in history.batches if batch.at == at]
+        truth = replicas[0]
+        found += check_acknowledged(truth, sent)
+        found += check_invented(name, truth, sent)
+        found += check_repeated(name, truth, sent)
+        found += check_order(name, truth, sent)
+        found += check_seen(name, truth, history.seen.get(at, []))
+    return found
+
+
+def check_offsets(name: str, log: StoredLog) -> Iterator[str]:
+    """Offsets are unique and dense, and leader epochs never go down."""
+    expected, epoch = 0, -1
+    for stored in log.batches:
+        header = stored.header
+        if header.base_offset != expected:
+            yield f"{name} on {log.where} has offset {header.base_offset} where {expected} comes next"
+        if header.leader_epoch < epoch:
+            yield f"{name} on {log.where}: epoch {header.leader_epoch} at {header.base_offset} after {epoch}"
+        expected, epoch = header.next_offset, max(epoch, header.leader_epoch)
+
+
+def check_equal(name: str, replicas: Sequence[StoredLog]) -> Iterator[str]:
+    """All replicas hold the same batches."""
+    first = replicas[0]
+    for other in replicas[1:]:
+        if other.end_offset != first.end_offset:
+            yield (
+                f"{name} ends at {first.end_offset} on {first.where}, at {other.end_offset} on {other.where}"
+            )
+        for one, two in zip(first.batches, other.batches, strict=False):
+            if one.identity != two.identity:
+                yield (
+                    f"{name} differs: {first.where} has {_told(one)}, {other.where} has {_told(two)} "
+                    f"at {one.header.base_offset}"
+                )
+                break
+
+
+def check_acknowledged(log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
+    """What was acknowledged by all in-sync replicas is there, where the producer was told."""
+    values = log.values
+    anywhere = set(values.values())
+    for batch in sent:
+        if batch.acks != -1 or batch.outcome is not Outcome.ACKED:
+            continue
+        missing = [value for value in batch.values if value not in anywhere]
+        if missing:
+            yield f"{batch}, acknowledged at offset {batch.offset}, is lost"
+        elif batch.offset is not None:
+            there = [values.get(batch.offset + number) for number in range(len(batch.values))]
+            if there != batch.values:
+                yield f"{batch} was acknowledged at offset {batch.offset}, but is elsewhere"
+
+
+def check_invented(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
+    """Nothing is there that nobody sent to this partition."""
+    known = {value for batch in sent for value in batch.values}
+    for offset, value in log.values.items():
+        if value not in known:
+            yield f"{name} has a record at {offset} that nobody sent: {value[:40]!r}"
+
+
+def check_repeated(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
+    """What an idempotent producer sent is there once; what another sent, at most as often as it sent it."""
+    counts = Counter(value for value in log.values.values())
+    for batch in sent:
+        allowed = 1 if batch.is_idempotent else batch.sends
+        for value in batch.values:
+            if counts[value] > allowed:
+                yield f"{name} has a record of {batch} {counts[value]} times, allowed {allowed}"
+                break
+
+
+def check_order(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
+    """What an idempotent producer had acknowledged lies in the order in which it was sent."""
+    offsets = {value: offset for offset, value in log.values.items()}
+    last: dict[str, tuple[int, Batch]] = {}
+    for batch in sent:
+        if not batch.is_idempotent or batch.outcome is not Outcome.ACKED or batch.acks != -1:
+            continue
+        offset = offsets.get(batch.values[0])
+        before = last.get(batch.producer)
+        if offset is None:
+            continue
+        if before is not None and offset < before[0]:
+            yield f"{name}: {batch} lies at {offset}, before {before[1]} at {before[0]}"
+        last[batch.producer] = (offset, batch)
+
+
+def check_seen(name: str, log: StoredLog, seen: Sequence[bytes]) -> Iterator[str]:
+    """What a consumer has got is there still, and consumers have got everything."""
+    values = log.values
+    for offset, value in enumerate(seen):
+        if values.get(offset) != value:
+            yield f"{name}: consumers got {value[:40]!r} at {offset}, where now is {values.get(offset, b'')[:40]!r}"
+            return
+    if len(seen) < log.end_offset:
+        yield f"{name} ends at {log.end_offset}, but consumers got no more than {len(seen)} records"
+
+
+def _told(stored: StoredBatch) -> str:
+    header = stored.header
+    return f"[{header.base_offset}..{header.last_offset}] of epoch {header.leader_epoch}"

@@ -1,0 +1,244 @@
+"""What goes wrong in a simulated minute: drawn from the seed, one after the other and several at once.
+
+Most faults may strike anybody at any time. Those that destroy what was written (`lose_power`, `wipe`) strike
+only where another in-sync replica is alive and stays so until all are in sync again: more than that no
+replicated log promises without an fsync for each record (seed kafka-design, 4.7).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.replication.leadership import Leadership
+from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
+from tests.sim.network import Weather
+
+if TYPE_CHECKING:
+    from tests.sim.scenario import Story
+
+_MEAN_PAUSE_S = 5.0
+_FOLLOW_UP_SHARE = 0.35
+_FOLLOW_UP_S = 0.05
+_WHOLE_POLL_S = 0.25
+
+End = Callable[[], None]
+"""What ends a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of fault: how often it is drawn, how long it lasts, and what begins it. `begin` returns what
+    ends it, or None where it could not strike now."""
+
+    name: str
+    weight: int
+    seconds: tuple[float, float]
+    begin: Callable[[Faults, Machine], End | None]
+
+
+class Faults:
+    """Makes faults for as long as its story is a faulty one."""
+
+    def __init__(self, story: Story) -> None:
+        self.cluster: Cluster = story.cluster
+        self.rng: random.Random = story.rng
+        self._story = story
+        self._world = story.world
+        self._active = 0
+        self._is_fragile = False
+        """Whether a machine has lost data that it has not got back yet."""
+
+    def begin(self) -> None:
+        self._world.clock.callLater(self.rng.expovariate(1 / _MEAN_PAUSE_S), self._strike)
+
+    def _strike(self) -> None:
+        if not self._story.is_faulty:
+            return
+        self._try_one()
+        pause_s = (
+            self.rng.random() * _FOLLOW_UP_S
+            if self.rng.random() < _FOLLOW_UP_SHARE
+            else self.rng.expovariate(1 / _MEAN_PAUSE_S)
+        )
+        self._world.clock.callLater(pause_s, self._strike)
+
+    def _try_one(self) -> None:
+        kind = self.rng.choices(KINDS, [kind.weight for kind in KINDS])[0]
+        machine = self._victim()
+        seconds = self.rng.uniform(*kind.seconds)
+        if self._is_fragile:
+            return
+        end = kind.begin(self, machine)
+        if end is None:
+            return
+        self._story.faults[kind.name] += 1
+        self._active += 1
+        self._world.clock.callLater(seconds, self._end, end)
+
+    def _end(self, end: End) -> None:
+        self._active -= 1
+        # In peace everything has been mended already.
+        if self._story.is_faulty:
+            end()
+
+    def _victim(self) -> Machine:
+        """Any machine; half of the time one that leads something, or controls the cluster."""
+        machines = self.cluster.machines
+        important = [
+            machine
+            for machine in machines
+            if any(isinstance(partition.role, Leadership) for partition in machine.partitions())
+            or (machine.broker is not None and machine.broker.node is not None and _controls(machine))
+        ]
+        return self.rng.choice(important if important and self.rng.random() < 0.5 else machines)
+
+    # The ends of the earth
+
+    def kill(self, machine: Machine) -> End | None:
+        if not machine.is_up:
+            return None
+        machine.kill()
+        return machine.start
+
+    def stop(self, machine: Machine) -> End | None:
+        if not machine.is_running or machine.is_stopping:
+            return None
+        machine.stop()
+
+        def start_again() -> None:
+            if machine.is_stopping:
+                self._world.clock.callLater(0.5, start_again)
+            else:
+                machine.start()
+
+        return start_again
+
+    def pause(self, machine: Machine) -> End | None:
+        if not machine.is_running:
+            return None
+        machine.pause()
+        return machine.resume
+
+    def lose_power(self, machine: Machine) -> End | None:
+        if not self._may_lose_data(machine):
+            return None
+        machine.lose_power()
+        return machine.start
+
+    def wipe(self, machine: Machine) -> End | None:
+        if self._story.shape.replication == 1 or not self._may_lose_data(machine):
+            return None
+        machine.wipe()
+        return machine.start
+
+    def _may_lose_data(self, machine: Machine) -> bool:
+        """Whether every partition of the machine's is in sync elsewhere, where nothing else goes wrong."""
+        if self._story.shape.replication == 1:
+            return machine.is_up  # What is acknowledged there is durable: flush.before.ack.
+        if self._active or not self.cluster.is_whole(
+            len(self._story.partitions), self._story.shape.replication
+        ):
+            return False
+        self._is_fragile = True
+        self._world.clock.callLater(_WHOLE_POLL_S, self._look_whether_whole)
+        return True
+
+    def _look_whether_whole(self) -> None:
+        shape = self._story.shape
+        if self.cluster.is_whole(len(self._story.partitions), shape.replication):
+            self._is_fragile = False
+        else:
+            self._world.clock.callLater(_WHOLE_POLL_S, self._look_whether_whole)
+
+    def fail_directory(self, machine: Machine) -> End | None:
+        if not machine.is_running or machine.disk.is_failing:
+            return None
+        machine.fail_directory(self.rng.choice(LOG_DIRECTORIES), only_writes=self.rng.random() < 0.5)
+
+        def replace() -> None:
+            machine.mend_directories()
+            machine.kill()
+            machine.start()
+
+        return replace
+
+    # ZooKeeper
+
+    def cut_off_zookeeper(self, machine: Machine) -> End | None:
+        machine.cut_off_zookeeper()
+        return machine.mend_zookeeper
+
+    def stop_zookeeper(self, machine: Machine) -> End | None:
+        zookeeper = self.cluster.zookeeper
+        if not zookeeper.available:
+            return None
+        zookeeper.stop()
+        return zookeeper.start
+
+    # The network
+
+    def isolate(self, machine: Machine) -> End | None:
+        """Cut a machine off from the other brokers, in both directions or in one."""
+        others = [other.name for other in self.cluster.machines if other is not machine]
+        out, back = self.rng.choice([(True, True), (True, False), (False, True)])
+        for other in others:
+            self._cut(machine.name, other, out=out, back=back)
+        return self.cluster.network.heal
+
+    def cut_pair(self, machine: Machine) -> End | None:
+        others = [other for other in self.cluster.machines if other is not machine]
+        if not others:
+            return None
+        other = self.rng.choice(others)
+        out, back = self.rng.choice([(True, True), (True, False), (False, True)])
+        self._cut(machine.name, other.name, out=out, back=back)
+        return self.cluster.network.heal
+
+    def cut_clients(self, machine: Machine) -> End | None:
+        for client in (*self._story.producers, *self._story.consumers):
+            if self.rng.random() < 0.5:
+                self._cut(machine.name, client.name, out=True, back=self.rng.random() < 0.5)
+        return self.cluster.network.heal
+
+    def _cut(self, one: str, other: str, *, out: bool, back: bool) -> None:
+        self._world.trace("network", f"{one} {'<'[not back :]}-{'>'[not out :]} {other} is cut")
+        if out:
+            self.cluster.network.cut(one, other)
+        if back:
+            self.cluster.network.cut(other, one)
+
+    def storm(self, machine: Machine) -> End | None:
+        network = self.cluster.network
+        before = network.weather
+        network.weather = Weather(
+            delay_ms_max=self.rng.choice([5.0, 50.0]), slow_share=0.05, slow_ms_max=1000.0, break_share=0.02
+        )
+
+        def calm() -> None:
+            network.weather = before
+
+        return calm
+
+
+def _controls(machine: Machine) -> bool:
+    node = machine.broker.node if machine.broker is not None else None
+    return node is not None and node.controller.is_active
+
+
+KINDS = (
+    Kind("kill", 20, (0.0, 9.0), Faults.kill),
+    Kind("stop", 8, (0.5, 6.0), Faults.stop),
+    Kind("pause", 12, (0.2, 12.0), Faults.pause),
+    Kind("power loss", 10, (0.5, 9.0), Faults.lose_power),
+    Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
+    Kind("failed directory", 5, (1.0, 8.0), Faults.fail_directory),
+    Kind("ZooKeeper cut", 12, (0.01, 12.0), Faults.cut_off_zookeeper),
+    Kind("ZooKeeper outage", 3, (0.5, 15.0), Faults.stop_zookeeper),
+    Kind("isolation", 8, (0.2, 10.0), Faults.isolate),
+    Kind("network cut", 8, (0.2, 10.0), Faults.cut_pair),
+    Kind("client cut", 5, (0.2, 8.0), Faults.cut_clients),
+    Kind("storm", 6, (1.0, 8.0), Faults.storm),
+)

@@ -1,0 +1,81 @@
+"""What simulated clients sent, were told and saw: all that the checkers judge by, besides the logs."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from tests.sim.world import World
+
+TopicPartition = tuple[str, int]
+
+
+class Outcome(enum.Enum):
+    """What a producer knows of a batch."""
+
+    PENDING = "pending"
+    ACKED = "acknowledged"
+    UNKNOWN = "unknown"
+    """Given up: it may be in the log or not."""
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """One batch of one producer. `values` are unlike any other's in the simulation."""
+
+    producer: str
+    at: TopicPartition
+    number: int
+    """The producer's batches for this partition, counted."""
+    values: list[bytes]
+    acks: int
+    is_idempotent: bool
+    made_s: float
+    sends: int = 0
+    outcome: Outcome = Outcome.PENDING
+    offset: int | None = None
+    """That of its first record, if a broker told it."""
+
+    def __str__(self) -> str:
+        return f"batch {self.number} of {self.producer} for {self.at[0]}-{self.at[1]}"
+
+
+@dataclass(slots=True)
+class History:
+    """`seen` has the values that consumers got of each partition, by offset from 0; `violations` is what was
+    found wrong while it happened."""
+
+    world: World
+    batches: list[Batch] = field(default_factory=list)
+    seen: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    operations: int = 0
+    """Answers that clients got."""
+
+    def violation(self, what: str) -> None:
+        self.world.trace("checker", f"VIOLATION {what}")
+        self.violations.append(f"{self.world.seconds():.4f} s: {what}")
+
+    def saw(self, consumer: str, at: TopicPartition, offset: int, values: list[bytes]) -> None:
+        """A consumer got these values from `offset` on: they must be what every other one got there."""
+        seen = self.seen.setdefault(at, [])
+        if offset > len(seen):
+            self.violation(f"{consumer} got {_name(at)} from {offset} on; nobody has got {len(seen)} yet")
+            return
+        known = seen[offset : offset + len(values)]
+        for number, (before, now) in enumerate(zip(known, values, strict=False)):
+            if before != now:
+                self.violation(
+                    f"{consumer} got {_short(now)} at {offset + number} of {_name(at)}; "
+                    f"before there was {_short(before)}"
+                )
+                return
+        seen.extend(values[len(known) :])
+
+
+def _name(at: TopicPartition) -> str:
+    return f"{at[0]}-{at[1]}"
+
+
+def _short(value: bytes) -> str:
+    return value.split(b" ")[0].decode()
