@@ -1,0 +1,274 @@
+"""A follower's log beside its leader's: copied as it is, cut where epochs say that the two part."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from broker.replication.following import Outcome, take, wanted
+from broker.replication.leadership import UNKNOWN_OFFSET, Leadership
+from broker.replication.partition import Partition
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData
+from tests.broker.replication.replica_logs import (
+    NOW_MS,
+    TOPIC_ID,
+    append,
+    elect,
+    raw,
+    replica,
+    serve,
+    values,
+)
+
+
+def fetch(leader: Partition, follower: Partition) -> tuple[PartitionData, Outcome]:
+    """One fetch and what the follower makes of it."""
+    topics = [FetchTopic(topic_id=TOPIC_ID, partitions=[wanted(follower, 1 << 20)])]
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
+    request.replica_state.replica_id = follower.local_id
+    data = serve([leader], request).responses[0].partitions[0]
+    return data, take(follower, data, NOW_MS)
+
+
+def catch_up(leader: Partition, follower: Partition) -> int:
+    """Fetch until there is nothing more; how often the log was cut."""
+    cuts = 0
+    for _ in range(50):
+        data, outcome = fetch(leader, follower)
+        assert outcome is Outcome.GO_ON
+        is_cut = data.diverging_epoch.end_offset >= 0
+        cuts += is_cut
+        if not is_cut and not data.records and data.error_code == ErrorCode.NONE:
+            return cuts
+    raise AssertionError("the follower does not catch up")
+
+
+def known_end(leader: Partition, broker_id: int) -> int:
+    """How far the leader takes a follower to be."""
+    assert isinstance(leader.role, Leadership)
+    return leader.role.remotes[broker_id].log_end_offset
+
+
+def test_the_bytes_of_the_leader_are_the_bytes_of_the_follower() -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two])
+    append(leader, b"a", b"b")
+    append(leader, b"c")
+    catch_up(leader, two)
+    assert raw(two) == raw(one)
+    assert two.log.log_end_offset == 3
+    assert two.log.epochs.entries == [(0, 0)]
+
+
+def test_the_high_watermark_follows_the_leaders_as_far_as_the_log_reaches() -> None:
+    _, two, three = replicas = replica(1), replica(2), replica(3)
+    leader = elect(1, 0, replicas)
+    append(leader, b"a", b"b")
+    catch_up(leader, two)
+    assert two.high_watermark == 0  # 3 has not got it yet
+    catch_up(leader, three)
+    assert leader.high_watermark == 2
+    assert three.high_watermark == 2
+    append(leader, b"c")
+    fetch(leader, two)
+    assert two.high_watermark == 2
+    two.take_high_watermark(99)
+    assert two.high_watermark == 3
+
+
+def test_nothing_committed_is_lost_where_a_follower_leads_before_it_knew_the_high_watermark() -> None:
+    """The first scenario of KIP-101: a follower that cut at its high watermark would lose `b`."""
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two], isr=(1, 2))
+    append(leader, b"a")
+    append(leader, b"b")
+    fetch(leader, two)
+    fetch(leader, two)
+    assert leader.high_watermark == 2
+    two.high_watermark = 1  # it was told, but wrote the checkpoint before that, and restarts
+    elect(1, 1, [one, two], isr=(1, 2))
+    catch_up(one, two)
+    leader = elect(2, 2, [one, two], isr=(1, 2))
+    catch_up(leader, one)
+    assert values(one) == values(two) == {0: b"a", 1: b"b"}
+
+
+def test_what_the_new_leader_never_had_is_cut_and_replaced() -> None:
+    """The second scenario of KIP-101: the same offset, written by two leaders."""
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two])
+    append(leader, b"both")
+    catch_up(leader, two)
+    append(leader, b"only one")
+    leader = elect(2, 1, [one, two])
+    append(leader, b"only two")
+    data, outcome = fetch(leader, one)
+    assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
+    assert outcome is Outcome.GO_ON
+    assert values(one) == {0: b"both"}
+    catch_up(leader, one)
+    assert raw(one) == raw(two)
+    assert one.log.epochs.entries == two.log.epochs.entries == [(0, 0), (1, 1)]
+
+
+def test_a_follower_does_not_count_as_caught_up_where_its_log_parts_from_the_leaders() -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two])
+    append(leader, b"both")
+    catch_up(leader, two)
+    append(leader, b"only one")
+    leader = elect(2, 1, [one, two], isr=(1, 2))
+    append(leader, b"only two")
+    fetch(leader, one)
+    assert known_end(leader, 1) == UNKNOWN_OFFSET
+    assert leader.high_watermark < 2
+    catch_up(leader, one)
+    assert known_end(leader, 1) == 2
+    assert leader.high_watermark == 2
+
+
+def test_logs_that_parted_twice_come_together_in_several_rounds() -> None:
+    """KIP-279: between two leaders that never met, epochs of which the other knows nothing."""
+    one, two, three = replicas = replica(1), replica(2), replica(3)
+    leader = elect(1, 0, replicas)
+    append(leader, b"all")
+    catch_up(leader, two)
+    catch_up(leader, three)
+    for epoch in (1, 3, 5):
+        leader = elect(1, epoch, [one])
+        append(leader, b"one in %d" % epoch)
+    for epoch in (2, 4, 6):
+        leader = elect(2, epoch, [two])
+        append(leader, b"two in %d" % epoch)
+    elect(2, 7, replicas)
+    assert catch_up(two, one) >= 1
+    catch_up(two, three)
+    assert raw(one) == raw(two) == raw(three)
+    assert values(one) == {0: b"all", 1: b"two in 2", 2: b"two in 4", 3: b"two in 6"}
+
+
+def test_an_epoch_without_records_is_forgotten() -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two])
+    append(leader, b"a")
+    catch_up(leader, two)
+    elect(1, 1, [one])  # and writes nothing
+    assert one.log.epochs.entries == [(0, 0), (1, 1)]
+    leader = elect(2, 2, [one, two])
+    catch_up(leader, one)
+    append(leader, b"b")
+    catch_up(leader, one)
+    assert values(one) == {0: b"a", 1: b"b"}
+    assert one.log.epochs.entries == two.log.epochs.entries == [(0, 0), (2, 1)]
+
+
+def test_a_follower_begins_anew_where_the_leader_has_deleted_what_comes_next() -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two], isr=(1,))
+    append(leader, b"a")
+    catch_up(leader, two)
+    elect(1, 1, [one, two], isr=(1,))
+    for value in (b"b", b"c", b"d"):
+        append(leader, value)
+    leader.delete_records(3)
+    data, outcome = fetch(leader, two)
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert outcome is Outcome.GO_ON
+    assert (two.log.log_start_offset, two.log.log_end_offset, two.high_watermark) == (3, 3, 3)
+    catch_up(leader, two)
+    assert values(two) == {3: b"d"}
+
+
+def test_an_empty_replica_that_lies_beyond_its_leaders_log_begins_anew() -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two])
+    append(leader, b"a")
+    two.start_at(10, NOW_MS)
+    catch_up(leader, two)
+    assert values(two) == {0: b"a"}
+
+
+def test_records_that_the_leader_deletes_go_from_the_follower_too() -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two], isr=(1, 2))
+    for value in (b"a", b"b", b"c"):
+        append(leader, value)
+    catch_up(leader, two)
+    leader.delete_records(2)
+    fetch(leader, two)
+    assert two.log.log_start_offset == 2
+    fetch(leader, two)
+    assert isinstance(leader.role, Leadership)
+    assert leader.role.remotes[2].log_start_offset == 2
+
+
+def test_committed_records_that_an_unclean_election_takes_away_are_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two], isr=(1,))
+    append(leader, b"committed")
+    assert leader.high_watermark == 1
+    leader = elect(2, 1, [one, two], isr=(2,))
+    with caplog.at_level(logging.WARNING):
+        catch_up(leader, one)
+    assert values(one) == {}
+    assert one.high_watermark == 0
+    assert "committed records are gone" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (ErrorCode.FENCED_LEADER_EPOCH, Outcome.WAIT),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, Outcome.BACK_OFF),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Outcome.BACK_OFF),
+        (ErrorCode.KAFKA_STORAGE_ERROR, Outcome.BACK_OFF),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, Outcome.BACK_OFF),  # of a leader that does not say where it begins
+        (9999, Outcome.BACK_OFF),
+    ],
+)
+def test_errors_of_the_leader_change_nothing(code: int, outcome: Outcome) -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two])
+    append(leader, b"a")
+    catch_up(leader, two)
+    before = raw(two)
+    data = PartitionData(partition_index=0, error_code=code, high_watermark=-1, records=b"")
+    assert take(two, data, NOW_MS) is outcome
+    assert raw(two) == before
+
+
+def test_damaged_bytes_are_not_written() -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two])
+    append(leader, b"value")
+    records = memoryview(bytearray(raw(one)))
+    records[-2] ^= 1
+    data = PartitionData(partition_index=0, error_code=0, high_watermark=0, records=records)
+    assert take(two, data, NOW_MS) is Outcome.BACK_OFF
+    assert two.log.log_end_offset == 0
+
+
+def test_a_replica_whose_disk_has_failed_asks_no_more() -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two])
+    append(leader, b"value")
+    two.log.fail(OSError("the disk is gone"))
+    data = PartitionData(
+        partition_index=0, error_code=0, high_watermark=0, records=memoryview(bytearray(raw(one)))
+    )
+    assert take(two, data, NOW_MS) is Outcome.WAIT
+
+
+def test_an_answer_that_leads_nowhere_is_not_followed_for_ever() -> None:
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two])
+    append(leader, b"a")
+    catch_up(leader, two)
+    data = PartitionData(partition_index=0, error_code=0, high_watermark=0, records=b"")
+    data.diverging_epoch.epoch, data.diverging_epoch.end_offset = 0, 5
+    assert take(two, data, NOW_MS) is Outcome.BACK_OFF
+    assert values(two) == {0: b"a"}
