@@ -220,6 +220,8 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> N
     # A segment that is followed by another reaches to it, whether or not compaction left a gap there.
     segment.next_offset = next_offset if is_last or end < size else upper_offset
     segment.finish()
+    if is_last or end < size:
+        segment.resume_indexing()
 
 
 def _drop_after(loading: _Loading, number: int) -> None:

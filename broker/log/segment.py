@@ -310,8 +310,14 @@ class Segment:
         self._bytes_since_entry = 0
 
     def resume_indexing(self) -> None:
-        """The indexes are whole, and more will be appended."""
+        """The indexes are whole, and more will be appended.
+
+        The entry that closed the time index goes: it would stay in the middle, where no entry belongs that
+        has none beside it in the offset index.
+        """
         self._bytes_since_entry = self.size - self.offset_index.position_up_to(self.size)
+        last = self.offset_index.last()
+        self.time_index.truncate_to(self.base_offset + (last[0] + 1 if last else 0))
 
     def index_batch(self, header: BatchHeader) -> None:
         """Take a batch that is in the file already into the indexes, as `append` would have done."""

@@ -107,7 +107,7 @@ def read_all(bootstrap: str, topic: str, partition: int) -> Iterator[tuple[int, 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
     while True:
-        for message in consumer.consume(10_000, timeout=30):
+        for message in consumer.consume(10_000, timeout=0.5):
             error = message.error()
             if error is not None:
                 assert error.code() == KafkaError._PARTITION_EOF, error

@@ -66,6 +66,24 @@ def test_a_closed_log_is_found_as_it_was(is_clean: bool) -> None:
     assert append(found, producer_id=7, epoch=0, sequence=22) == 22
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_indexes_are_the_same_however_often_the_log_was_stopped(is_clean: bool) -> None:
+    """The entry that closes a time index does not stay when the segment goes on."""
+    disk = sim_disk()
+    config = {"segment_bytes": 700, "index_interval_bytes": 150}
+    log, undisturbed = new_log(disk, **config), new_log(disk, "/data/undisturbed-0", **config)
+    for number in range(20):
+        for each in (log, undisturbed):
+            append(each, 1000 + number)
+        if is_clean:
+            log.close()
+        log = reopen(disk, log, is_clean=is_clean)
+    assert len(log.segments) > 2
+    for segment, other in zip(log.segments, undisturbed.segments, strict=True):
+        assert segment.offset_index.pairs() == other.offset_index.pairs()
+        assert segment.time_index.pairs() == other.time_index.pairs()
+
+
 def test_a_killed_process_loses_nothing_that_was_written() -> None:
     disk = sim_disk()
     log = filled(disk)
