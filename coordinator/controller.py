@@ -117,17 +117,37 @@ class Controller:
             else:
                 yield RemoveTopic(name)
         yield SetBrokers(state.brokers)
+        yield from self._lose_unseen(snapshot)
+        yield from self._leaders.elect_leaderless()
+        for broker_id in state.brokers:
+            self._batch.everything(broker_id)
+        yield from self._deletions.resume()
+
+    def _lose_unseen(self, snapshot: Snapshot) -> Steps[None]:
+        """Take from brokers what they lost while no controller was looking.
+
+        Some have gone. Others are back already: their registration is younger than a state that still counts
+        them in, and what they had not flushed may be lost (KIP-380 tells only their requests apart).
+        """
+        state = self.state
+        bounced = {
+            member: None
+            for _, partition in state.partitions()
+            if partition.state is not None
+            for member in partition.state.isr
+            if member in state.brokers and 0 <= partition.read_zxid < state.brokers[member].epoch
+        }
         gone = {
             replica: None
             for _, partition in state.partitions()
             for replica in partition.assignment.replicas
             if replica not in state.brokers
         }
-        yield from self._leaders.lose_brokers(gone)
-        yield from self._leaders.elect_leaderless()
-        for broker_id in state.brokers:
-            self._batch.everything(broker_id)
-        yield from self._deletions.resume()
+        state.brokers = {
+            broker_id: broker for broker_id, broker in snapshot.brokers.items() if broker_id not in bounced
+        }
+        yield from self._leaders.lose_brokers({**gone, **bounced})
+        state.brokers = dict(snapshot.brokers)
 
     def _brokers_changed(self, now: Mapping[int, LiveBroker]) -> Steps[None]:
         """Brokers have come or gone. One that has both, since we last looked, has another epoch."""

@@ -60,6 +60,7 @@ async def _read_states(session: Session, topics: dict[str, Topic]) -> None:
         partition = topics[name].partitions[number]
         partition.state = znodes.decode_partition_state(name, number, data)
         partition.version = stat.version
+        partition.read_zxid = stat.mzxid
 
 
 async def read_deletions(session: Session) -> tuple[str, ...]:

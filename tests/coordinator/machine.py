@@ -45,6 +45,8 @@ class Store:
     states: dict[TopicPartition, tuple[PartitionState, int]] = field(default_factory=dict)
     topics: dict[str, TopicAssignment] = field(default_factory=dict)
     deleting: list[str] = field(default_factory=list)
+    zxid: int = -1
+    """The transaction in which all states are said to have been written."""
 
     def write(self, write: StateWrite) -> StateWritten:
         there = self.states.get(write.at)
@@ -63,7 +65,7 @@ class Store:
             topics[name] = Topic(name, assignment.topic_id)
             for number, replicas in assignment.partitions.items():
                 state, version = self.states.get((name, number), (None, -1))
-                topics[name].partitions[number] = Partition(replicas, state, version)
+                topics[name].partitions[number] = Partition(replicas, state, version, self.zxid)
         return Snapshot(brokers, topics, tuple(self.deleting))
 
 

@@ -522,6 +522,18 @@ def test_a_new_controller_of_a_healthy_cluster_writes_nothing() -> None:
     assert led(new.effects, 1) == {("t", 0): 1}
 
 
+def test_a_new_controller_sees_who_has_bounced_while_nobody_was_looking() -> None:
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 1, 3))
+    old.create("alone", (2,))
+    old.store.zxid = 101
+    # Brokers 1, 3 and 2 are registered by the transactions 100, 101 and 102.
+    new = Machine(1, 3, 2, store=old.store, epoch=2)
+    assert new.state("t") == PartitionState(1, 1, (1, 3), 2)
+    assert new.state("alone") == PartitionState(2, 2, (2,), 2)
+    assert led(new.effects, 2) == {("t", 0): 1, ("alone", 0): 2}
+
+
 def test_a_state_that_is_not_as_believed_is_decided_anew() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2, 3))

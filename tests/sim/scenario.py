@@ -109,8 +109,7 @@ class Story:
             for number in range(shape.producers)
         ]
         self.consumers = [
-            Consumer(*common(f"c{number}"), partitions=self.partitions)
-            for number in range(shape.consumers)
+            Consumer(*common(f"c{number}"), partitions=self.partitions) for number in range(shape.consumers)
         ]
         self.cluster.network.weather = Weather(
             delay_ms_max=self.rng.choice([1.0, 3.0, 20.0]),
