@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
-from twisted.internet.defer import Deferred, DeferredLock, gatherResults, succeed
+from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults, succeed
+from twisted.python.failure import Failure
 
 from broker.call import Call, Handler
 from broker.replication.replicas import Replicas
 from broker.topic_configs import TOPICS
 from coordinator.configs import DynamicConfigs
+from coordinator.store import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
@@ -43,7 +46,7 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
         if not new:
             return succeed(self._assign(request))
         read = gatherResults([self.dynamic.refresh(TOPICS, name) for name in new], consumeErrors=True)
-        return read.addCallback(lambda _: self._assign(request))
+        return read.addCallbacks(lambda _: self._assign(request), _registration_ended)
 
     def _assign(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         response = self.replicas.apply_leader_and_isr(request)
@@ -53,6 +56,14 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
 
     def failed(self, call: Call, request: LeaderAndIsrRequest, error: BrokerError) -> LeaderAndIsrResponse:
         return LeaderAndIsrResponse(error_code=error.code, topics=[])
+
+
+def _registration_ended(failure: Failure) -> NoReturn:
+    """The settings could not be read, since the session is over, and with it what the controller spoke to."""
+    failure.trap(FirstError)
+    assert isinstance(failure.value, FirstError)
+    failure.value.subFailure.trap(SessionExpired)
+    raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
 
 
 def check_broker_epoch(requested: int, current: int) -> None:

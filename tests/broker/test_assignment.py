@@ -1,0 +1,42 @@
+"""The controller's word, at moments when it no longer counts."""
+
+from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import Deferred, DeferredLock, fail
+
+from broker.call import Call
+from broker.handlers.leader_and_isr import LeaderAndIsrHandler
+from coordinator.store import SessionExpired
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrTopicState
+
+
+@pytest.mark.parametrize("broker_epoch", [6, 7])
+def test_an_assignment_for_a_registration_that_is_over_changes_nothing(broker_epoch: int) -> None:
+    """The session may end before the request comes, or while it waits for the settings of a new topic."""
+    handler = LeaderAndIsrHandler(
+        cast(Any, SimpleNamespace(has=lambda topic: False)),
+        cast(Any, SimpleNamespace(refresh=lambda kind, name: fail(SessionExpired(name)))),
+        lambda: 7,
+        DeferredLock(),
+        lambda: pytest.fail("it was applied"),
+    )
+    topic = LeaderAndIsrTopicState(topic_name="t", topic_id=uuid.UUID(int=1), partition_states=[])
+    request = LeaderAndIsrRequest(
+        controller_id=1,
+        controller_epoch=1,
+        broker_epoch=broker_epoch,
+        type=0,
+        topic_states=[topic],
+        live_leaders=[],
+    )
+    errors: list[BrokerError] = []
+    answer = handler.handle(Call(7, "", None), request)
+    assert isinstance(answer, Deferred)
+    answer.addErrback(lambda failure: errors.append(failure.value))
+    assert [error.code for error in errors] == [ErrorCode.STALE_BROKER_EPOCH]
