@@ -232,16 +232,12 @@ class Log:
     def _write(
         self, records: memoryview, headers: Sequence[BatchHeader], base_offsets: Sequence[int], now_ms: int
     ) -> None:
-        max_timestamp, offset_of_max = NO_TIMESTAMP, base_offsets[0]
-        for header, base_offset in zip(headers, base_offsets, strict=True):
-            if header.max_timestamp > max_timestamp:
-                max_timestamp, offset_of_max = header.max_timestamp, base_offset + header.last_offset_delta
+        max_timestamp = max(header.max_timestamp for header in headers)
         last_offset = base_offsets[-1] + headers[-1].last_offset_delta
-        size = len(records)
         try:
-            if self._must_roll(size, last_offset, max_timestamp, now_ms):
+            if self._must_roll(len(records), last_offset, max_timestamp, now_ms):
                 self._roll(base_offsets[0], now_ms)
-            self._active.append((records,), size, last_offset, max_timestamp, offset_of_max)
+            self._active.append(records, headers, base_offsets)
         except OSError as error:
             raise self._failed(error) from error
         self.log_end_offset = last_offset + 1

@@ -135,24 +135,31 @@ class Segment:
             and not self.time_index.is_full
         )
 
-    def append(self, buffers: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int,
-               offset_of_max_timestamp: int) -> None:  # fmt: skip
-        """Write batches, `size` bytes in all, of which the last record has `last_offset`."""
+    def append(self, records: Buffer, headers: Sequence[BatchHeader], base_offsets: Sequence[int]) -> None:
+        """Write the batches that `headers` describe, and that fill `records`. Their offsets are given, since
+        headers that were read before offsets were assigned do not know them."""
         assert self._file is not None, "the segment was released"
-        position = self.size
-        self._file.append(buffers)
-        if not position:
-            self._first_timestamp = max_timestamp
+        start = self.size
+        self._file.append((records,))
+        if not start:
+            self._first_timestamp = headers[0].max_timestamp
+        last_offset = self.next_offset - 1
+        for header, base_offset in zip(headers, base_offsets, strict=True):
+            last_offset = base_offset + header.last_offset_delta
+            self._index(last_offset, start + header.position, header.size, header.max_timestamp)
+        self.size = start + len(records)
+        self.next_offset = last_offset + 1
+
+    def _index(self, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
+        """Take one batch into the indexes: an entry each time so many bytes have gone by."""
         if max_timestamp > self.max_timestamp:
             self._max_timestamp = max_timestamp
-            self._offset_of_max_timestamp = offset_of_max_timestamp
+            self._offset_of_max_timestamp = last_offset
         if self._bytes_since_entry > self._index_interval:
             self.offset_index.append(last_offset, position)
             self._note_max_timestamp()
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
-        self.size = position + size
-        self.next_offset = last_offset + 1
 
     def finish(self) -> None:
         """Write the indexes as they stay: nothing more is appended, or the log is closed."""
@@ -273,9 +280,10 @@ class Segment:
     # Cutting.
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the batch with `offset` and all after it."""
+        """Cut the batch with `offset`, if there is one, and all after it; appends go on from there."""
         position = self.position_of(offset)
         if position is None:
+            self.resume_indexing()
             return
         last = None
         for header in self.headers(self.offset_index.position_below(offset - 1), position):
@@ -321,11 +329,4 @@ class Segment:
 
     def index_batch(self, header: BatchHeader) -> None:
         """Take a batch that is in the file already into the indexes, as `append` would have done."""
-        if header.max_timestamp > self.max_timestamp:
-            self._max_timestamp = header.max_timestamp
-            self._offset_of_max_timestamp = header.last_offset
-        if self._bytes_since_entry > self._index_interval:
-            self.offset_index.append(header.last_offset, header.position)
-            self._note_max_timestamp()
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += header.size
+        self._index(header.last_offset, header.position, header.size, header.max_timestamp)
