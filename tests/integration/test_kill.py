@@ -11,7 +11,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from broker.log.disk import OsDisk
 from broker.log.open_files import OpenFiles
 from broker.log.segment import Segment
 from broker.tools.broker_process import BrokerProcess
+from coordinator.tools.zookeeper_process import ZooKeeperProcess
 
 KILLS = 25  # in each of the two modes
 PARTITIONS = 2
@@ -133,16 +134,18 @@ def rebuild_indexes(log: Path, directory: Path) -> Path:
 
 @pytest.mark.parametrize("flush_before_ack", ["false", "true"])
 def test_no_acknowledged_record_is_lost_and_none_is_there_twice(
-    flush_before_ack: str, zookeeper: str, tmp_path: Path
+    flush_before_ack: str, zookeeper_process: Callable[..., ZooKeeperProcess], tmp_path: Path
 ) -> None:
+    # A quick clock, for each restart waits until ZooKeeper has given up the session that was killed.
+    zookeeper = zookeeper_process(tick_time_ms=200)
     broker = BrokerProcess(
         tmp_path,
         broker_id=1,
-        zookeeper_connect=zookeeper,
+        zookeeper_connect=zookeeper.connect,
         properties={
             "flush.before.ack": flush_before_ack,
             "log.segment.bytes": str(SEGMENT_BYTES),
-            "zookeeper.session.timeout.ms": "1500",
+            "zookeeper.session.timeout.ms": "600",
         },
     )
     broker.start()
