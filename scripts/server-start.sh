@@ -1,12 +1,24 @@
 #!/usr/bin/env bash
 # Start a broker:  server-start.sh [-daemon] config/server.properties [--override key=value]...
-# With -daemon it goes to the background; what it prints is then in $LOG_DIR/server.out (default: var/log/).
+# With -daemon it goes to the background once it serves; what it prints is then in $LOG_DIR/server.out (default:
+# var/log/).
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-if [[ ${1:-} == -daemon ]]; then
-    shift
-    logs=${LOG_DIR:-$HOLDFAST_HOME/var/log}
-    mkdir -p "$logs"
-    nohup "${BASH_SOURCE[0]}" "$@" >"$logs/server.out" 2>&1 </dev/null &
-    exit
+if [[ ${1:-} != -daemon ]]; then
+    run_python -m broker "$@"
 fi
-run_python -m broker "$@"
+
+shift
+logs=${LOG_DIR:-$HOLDFAST_HOME/var/log}
+mkdir -p "$logs"
+ready=$(mktemp -u "${TMPDIR:-/tmp}/holdfast-ready.XXXXXX")
+trap 'rm -f "$ready"' EXIT
+nohup "${BASH_SOURCE[0]}" "$@" --ready-file "$ready" >"$logs/server.out" 2>&1 </dev/null &
+broker=$!
+while [[ ! -s $ready ]]; do
+    if ! kill -0 "$broker" 2>/dev/null; then
+        tail -n 3 "$logs/server.out" >&2
+        fail "the broker did not start; all it said is in $logs/server.out"
+    fi
+    sleep 0.1
+done
+printf 'The broker has started (process %s), its log is %s\n' "$broker" "$logs/server.out"
