@@ -1,0 +1,44 @@
+"""What the README tells a reader to type does what it says, word for word but for the address."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster import Cluster
+
+HOME = Path(__file__).parent.parent.parent
+README = (HOME / "README.md").read_text()
+
+
+def block(language: str, containing: str) -> str:
+    """The one code block in that language that contains a text."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    (found,) = [text for text in blocks if containing in text]
+    return found
+
+
+def run(command: list[str], given: str | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=HOME, input=given, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_python_example_writes_and_reads(cluster: Cluster) -> None:
+    (broker,) = cluster.start()
+    example = block("python", "from holdfast import").replace("localhost:9092", broker.address)
+    printed = run([sys.executable, "-c", example]).splitlines()
+    assert printed[0].startswith("RecordMetadata(topic='first'")
+    assert printed[1:] == ["0 b'k' b'hello'"]
+
+
+def test_the_command_line_example_writes_and_reads(cluster: Cluster) -> None:
+    (broker,) = cluster.start()
+    create, produce, consume = block("sh", "topics.sh").replace("$BROKER", broker.address).splitlines()
+    assert run(create.split()) == "Created topic first.\n"
+    run(produce.split(), given="one\ntwo\n")
+    assert sorted(run([*consume.split(), "--max-messages", "2"]).splitlines()) == ["one", "two"]
