@@ -26,8 +26,8 @@ class Partition:
     """A partition: where it is kept, and who leads it.
 
     `state` is None until the first leader has been written; `version` is the version of the state's znode,
-    the partition epoch that leaders name when they propose another in-sync set. `read_zxid` is the transaction
-    that had last written the state when this controller read it; -1: it has never read one.
+    the partition epoch that leaders name when they propose another in-sync set. `read_zxid` is the
+    transaction that had last written the state when this controller read it; -1: it has never read one.
     """
 
     assignment: Assignment

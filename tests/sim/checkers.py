@@ -181,7 +181,8 @@ def check_seen(name: str, log: StoredLog, seen: Sequence[bytes]) -> Iterator[str
     values = log.values
     for offset, value in enumerate(seen):
         if values.get(offset) != value:
-            yield f"{name}: consumers got {value[:40]!r} at {offset}, where now is {values.get(offset, b'')[:40]!r}"
+            now = values.get(offset, b"")
+            yield f"{name}: consumers got {value[:40]!r} at {offset}, where now is {now[:40]!r}"
             return
     if len(seen) < log.end_offset:
         yield f"{name} ends at {log.end_offset}, but consumers got no more than {len(seen)} records"

@@ -53,7 +53,7 @@ SETTINGS: Mapping[str, str | int | bool] = {
 
 
 class Machine:
-    """One broker's machine. `broker` and `process` are those of the present life, None while there is none."""
+    """One broker's machine. `broker` and `process` are those of its present life, None between two."""
 
     def __init__(
         self,
@@ -274,7 +274,7 @@ class Cluster:
         return states
 
     def is_whole(self, partitions: int, replication: int) -> bool:
-        """Whether all brokers are there, and every partition has a leader at work and all replicas in sync."""
+        """Whether all brokers are there, and all partitions led by one at work, with all replicas in sync."""
         registered = self.zookeeper.names_below(znodes.BROKER_IDS)
         if len(registered) < len(self.machines) or not all(machine.is_running for machine in self.machines):
             return False

@@ -22,8 +22,11 @@ _RETRANSMITTED_SHARE = 0.5
 
 @dataclass(slots=True)
 class Weather:
-    """How the network is. `delay_ms_max`: every piece takes a time drawn evenly up to this; `slow_share` of the
-    pieces take up to `slow_ms_max` instead; `break_share` of what is sent breaks its connection."""
+    """How the network is.
+
+    Every piece takes a time drawn evenly up to `delay_ms_max`, and `slow_share` of them up to `slow_ms_max`;
+    `break_share` of what is sent breaks its connection.
+    """
 
     delay_ms_max: float = 2.0
     slow_share: float = 0.0
@@ -69,8 +72,8 @@ class SimNetwork:
         self._cut[source, target] = None
 
     def heal(self) -> None:
-        """Mend every cut. Of the connections that were cut some break, and what was sent meanwhile is lost with
-        them; others come to life again and deliver it all, late."""
+        """Mend every cut. Of the connections that were cut some break, and lose what was sent; others come to
+        life again and deliver it all, late."""
         self._cut.clear()
         for link in list(self._links):
             link.recover()

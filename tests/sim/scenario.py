@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,7 @@ class Shape:
 
 SINGLE = Shape(brokers=1, partitions=3, replication=1, min_in_sync=1)
 THREE = Shape()
+SHAPES = {"single": SINGLE, "three": THREE}
 
 
 @dataclass(slots=True)
@@ -64,21 +66,29 @@ class Verdict:
 def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) -> Verdict:
     """Live through one seed."""
     world = World(seed, keep_lines=keep_lines)
-    was_collecting = gc.isenabled()
-    gc.disable()  # When cycles are collected must not matter, and is found out by collecting only at the end.
-    try:
-        with logs_in_trace(world):
-            story = Story(world, shape)
-            story.live()
-            verdict = story.verdict()
-            del story
-            gc.collect()
-    finally:
-        if was_collecting:
-            gc.enable()
-    # What is found when the last reference is gone: failures that nobody has looked at.
+    with logs_in_trace(world), _collecting_at_the_end():
+        story = Story(world, shape)
+        story.live()
+        verdict = story.verdict()
+        del story
+    # Failures that nobody has looked at are found when the last reference to them goes.
     verdict.violations += [problem for problem in world.problems if problem not in verdict.violations]
     return verdict
+
+
+@contextmanager
+def _collecting_at_the_end() -> Iterator[None]:
+    """When garbage is collected must not matter to a simulation: it is once, when all is over."""
+    was_collecting = gc.isenabled()
+    gc.disable()
+    gc.freeze()  # What was there before need not be looked at.
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+        if was_collecting:
+            gc.enable()
 
 
 class Story:
@@ -138,7 +148,6 @@ class Story:
         world, cluster = self.world, self.cluster
         cluster.start()
         self.administrator.create(self.topics)
-        shape = self.shape
         if not world.run_until(lambda: self.administrator.is_done and self._is_whole(), 30):
             self._found.append("the cluster was not whole 30 s after its start")
             return
