@@ -28,6 +28,7 @@ from broker.handlers.describe_cluster import DescribeClusterHandler
 from broker.handlers.describe_configs import DescribeConfigsHandler
 from broker.handlers.describe_log_dirs import DescribeLogDirsHandler
 from broker.handlers.describe_producers import DescribeProducersHandler
+from broker.handlers.elect_leaders import ElectLeadersHandler
 from broker.handlers.fetch import FetchHandler
 from broker.handlers.find_coordinator import FindCoordinatorHandler
 from broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
@@ -181,7 +182,15 @@ class Node:
 
         view = ConfigView(settings)
         self.topic_configs = TopicConfigs(view, self.dynamic, self.metadata, logs, self._topic_changed)
-        self.controller = ControllerService(self.candidacy, clock, self._tell, self._policy(view))
+        self.controller = ControllerService(
+            self.candidacy,
+            clock,
+            self._tell,
+            self._policy(view),
+            balance_interval_ms=settings["leader.imbalance.check.interval.seconds"] * 1000
+            if settings["auto.leader.rebalance.enable"]
+            else 0,
+        )
         self.membership.add_listener(self.dynamic)
         self.membership.add_listener(self.candidacy)
         self.dispatcher.add(self._handlers(view))
@@ -206,6 +215,7 @@ class Node:
             view.check,
             self.topic_configs.unclean_election_allowed,
             lambda: uuid.UUID(int=chance.getrandbits(128), version=4),
+            settings["leader.imbalance.per.broker.percentage"],
         )
 
     def _handlers(self, view: ConfigView) -> list[AnyHandler]:
@@ -238,6 +248,7 @@ class Node:
             CreateTopicsHandler(self.controller, view),
             DeleteTopicsHandler(self.controller, metadata, settings["delete.topic.enable"]),
             CreatePartitionsHandler(self.controller),
+            ElectLeadersHandler(self.controller),
             DescribeConfigsHandler(self.broker_id, view, self.dynamic, metadata),
             AlterConfigsHandler(self.topic_configs),
             IncrementalAlterConfigsHandler(self.topic_configs),

@@ -169,6 +169,30 @@ REPLICATION: tuple[Setting, ...] = (
     ),
 )
 
+LEADERSHIP: tuple[Setting, ...] = (
+    Setting(
+        "auto.leader.rebalance.enable",
+        SettingType.BOOLEAN,
+        True,
+        "Whether the controller gives leadership back to preferred leaders (the first replicas) by itself.",
+    ),
+    Setting(
+        "leader.imbalance.check.interval.seconds",
+        SettingType.LONG,
+        300,
+        "How often, in seconds, the controller looks whether leadership has drifted.",
+        minimum=1,
+    ),
+    Setting(
+        "leader.imbalance.per.broker.percentage",
+        SettingType.INT,
+        10,
+        "Of the partitions that prefer a broker, the percentage that others may lead before they are given "
+        "back.",
+        minimum=0,
+    ),
+)
+
 REQUESTS: tuple[Setting, ...] = (
     Setting(
         "fetch.max.bytes",
@@ -234,7 +258,9 @@ WORKERS: tuple[Setting, ...] = (
     ),
 )
 
-BROKER_ROWS: tuple[Setting, ...] = IDENTITY + ZOOKEEPER + TOPICS + REPLICATION + REQUESTS + STOPPING + WORKERS
+BROKER_ROWS: tuple[Setting, ...] = (
+    IDENTITY + ZOOKEEPER + TOPICS + REPLICATION + LEADERSHIP + REQUESTS + STOPPING + WORKERS
+)
 """The rows declared here, in the order in which the documentation lists them."""
 
 ROWS: tuple[Setting, ...] = BROKER_ROWS + NETWORK_SETTINGS + LOG_SETTINGS

@@ -24,7 +24,7 @@ from coordinator.controller_events import (
     CreateTopics,
     DeleteTopics,
     Elected,
-    ElectPreferred,
+    ElectLeaders,
     Event,
     ShutdownResult,
     UncleanElectionEnabled,
@@ -98,8 +98,8 @@ class Controller:
                 yield from self._shut_down(event)
             case UncleanElectionEnabled():
                 yield from self._elect_in(event.name)
-            case ElectPreferred():
-                yield from self._elect_preferred(event)
+            case ElectLeaders():
+                yield from self._elect(event)
             case BalanceDue():
                 lost = self._leaders.imbalanced(self._policy.imbalance_percentage_max)
                 yield from self._leaders.elect_preferred(lost)
@@ -244,13 +244,14 @@ class Controller:
         if topic is not None:
             yield from self._leaders.elect_leaderless([(name, number) for number in topic.partitions])
 
-    def _elect_preferred(self, event: ElectPreferred) -> Steps[None]:
+    def _elect(self, event: ElectLeaders) -> Steps[None]:
         asked = event.partitions
         if asked is None:
             partitions = [at for at, _ in self.state.partitions() if not self.state.is_deleting(at)]
         else:
             partitions = list(dict.fromkeys(asked))
-        results = yield from self._leaders.elect_preferred(partitions)
+        elect = self._leaders.elect_unclean if event.unclean else self._leaders.elect_preferred
+        results = yield from elect(partitions)
         if asked is None:
             results = {at: code for at, code in results.items() if code != ErrorCode.ELECTION_NOT_NEEDED}
         yield from self._batch.flush()

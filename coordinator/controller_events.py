@@ -143,14 +143,17 @@ class UncleanElectionEnabled:
 
 
 @dataclass(frozen=True, slots=True)
-class ElectPreferred:
+class ElectLeaders:
     """Give leadership back to preferred leaders; all partitions where None is named.
 
-    Results: an `ErrorCode` for each partition named, or of which the leader was changed.
+    With `unclean`, elect leaders where there are none, from replicas that are not in sync too if need be,
+    whatever the topic's settings say. Result: an `ErrorCode` for each partition named, or of which the leader
+    was changed.
     """
 
     token: int
     partitions: Sequence[TopicPartition] | None
+    unclean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,6 @@ Event: TypeAlias = (
     | AlterPartitions
     | ControlledShutdown
     | UncleanElectionEnabled
-    | ElectPreferred
+    | ElectLeaders
     | BalanceDue
 )

@@ -93,7 +93,7 @@ class Leaders:
 
     def elect_preferred(self, partitions: Sequence[TopicPartition]) -> Steps[dict[TopicPartition, ErrorCode]]:
         """Give leadership to preferred leaders; what came of it for each partition."""
-        results: dict[TopicPartition, ErrorCode] = {}
+        known, results = self._known(partitions)
 
         def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
             state = partition.state
@@ -105,14 +105,39 @@ class Leaders:
             results[at] = ErrorCode.NONE if found else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
             return self._next(state, found) if state and found else None
 
-        known = []
-        for at in partitions:
-            if at[0] in self._state.topics and at[1] in self._state.topics[at[0]].partitions:
-                known.append(at)
-            else:
-                results[at] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        yield from self.write([at for at in known if not self._state.is_deleting(at)], decide)
+        yield from self.write(known, decide)
         return results
+
+    def elect_unclean(self, partitions: Sequence[TopicPartition]) -> Steps[dict[TopicPartition, ErrorCode]]:
+        """Give a leader to partitions without, in sync or not; what came of each (KIP-460)."""
+        known, results = self._known(partitions)
+
+        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+            decided = self._decide_leaderless(at, partition, unclean_allowed=True)
+            if decided is None or decided.leader == NO_LEADER:
+                results[at] = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            else:
+                results[at] = ErrorCode.NONE
+            return decided
+
+        leaderless = dict.fromkeys(self._state.leaderless(known))
+        results.update({at: ErrorCode.ELECTION_NOT_NEEDED for at in known if at not in leaderless})
+        yield from self.write(leaderless, decide)
+        return results
+
+    def _known(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
+        """Those of the partitions that exist, and the results of the others."""
+        known: list[TopicPartition] = []
+        unknown: dict[TopicPartition, ErrorCode] = {}
+        for at in partitions:
+            topic = self._state.topics.get(at[0])
+            if topic is None or at[1] not in topic.partitions or self._state.is_deleting(at):
+                unknown[at] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                known.append(at)
+        return known, unknown
 
     def imbalanced(self, percentage_max: float) -> list[TopicPartition]:
         """The partitions to give back, of brokers that lead too few of those they are preferred for.
@@ -165,7 +190,9 @@ class Leaders:
             self._batch.leader_and_isr(replicas, [write.at], is_new=write.version is None)
         self._batch.metadata([write.at])
 
-    def _decide_leaderless(self, at: TopicPartition, partition: Partition) -> PartitionState | None:
+    def _decide_leaderless(
+        self, at: TopicPartition, partition: Partition, *, unclean_allowed: bool = False
+    ) -> PartitionState | None:
         state = partition.state
         replicas = partition.assignment.replicas
         live = self._state.may_lead(at)
@@ -177,7 +204,7 @@ class Leaders:
         if state.leader in live:
             return None
         found = election.elect_after_failure(
-            replicas, state.isr, live, unclean_allowed=self._unclean_allowed(at[0])
+            replicas, state.isr, live, unclean_allowed=unclean_allowed or self._unclean_allowed(at[0])
         )
         if found is None and state.leader != NO_LEADER:
             found = Leadership(NO_LEADER, state.isr)

@@ -22,7 +22,7 @@ from coordinator.controller_events import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    ElectPreferred,
+    ElectLeaders,
     Event,
     MorePartitions,
     NewTopic,
@@ -137,12 +137,15 @@ class ControllerService:
             lambda key: ShutdownResult(ErrorCode.REQUEST_TIMED_OUT),
         )
 
-    def elect_preferred(
-        self, partitions: Sequence[TopicPartition] | None, timeout_ms: int
+    def elect_leaders(
+        self, partitions: Sequence[TopicPartition] | None, timeout_ms: int, *, unclean: bool = False
     ) -> Deferred[dict[TopicPartition, ErrorCode]]:
-        """Give leadership back to the preferred leaders, of all partitions where None are named."""
+        """Give leadership back to the preferred leaders, of all partitions where None are named.
+
+        With `unclean`, give leaders to partitions without, at the price of committed records if need be.
+        """
         return self._ask_one(
-            lambda token: ElectPreferred(token, partitions),
+            lambda token: ElectLeaders(token, partitions, unclean),
             timeout_ms,
             lambda key: dict.fromkeys(partitions or (), ErrorCode.REQUEST_TIMED_OUT),
         )

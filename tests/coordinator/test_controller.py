@@ -14,7 +14,7 @@ from coordinator.controller_events import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    ElectPreferred,
+    ElectLeaders,
     MorePartitions,
     NewTopic,
     UncleanElectionEnabled,
@@ -448,7 +448,7 @@ def test_leadership_returns_to_preferred_leaders() -> None:
     machine.create("t", (1, 2), (2, 1))
     machine.lose(1)
     machine.start(1)
-    effects = machine.handle(ElectPreferred(5, [("t", 0), ("t", 1), ("x", 0)]))
+    effects = machine.handle(ElectLeaders(5, [("t", 0), ("t", 1), ("x", 0)]))
     assert answers(effects)[None] == {
         ("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ("t", 1): ErrorCode.ELECTION_NOT_NEEDED,
@@ -468,10 +468,31 @@ def test_leadership_returns_to_preferred_leaders() -> None:
                 partition_epoch=version,
             ),
         )
-    effects = machine.handle(ElectPreferred(6, None))
+    effects = machine.handle(ElectLeaders(6, None))
     assert answers(effects)[None] == {("t", 0): ErrorCode.NONE}
     assert machine.state("t").leader == 1
     assert led(effects, 2) == {("t", 0): 1}
+
+
+def test_an_unclean_election_by_hand_takes_whom_it_can_get() -> None:
+    machine = Machine(1, 2)
+    machine.create("stuck", (2, 1))
+    machine.shrink("stuck", 2)
+    machine.create("gone", (2,))
+    machine.create("led", (1,))
+    machine.lose(2)
+    asked = [("stuck", 0), ("gone", 0), ("led", 0), ("none", 0)]
+    effects = machine.handle(ElectLeaders(5, asked, unclean=True))
+    assert answers(effects)[None] == {
+        ("stuck", 0): ErrorCode.NONE,
+        ("gone", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ("led", 0): ErrorCode.ELECTION_NOT_NEEDED,
+        ("none", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert machine.state("stuck") == PartitionState(1, 2, (1,), 1)
+    assert answers(machine.handle(ElectLeaders(6, None, unclean=True)))[None] == {
+        ("gone", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    }
 
 
 def test_balancing_waits_until_enough_has_drifted() -> None:

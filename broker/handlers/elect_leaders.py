@@ -1,0 +1,76 @@
+"""ElectLeaders (key 43): give leadership back to preferred leaders, or to anybody where nobody in sync is
+left (KIP-183, KIP-460). Only the controller does it.
+
+Versions: from 1 on the kind of election may be chosen; before, it is the preferred leader's.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.controller_service import ControllerService
+from coordinator.znodes import TopicPartition
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+
+class ElectionType(enum.IntEnum):
+    """Whom to elect, as the request numbers it."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(eq=False)
+class ElectLeadersHandler(Handler[ElectLeadersRequest, ElectLeadersResponse]):
+    request = ElectLeadersRequest
+    controller: ControllerService
+
+    def handle(self, call: Call, request: ElectLeadersRequest) -> Deferred[ElectLeadersResponse]:
+        try:
+            election = ElectionType(request.election_type)
+        except ValueError as error:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from None
+        elected = self.controller.elect_leaders(
+            _named(request), request.timeout_ms, unclean=election is ElectionType.UNCLEAN
+        )
+        return elected.addCallback(_response)
+
+    def failed(self, call: Call, request: ElectLeadersRequest, error: BrokerError) -> ElectLeadersResponse:
+        # In version 0 an error can be told only of partitions.
+        response = _response(dict.fromkeys(_named(request) or (), error.code))
+        response.error_code = error.code
+        return response
+
+
+def _named(request: ElectLeadersRequest) -> list[TopicPartition] | None:
+    """The partitions that the request names; None where it means all."""
+    if request.topic_partitions is None:
+        return None
+    return [(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions]
+
+
+def _response(results: Mapping[TopicPartition, ErrorCode]) -> ElectLeadersResponse:
+    topics: dict[str, ReplicaElectionResult] = {}
+    for (name, number), code in results.items():
+        topic = topics.setdefault(name, ReplicaElectionResult(topic=name, partition_result=[]))
+        topic.partition_result.append(
+            PartitionResult(
+                partition_id=number,
+                error_code=code,
+                error_message=error_for(code).message if code else None,
+            )
+        )
+    return ElectLeadersResponse(
+        throttle_time_ms=0, error_code=ErrorCode.NONE, replica_election_results=list(topics.values())
+    )

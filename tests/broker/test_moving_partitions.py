@@ -1,0 +1,70 @@
+"""Requests that move leadership and replicas: how they reach the controller, and how its word is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from broker.handlers.elect_leaders import ElectLeadersHandler
+from coordinator.controller_service import ControllerService
+from coordinator.znodes import TopicPartition
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from tests.broker.test_administration import ask
+
+
+class Controller:
+    """Notes what it is asked, and says what the test has it say; or is not the controller."""
+
+    def __init__(self, *, is_active: bool = True) -> None:
+        self.is_active = is_active
+        self.elections: list[tuple[Sequence[TopicPartition] | None, bool]] = []
+        self.results: dict[TopicPartition, Any] = {}
+
+    @property
+    def service(self) -> ControllerService:
+        return cast(ControllerService, self)
+
+    def elect_leaders(
+        self, partitions: Sequence[TopicPartition] | None, timeout_ms: int, *, unclean: bool = False
+    ) -> Deferred[dict[TopicPartition, ErrorCode]]:
+        self.elections.append((partitions, unclean))
+        return self._done()
+
+    def _done(self) -> Deferred[Any]:
+        return succeed(self.results) if self.is_active else fail(BrokerError(ErrorCode.NOT_CONTROLLER))
+
+
+class TestElectLeaders:
+    def ask(self, controller: Controller, election_type: int, *partitions: int) -> Any:
+        topics = [TopicPartitions(topic="t", partitions=list(partitions))] if partitions else None
+        request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics)
+        return ask(ElectLeadersHandler(controller.service), request)
+
+    def test_each_partition_has_its_result(self) -> None:
+        controller = Controller()
+        controller.results = {("t", 0): ErrorCode.NONE, ("t", 1): ErrorCode.ELECTION_NOT_NEEDED}
+        response = self.ask(controller, 0, 0, 1)
+        assert response.error_code == ErrorCode.NONE
+        (topic,) = response.replica_election_results
+        rows = [(row.partition_id, row.error_code, bool(row.error_message)) for row in topic.partition_result]
+        assert rows == [(0, ErrorCode.NONE, False), (1, ErrorCode.ELECTION_NOT_NEEDED, True)]
+        assert controller.elections == [([("t", 0), ("t", 1)], False)]
+
+    def test_all_partitions_and_unclean_elections_can_be_asked_for(self) -> None:
+        controller = Controller()
+        self.ask(controller, 1)
+        assert controller.elections == [(None, True)]
+
+    def test_an_election_of_no_known_kind_is_refused(self) -> None:
+        controller = Controller()
+        assert self.ask(controller, 2, 0).error_code == ErrorCode.INVALID_REQUEST
+        assert controller.elections == []
+
+    def test_another_broker_says_so_of_the_whole_and_of_each_partition(self) -> None:
+        response = self.ask(Controller(is_active=False), 0, 0)
+        assert response.error_code == ErrorCode.NOT_CONTROLLER
+        (row,) = response.replica_election_results[0].partition_result
+        assert row.error_code == ErrorCode.NOT_CONTROLLER
