@@ -103,6 +103,7 @@ class BrokerProcess:
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": path},
                 preexec_fn=die_with_parent,
+                process_group=0,  # Ctrl-C on a terminal is for who started us, who then stops us in order
             )
 
     def wait_ready(self, brokers: int = 1, timeout_s: float = START_TIMEOUT_S) -> None:

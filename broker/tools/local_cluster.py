@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
@@ -25,6 +26,7 @@ from coordinator.tools.zookeeper_process import ZooKeeperProcess
 from coordinator.tools.zookeeper_server import ZooKeeperServerError
 
 BOOTSTRAP_VARIABLE = "HOLDFAST_BOOTSTRAP"
+_WATCH_S = 0.2
 
 
 class LocalCluster:
@@ -72,6 +74,12 @@ class LocalCluster:
                 broker.wait_ready(len(self.brokers))
             undo.pop_all()
 
+    def check(self) -> None:
+        """Raise `BrokerProcessError`, with the end of its log, where a broker has ended by itself."""
+        for broker in self.brokers:
+            if not broker.running:
+                raise BrokerProcessError(f"broker {broker.broker_id} has ended:\n{broker.log[-3000:]}")
+
     def stop(self) -> None:
         """Stop what runs, brokers before ZooKeeper."""
         with ExitStack() as stack:
@@ -114,7 +122,9 @@ def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], comma
         if not equals:
             raise click.BadParameter(f"{override!r} is not KEY=VALUE", param_hint="--override")
         properties[key] = value
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGINT too: a shell starts what it puts in the background with that one ignored.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     status = 0
     with ExitStack() as stack:
         if directory is None:
@@ -123,12 +133,14 @@ def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], comma
         try:
             cluster = stack.enter_context(LocalCluster(directory, brokers=brokers, properties=properties))
             if command:
-                status = _run(command, cluster.bootstrap)
+                status = _run(command, cluster)
             else:
                 click.echo(f"bootstrap.servers={cluster.bootstrap}")
                 click.echo(f"zookeeper.connect={cluster.zookeeper.connect}")
                 click.echo(f"Logs and data are in {directory}. Ctrl-C stops everything.")
-                signal.pause()
+                while True:
+                    time.sleep(_WATCH_S)
+                    cluster.check()
         except KeyboardInterrupt:
             status = 130
         except (BrokerProcessError, ZooKeeperServerError) as error:
@@ -137,15 +149,19 @@ def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], comma
     sys.exit(status)
 
 
-def _run(command: Sequence[str], bootstrap: str) -> int:
-    child = subprocess.Popen(command, env={**os.environ, BOOTSTRAP_VARIABLE: bootstrap})
+def _run(command: Sequence[str], cluster: LocalCluster) -> int:
+    """Run the command to its end, or to that of a broker, without which it may wait for ever."""
+    child = subprocess.Popen(command, env={**os.environ, BOOTSTRAP_VARIABLE: cluster.bootstrap})
     try:
-        return child.wait()
-    except KeyboardInterrupt:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return child.wait(_WATCH_S)
+            cluster.check()
+    finally:
         # On a terminal Ctrl-C reaches the command by itself; a signal to us alone has to be passed on.
-        child.terminate()
-        child.wait()
-        raise
+        if child.poll() is None:
+            child.terminate()
+            child.wait()
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

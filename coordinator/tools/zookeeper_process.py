@@ -94,6 +94,7 @@ class ZooKeeperProcess:
                 stdout=log,
                 stderr=log,
                 preexec_fn=die_with_parent,
+                process_group=0,  # Ctrl-C on a terminal is for who started us, who then stops us in order
             )
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:

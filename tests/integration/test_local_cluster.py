@@ -1,0 +1,93 @@
+"""A local cluster ends with everything that it started, whatever the reason is that it ends for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+UP = "import os, time; print(os.environ['HOLDFAST_BOOTSTRAP'], flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A local cluster that runs a command, which has begun."""
+    command = [sys.executable, "-m", "broker.tools.local_cluster", "--directory", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--", sys.executable, "-c", UP],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("127.0.0.1:")
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def processes_naming(directory: Path) -> dict[int, str]:
+    """The processes whose command line has the directory's path in it."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                line = (entry / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+            if str(directory) in line:
+                found[int(entry.name)] = line
+    return found
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The status with which a cluster ends by itself, and what it said."""
+    _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+def test_ctrl_c_ends_all_of_it(running: subprocess.Popen[str], tmp_path: Path) -> None:
+    assert len(processes_naming(tmp_path)) == 3
+
+    os.killpg(running.pid, signal.SIGINT)
+
+    assert end(running)[0] == 130
+    assert processes_naming(tmp_path) == {}
+    assert list((tmp_path / "broker-1" / "data").glob(".kafka_cleanshutdown"))
+
+
+def test_sigterm_to_the_front_process_ends_all_of_it(running: subprocess.Popen[str], tmp_path: Path) -> None:
+    running.terminate()
+
+    assert end(running)[0] == 130
+    assert processes_naming(tmp_path) == {}
+
+
+def test_a_broker_that_ends_by_itself_ends_the_command_too(
+    running: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    (broker,) = [pid for pid, line in processes_naming(tmp_path).items() if "-m broker " in line]
+
+    os.kill(broker, signal.SIGKILL)
+
+    status, errors = end(running)
+    assert status == 1
+    assert "broker 1 has ended" in errors
+    assert processes_naming(tmp_path) == {}
+
+
+def test_the_commands_status_is_handed_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "broker.tools.local_cluster", "--directory", str(tmp_path)]
+
+    done = subprocess.run(
+        [*command, "--", sys.executable, "-c", "raise SystemExit(7)"], timeout=120, check=False
+    )
+
+    assert done.returncode == 7
+    assert processes_naming(tmp_path) == {}
