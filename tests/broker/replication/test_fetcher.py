@@ -297,6 +297,17 @@ class History(RuleBasedStateMachine):
         if each is not self.leader:
             each.high_watermark = 0
 
+    @rule()
+    def everyone_fetches(self) -> None:
+        """Both followers, as far as they are not waiting for answers."""
+        self.now_ms += 100
+        for follower in self.followers:
+            fetcher = self.fetchers[follower.local_id]
+            fetch = fetcher.next_fetch(self.now_ms)
+            if fetch is not None:
+                response = serve([self.leader], fetch.request, self.now_ms, max_bytes=1)
+                fetcher.answered(fetch, response, self.now_ms)
+
     @rule(number=st.integers(0, 1))
     def send(self, number: int) -> None:
         follower = self.followers[number]
@@ -317,10 +328,6 @@ class History(RuleBasedStateMachine):
             self.under_way.insert(number, (follower, leader, fetch, response))
         else:
             self.fetchers[follower].answered(fetch, response, self.now_ms)
-
-    @rule()
-    def time_passes(self) -> None:
-        self.now_ms += 100
 
     @invariant()
     def what_is_committed_stays(self) -> None:
@@ -351,5 +358,5 @@ class History(RuleBasedStateMachine):
         self.what_is_committed_stays()
 
 
-History.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+History.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestHistory = History.TestCase
