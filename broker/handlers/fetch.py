@@ -13,7 +13,7 @@ client to name all partitions each time, and is complete.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.call import Call, Handler
 from broker.metadata import MetadataCache
@@ -53,6 +53,8 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     metadata: MetadataCache
     workers: Workers
     max_bytes: int
+    _waiting_followers: dict[int, Parked] = field(init=False, default_factory=dict)
+    """By connection, the fetch of a follower that waits."""
 
     def handle(self, call: Call, request: FetchRequest) -> None:
         if request.session_epoch not in _FULL_FETCH_EPOCHS:
@@ -71,13 +73,23 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         max_bytes = min(max(request.max_bytes, 0), self.max_bytes)
         limits = ReadLimits(min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms)
 
+        if replica_id >= 0 and call.connection is not None:
+            # Answers leave in order: this one's would wait for an earlier fetch that waits for records. A
+            # follower that asks again, for other partitions, is not to be kept waiting for them.
+            earlier = self._waiting_followers.pop(call.connection.id, None)
+            if earlier is not None:
+                earlier.expire()
+
         def forget(connection: Connection) -> None:
+            self._waiting_followers.pop(connection.id, None)
             if parked is not None:
                 parked.cancel()
 
         def answer() -> None:
             if call.connection is not None:
                 call.connection.remove_close_callback(forget)
+                if parked is not None and self._waiting_followers.get(call.connection.id) is parked:
+                    del self._waiting_followers[call.connection.id]
             cold = cold_slices(reads)
             if not cold:
                 call.answer(self._response(call, topics))
@@ -88,8 +100,10 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
         parked: Parked | None = None
         parked = fetch(self.replicas, reads, limits, replica_id, answer)
-        if parked is not None and call.connection is not None:
+        if parked is not None and not parked.is_over and call.connection is not None:
             call.connection.add_close_callback(forget)
+            if replica_id >= 0:
+                self._waiting_followers[call.connection.id] = parked
 
     def _read(
         self, call: Call, topic: FetchTopic, wanted: FetchPartition, replica_id: int, broker_epoch: int

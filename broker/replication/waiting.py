@@ -42,6 +42,13 @@ class Parked:
             self._timer.cancel()
             self._forget()
 
+    def expire(self) -> None:
+        """End the wait now, as if time were up. Harmless once it is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._forget()
+            self._expire()
+
     def _forget(self) -> None:
         self._timer = None
         self._waiting._remove(self, self._keys)

@@ -1,0 +1,170 @@
+"""Fetches of followers, as their leader answers them, and what it concludes from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.replication.leadership import UNKNOWN_OFFSET, Leadership
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest, PartitionData
+from tests.broker.world import (
+    Client,
+    World,
+    batch,
+    fetch_request,
+    only_fetched,
+    only_produced,
+    produce_request,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def request(
+    world: World,
+    offset: int,
+    *,
+    topic: str = "t",
+    broker_epoch: int = -1,
+    max_wait_ms: int = 0,
+    epoch: int = -1,
+) -> FetchRequest:
+    wanted = fetch_request(
+        world.topic_id(topic),
+        offset,
+        replica_id=2,
+        max_wait_ms=max_wait_ms,
+        last_fetched_epoch=epoch,
+        min_bytes=1 if max_wait_ms else 0,
+    )
+    wanted.replica_state.replica_epoch = broker_epoch
+    return wanted
+
+
+def fetch(world: World, follower: Client, offset: int, **wanted: int) -> PartitionData:
+    return only_fetched(follower.call(request(world, offset, **wanted)))  # type: ignore[arg-type]
+
+
+def append(world: World, *values: bytes, topic: str = "t") -> None:
+    produced = only_produced(world.client().call(produce_request(topic, batch(*values), acks=1)))
+    assert produced.error_code == ErrorCode.NONE
+
+
+def known_end(world: World) -> int:
+    """How far the leader takes the follower to be."""
+    role = world.replicas.partition("t", 0).role
+    assert isinstance(role, Leadership)
+    return role.remotes[2].log_end_offset
+
+
+def test_another_fetch_of_a_follower_ends_the_wait_of_the_one_before(world: World) -> None:
+    world.assign("t", replicas=(1, 2))
+    world.assign("u", replicas=(1, 2))
+    follower = world.client()
+    follower.ask(request(world, 0, max_wait_ms=500))
+    assert follower.answers() == []
+    follower.ask(request(world, 0, topic="u"))
+    assert len(follower.answers()) == 2
+    follower.ask(request(world, 0, max_wait_ms=500))
+    assert follower.answers() == []
+    world.clock.advance(0.5)
+    assert len(follower.answers()) == 1
+
+
+def test_what_another_follower_asks_ends_no_wait(world: World) -> None:
+    world.assign("t", replicas=(1, 2))
+    one, other = world.client(), world.client()
+    one.ask(request(world, 0, max_wait_ms=500))
+    fetch(world, other, 0)
+    assert one.answers() == []
+
+
+def test_fetches_of_a_consumer_each_wait_for_their_own_time(world: World) -> None:
+    world.assign("t")
+    consumer = world.client()
+    consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500))
+    consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=100))
+    assert consumer.answers() == []
+
+
+def test_a_waiting_fetch_of_a_follower_that_has_gone_leaves_nothing_behind(world: World) -> None:
+    world.assign("t", replicas=(1, 2))
+    follower = world.client()
+    follower.ask(request(world, 0, max_wait_ms=500))
+    assert len(world.replicas.followers) == 1
+    follower.connection.connection_lost("gone")
+    assert len(world.replicas.followers) == 0
+    assert world.clock.getDelayedCalls() == []
+
+
+def test_a_follower_outside_the_log_learns_where_it_begins(world: World) -> None:
+    world.assign("t", replicas=(1, 2), isr=(1,))
+    append(world, b"a", b"b")
+    append(world, b"c")
+    world.replicas.delete_records("t", 0, 2)
+    answered = fetch(world, world.client(), 0)
+    assert (answered.error_code, answered.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2)
+    assert known_end(world) == UNKNOWN_OFFSET
+
+
+def test_a_follower_whose_log_parts_from_the_leaders_does_not_count(world: World) -> None:
+    world.assign("t", replicas=(1, 2), isr=(1,), leader_epoch=1)
+    append(world, b"a")
+    world.assign("t", replicas=(1, 2), isr=(1,), leader_epoch=3, partition_epoch=1)
+    append(world, b"b")
+    answered = fetch(world, world.client(), 2, epoch=2)
+    assert (answered.diverging_epoch.epoch, answered.diverging_epoch.end_offset) == (1, 1)
+    assert known_end(world) == UNKNOWN_OFFSET
+    assert world.proposals == []
+    fetch(world, world.client(), 1, epoch=1)
+    assert known_end(world) == 1
+
+
+def test_a_fetch_from_before_the_broker_registered_anew_is_refused(world: World) -> None:
+    world.assign("t", replicas=(1, 2), isr=(1,))
+    append(world, b"a")
+    follower = world.client()
+    assert fetch(world, follower, 0, broker_epoch=8).error_code == ErrorCode.NONE
+    assert fetch(world, follower, 1, broker_epoch=7).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert known_end(world) == 0
+    assert world.proposals == []
+
+
+def test_a_proposal_says_in_which_registration_each_follower_caught_up(world: World) -> None:
+    world.assign("t", replicas=(1, 2), isr=(1,))
+    fetch(world, world.client(), 0, broker_epoch=8)
+    (proposal,) = world.proposals
+    assert proposal.isr == (1, 2)
+    assert proposal.broker_epochs == (-1, 8)
+
+
+def test_a_follower_far_behind_does_not_hold_up_a_new_leader(world: World) -> None:
+    """That it may have been in sync a moment ago is believed only of members of the in-sync set."""
+    world.assign("t", replicas=(1, 2), isr=(1,))
+    append(world, b"a")
+    append(world, b"b")
+    world.assign("t", replicas=(1, 2), isr=(1,), leader_epoch=1, partition_epoch=1)
+    fetch(world, world.client(), 0)
+    append(world, b"c")
+    assert world.replicas.partition("t", 0).high_watermark == 3
+
+
+def test_what_is_copied_follows_the_controllers_word(world: World) -> None:
+    world.assign("t", leader=2, leader_epoch=4, replicas=(1, 2, 3))
+    assert world.copier.followed == {("t", 0): (2, 4)}
+    world.assign("t", leader=3, leader_epoch=5, replicas=(1, 2, 3), partition_epoch=1)
+    assert world.copier.followed == {("t", 0): (3, 5)}
+    world.assign("t", leader=1, leader_epoch=6, replicas=(1, 2, 3), partition_epoch=2)
+    assert world.copier.followed == {}
+
+
+def test_a_replica_whose_directory_fails_is_copied_no_more(world: World) -> None:
+    world.assign("t", leader=2, replicas=(1, 2))
+    (directory,) = world.logs.directories
+    world.logs.fail_directory(directory, OSError("the disk is gone"))
+    assert world.copier.followed == {}
