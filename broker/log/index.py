@@ -11,13 +11,17 @@ zeros that an unclean stop left behind are told from entries here.
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from bisect import bisect_right
+from typing import NamedTuple
 
 from broker.log.open_files import OpenFiles
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _WRITE_EVERY = 512
+_WINDOW_ENTRIES = 512
 
 Pair = tuple[int, int]
 
@@ -146,27 +150,64 @@ def _as_pair(values: tuple[int, ...]) -> Pair:
     return values[0], values[1]
 
 
+class _Window(NamedTuple):
+    """Entries of an offset index that follow one another, as they were last looked up in the file."""
+
+    offsets: array[int]
+    positions: array[int]
+
+
 class OffsetIndex(_PairFile):
     """`.index`: (relative offset of a batch's last record, position of the batch)."""
 
-    __slots__ = ("base_offset",)
+    __slots__ = ("_window", "base_offset")
 
     def __init__(self, files: OpenFiles, path: str, base_offset: int, max_bytes: int) -> None:
         super().__init__(files, path, _OFFSET_ENTRY, max_bytes)
         self.base_offset = base_offset
+        self._window: _Window | None = None
 
     def append(self, last_offset: int, position: int) -> None:
         self.append_pair(last_offset - self.base_offset, position)
 
     def position_below(self, offset: int) -> int:
         """A position at or before that of the batch with `offset`, as near to it as the index knows."""
-        number = self.floor(0, offset - self.base_offset)
-        return self.pair(number)[1] if number >= 0 else 0
+        return self._position(0, offset - self.base_offset)
 
     def position_up_to(self, position: int) -> int:
         """The last position of a batch that the index knows at or before `position`."""
-        number = self.floor(1, position)
-        return self.pair(number)[1] if number >= 0 else 0
+        return self._position(1, position)
+
+    def _position(self, column: int, target: int) -> int:
+        """The position in the last entry whose value in `column` is at most `target`; 0 where none is."""
+        window = self._window
+        if window is not None and window[column][0] <= target < window[column][-1]:
+            return window.positions[bisect_right(window[column], target) - 1]
+        number = self.floor(column, target)
+        if number < 0:
+            return 0
+        if number < len(self) - len(self._first):
+            # Who reads on from here finds the entries that come next at hand.
+            self._window = window = self._window_from(number)
+            return window.positions[0]
+        return self.pair(number)[1]
+
+    def _window_from(self, number: int) -> _Window:
+        size = self._entry.size
+        written = len(self) - len(self._first)
+        count = min(_WINDOW_ENTRIES, written - number)
+        values = array("i", self._files.get(self.path).pread(count * size, number * size))
+        if sys.byteorder == "little":
+            values.byteswap()
+        return _Window(values[0::2], values[1::2])
+
+    def release(self) -> None:
+        """Keep in memory only what is not in the file."""
+        self._window = None
+
+    def truncate(self, count: int) -> None:
+        self._window = None
+        super().truncate(count)
 
     def truncate_to(self, end_offset: int, size: int) -> None:
         """Drop the entries of batches at or after `end_offset`, the log being cut to `size` bytes."""

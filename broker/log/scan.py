@@ -12,7 +12,8 @@ from broker.log.disk import DiskFile
 from protocol.batches import HEADER_SIZE, BatchHeader, batch_size_at, has_valid_crc, read_header
 from protocol.errors import BrokerError
 
-_HEADERS_CHUNK = 16 * 1024
+_HEADERS_CHUNK = 4 * 1024
+"""Most walks begin at an entry of the index and end within the next one's reach."""
 _BATCHES_CHUNK = 1024 * 1024
 
 

@@ -113,6 +113,7 @@ class Segment:
         """Hold the file no more: whoever still reads from it may go on."""
         self._file = None
         self._files.forget(self.path)
+        self.offset_index.release()
 
     def move(self, directory: str) -> None:
         """The directory was renamed."""
