@@ -105,7 +105,14 @@ class Load:
 
 def read_all(bootstrap: str, topic: str, partition: int) -> Iterator[tuple[int, int]]:
     """(offset, number) of every record in the partition."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.partition.eof": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
     while True:
         for message in consumer.consume(10_000, timeout=0.5):
