@@ -298,12 +298,11 @@ class Cluster:
 
 @contextmanager
 def logs_in_trace(world: World) -> Iterator[None]:
-    """Have what the brokers log in the trace; an exception that was logged because nobody expected it is a
-    problem of the world's."""
+    """Have what the brokers log in the trace, and nowhere else; an exception that was logged because nobody
+    expected it is a problem of the world's."""
     root = logging.getLogger()
-    handler = _TraceHandler(world)
-    level = root.level
-    root.addHandler(handler)
+    handlers, level = root.handlers[:], root.level
+    root.handlers[:] = [_TraceHandler(world)]
     root.setLevel(logging.INFO)
     observer = _failure_observer(world)
     globalLogPublisher.addObserver(observer)
@@ -312,7 +311,7 @@ def logs_in_trace(world: World) -> Iterator[None]:
     finally:
         globalLogPublisher.removeObserver(observer)
         root.setLevel(level)
-        root.removeHandler(handler)
+        root.handlers[:] = handlers
 
 
 class _TraceHandler(logging.Handler):

@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 
 START_S = 1_700_000_000.0
 """When every simulation begins, in seconds since the epoch."""
+_PROBLEMS_MAX = 20
 
 
 class SimCall:
@@ -195,7 +196,8 @@ class World:
 
     def problem(self, who: str, what: str) -> None:
         self.trace(who, f"PROBLEM {what.strip().splitlines()[-1]}")
-        self.problems.append(f"{who} at {self.seconds():.4f} s: {what}")
+        if len(self.problems) < _PROBLEMS_MAX:
+            self.problems.append(f"{who} at {self.seconds():.4f} s: {what}")
 
 
 class Process:

@@ -1,0 +1,160 @@
+"""The judges find what they are there for, and nothing in what is as it should be."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.records import BatchBuilder
+from tests.sim.checkers import StoredLog, check_all, read_log
+from tests.sim.disk import SimDisk
+from tests.sim.history import Batch, History, Outcome
+from tests.sim.world import World
+
+AT = ("t", 0)
+DIRECTORIES = ("/disk1", "/disk2")
+
+
+class Room:
+    """A disk with logs on it, and a history to judge them by."""
+
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.history = History(self.world)
+        self.disk = SimDisk(self.world.rng("disk"), self.world.now_ms)
+
+    def stored(self, *batches: tuple[int, int, list[bytes]], where: str = "b1") -> StoredLog:
+        """The log that batches (base offset, leader epoch, values) make."""
+        path = f"/disk1/{where}/t-0"
+        self.disk.make_directory(path)
+        file = self.disk.open(f"{path}/00000000000000000000.log", create=True)
+        for base_offset, epoch, values in batches:
+            file.append([encoded(base_offset, epoch, values)])
+        return read_log(self.disk, (f"/disk1/{where}", "/disk2"), AT, where)
+
+    def sent(self, number: int, values: list[bytes], **fields: object) -> Batch:
+        batch = Batch("p0", AT, number, values, -1, is_idempotent=True, made_s=0.0, sends=1)
+        for name, value in fields.items():
+            setattr(batch, name, value)
+        self.history.batches.append(batch)
+        return batch
+
+    def found(self, *replicas: StoredLog) -> list[str]:
+        return check_all(self.history, {AT: replicas})
+
+
+def encoded(base_offset: int, epoch: int, values: list[bytes]) -> bytes:
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(0, None, value)
+    batch = builder.build(base_offset=base_offset)
+    batch[12:16] = epoch.to_bytes(4, "big")
+    return bytes(batch)
+
+
+@pytest.fixture
+def room() -> Room:
+    room = Room()
+    room.sent(0, [b"a", b"b"], outcome=Outcome.ACKED, offset=0)
+    room.sent(1, [b"c"], outcome=Outcome.ACKED, offset=2)
+    room.history.seen[AT] = [b"a", b"b", b"c"]
+    return room
+
+
+GOOD = ((0, 0, [b"a", b"b"]), (2, 1, [b"c"]))
+
+
+def test_all_is_well(room: Room) -> None:
+    room.sent(2, [b"never arrived"], outcome=Outcome.UNKNOWN)
+    assert room.found(room.stored(*GOOD), room.stored(*GOOD, where="b2")) == []
+
+
+def test_what_was_acknowledged_is_lost(room: Room) -> None:
+    room.history.seen[AT].pop()
+    assert room.found(room.stored(GOOD[0])) == ["batch 1 of p0 for t-0, acknowledged at offset 2, is lost"]
+
+
+def test_what_was_acknowledged_by_the_leader_alone_may_be_lost(room: Room) -> None:
+    room.history.batches[1].acks = 1
+    room.history.seen[AT].pop()
+    assert room.found(room.stored(GOOD[0])) == []
+
+
+def test_what_was_acknowledged_is_elsewhere(room: Room) -> None:
+    room.history.batches[0].offset = 1
+    assert room.found(room.stored(*GOOD)) == [
+        "batch 0 of p0 for t-0 was acknowledged at offset 1, but is elsewhere"
+    ]
+
+
+def test_replicas_differ(room: Room) -> None:
+    room.sent(2, [b"d"])
+    other = room.stored(GOOD[0], (2, 2, [b"d"]), where="b2")
+    assert room.found(room.stored(*GOOD), other) == [
+        "t-0 differs: b1 has [2..2] of epoch 1, b2 has [2..2] of epoch 2 at 2"
+    ]
+    assert room.found(room.stored(*GOOD, where="b3"), room.stored(GOOD[0], where="b4")) == [
+        "t-0 ends at 3 on b3, at 2 on b4"
+    ]
+
+
+def test_offsets_and_epochs_are_out_of_order(room: Room) -> None:
+    room.history.seen.clear()
+    room.history.batches.pop()
+    room.sent(1, [b"c"])
+    found = room.found(room.stored((0, 1, [b"a", b"b"]), (3, 0, [b"c"])))
+    assert found[:2] == [
+        "t-0 on b1 has offset 3 where 2 comes next",
+        "t-0 on b1: epoch 0 at 3 after 1",
+    ]
+
+
+def test_records_are_invented_and_repeated(room: Room) -> None:
+    found = room.found(room.stored(*GOOD, (3, 1, [b"x"]), (4, 1, [b"c"])))
+    assert found[0] == "t-0 has a record at 3 that nobody sent: b'x'"
+    assert found[1] == "t-0 has a record of batch 1 of p0 for t-0 2 times, allowed 1"
+
+
+def test_a_producer_that_is_not_idempotent_may_repeat_what_it_sent_again(room: Room) -> None:
+    room.history.batches[1].is_idempotent = False
+    room.history.batches[1].sends = 2
+    room.history.seen[AT].append(b"c")
+    assert room.found(room.stored(*GOOD, (3, 1, [b"c"]))) == []
+
+
+def test_batches_of_an_idempotent_producer_have_changed_places(room: Room) -> None:
+    room.history.seen[AT] = [b"c", b"a", b"b"]
+    room.history.batches[0].offset, room.history.batches[1].offset = 1, 0
+    assert room.found(room.stored((0, 0, [b"c"]), (1, 0, [b"a", b"b"]))) == [
+        "t-0: batch 1 of p0 for t-0 lies at 0, before batch 0 of p0 for t-0 at 1"
+    ]
+
+
+def test_consumers_saw_what_is_not_there_and_did_not_see_all(room: Room) -> None:
+    log = room.stored(*GOOD)
+    room.history.seen[AT] = [b"a", b"z"]
+    assert room.found(log) == ["t-0: consumers got b'z' at 1, where now is b'b'"]
+    room.history.seen[AT] = [b"a"]
+    assert room.found(log) == ["t-0 ends at 3, but consumers got no more than 1 records"]
+
+
+def test_consumers_contradict_each_other(room: Room) -> None:
+    room.history.saw("c0", AT, 0, [b"a", b"b"])
+    room.history.saw("c1", AT, 1, [b"x 1"])
+    room.history.saw("c1", AT, 9, [b"y"])
+    assert [violation.split(": ", 1)[1] for violation in room.history.violations] == [
+        "c1 got x at 1 of t-0; before there was b",
+        "c1 got t-0 from 9 on; nobody has got 3 yet",
+    ]
+
+
+def test_a_damaged_file_and_a_missing_one_are_told(room: Room) -> None:
+    room.stored(*GOOD)
+    file = room.disk.open("/disk1/b1/t-0/00000000000000000000.log")
+    data = bytearray(file.pread(1000, 0))
+    file.truncate(0)
+    data[-1] ^= 1
+    file.append([data])
+    with pytest.raises(ValueError, match=r"the batch at 2 is damaged"):
+        read_log(room.disk, ("/disk1/b1",), AT, "b1")
+    with pytest.raises(ValueError, match="t-0 is in 0 directories of b9"):
+        read_log(room.disk, DIRECTORIES, AT, "b9")

@@ -1,0 +1,231 @@
+"""The simulated network does to connections what real ones suffer, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from broker.network.interfaces import Address, Wire
+from protocol.frames import SIZE, FileSlice
+from tests.sim.network import SimNetwork, SimWire, Weather
+from tests.sim.world import Process, World
+
+
+class End:
+    """One side of a connection, which notes what it is told."""
+
+    def __init__(self, frame_bytes_max: int = 1000) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self.wire: Wire | None = None
+        self.frames: list[bytes] = []
+        self.sent = 0
+        self.refused: int | None = None
+        self.lost: list[str] = []
+
+    def connected(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def frames_received(self, frames: Sequence[memoryview]) -> None:
+        self.frames += [bytes(frame) for frame in frames]
+
+    def frame_refused(self, size: int) -> None:
+        self.refused = size
+
+    def bytes_sent(self, count: int) -> None:
+        self.sent += count
+
+    def connection_lost(self, reason: str) -> None:
+        self.lost.append(reason)
+
+    def send(self, *frames: bytes) -> None:
+        assert self.wire is not None
+        self.wire.send([SIZE.pack(len(frame)) + frame for frame in frames])
+
+
+class Pair:
+    """A server and a client on two machines."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.world = World(seed)
+        self.network = SimNetwork(self.world)
+        self.server, self.client = Process(self.world, "server"), Process(self.world, "client")
+        self.accepted: list[End] = []
+        self.there = self.network.for_process(self.server)
+        self.here = self.network.for_process(self.client)
+        self.port = self.there.listen("server", 9092, self._accept)
+
+    def _accept(self, peer: Address) -> End:
+        self.accepted.append(End())
+        return self.accepted[-1]
+
+    def connect(self, port: int = 9092) -> End:
+        end = End()
+        self.here.connect("server", port, end, 1000)
+        return end
+
+    def joined(self) -> tuple[End, End]:
+        end = self.connect()
+        self.world.run(1)
+        assert end.wire is not None
+        return end, self.accepted[-1]
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def test_frames_arrive_whole_and_in_order_however_they_are_cut(pair: Pair) -> None:
+    client, server = pair.joined()
+    sent = [bytes([number]) * (number * 7) for number in range(50)]
+    for frame in sent:
+        client.send(frame)
+    server.send(b"back")
+    pair.world.run(1)
+    assert server.frames == sent
+    assert client.frames == [b"back"]
+    assert client.sent == sum(len(frame) + SIZE.size for frame in sent)
+
+
+def test_connections_overtake_each_other(pair: Pair) -> None:
+    ends = [pair.joined() for _ in range(10)]
+    order: list[int] = []
+    for number, (client, server) in enumerate(ends):
+        server.frames_received = lambda frames, number=number: order.append(number)  # type: ignore[method-assign]
+        client.send(b"x")
+    pair.world.run(1)
+    assert sorted(order) == list(range(10))
+    assert order != sorted(order)
+
+
+def test_a_frame_that_is_too_large_is_refused_after_those_before_it(pair: Pair) -> None:
+    client, server = pair.joined()
+    client.send(b"small", b"x" * 1001)
+    pair.world.run(1)
+    assert (server.frames, server.refused) == ([b"small"], 1001)
+
+
+def test_a_paused_wire_hands_over_later(pair: Pair) -> None:
+    client, server = pair.joined()
+    assert server.wire is not None
+    server.wire.pause()
+    client.send(b"x")
+    pair.world.run(1)
+    assert server.frames == []
+    server.wire.resume()
+    pair.world.run(1)
+    assert server.frames == [b"x"]
+
+
+def test_closing_sends_what_is_queued_and_tells_both_once(pair: Pair) -> None:
+    client, server = pair.joined()
+    assert client.wire is not None
+    client.send(b"last")
+    client.wire.close()
+    client.send(b"too late")
+    pair.world.run(1)
+    assert server.frames == [b"last"]
+    assert len(client.lost) == len(server.lost) == 1
+    client.wire.abort()
+    pair.world.run(1)
+    assert len(client.lost) == 1
+
+
+def test_nobody_listens(pair: Pair) -> None:
+    refused = pair.connect(port=1)
+    pair.port.close()
+    closed = pair.connect()
+    pair.network.power_off("server")
+    dark = pair.connect()
+    pair.world.run(0.5)
+    assert refused.lost == closed.lost == ["connection refused"]
+    assert dark.lost == []
+    pair.world.run(1)
+    assert dark.lost == ["connecting timed out"]
+
+
+def test_a_killed_process_resets_its_connections(pair: Pair) -> None:
+    client, server = pair.joined()
+    pair.server.kill()
+    pair.world.run(1)
+    assert client.lost == ["connection reset by peer"]
+    assert server.lost == []
+
+
+def test_a_machine_without_power_leaves_connections_half_open(pair: Pair) -> None:
+    client, _ = pair.joined()
+    pair.network.power_off("server")
+    pair.server.kill()
+    client.send(b"into the dark")
+    pair.world.run(100)
+    assert client.lost == []
+    pair.network.power_on("server")
+    client.send(b"who is there")
+    pair.world.run(1)
+    assert client.lost == ["connection reset by peer"]
+
+
+def test_a_paused_process_has_connections_that_it_knows_nothing_of(pair: Pair) -> None:
+    pair.server.pause()
+    client, before = pair.connect(), len(pair.accepted)
+    pair.world.run(1)
+    client.send(b"x")
+    pair.world.run(1)
+    assert client.wire is not None
+    assert len(pair.accepted) == before
+    pair.server.resume()
+    assert pair.accepted[-1].frames == [b"x"]
+
+
+def test_what_is_sent_into_a_cut_comes_late_or_breaks_the_connection() -> None:
+    outcomes = set()
+    for seed in range(20):
+        pair = Pair(seed)
+        client, server = pair.joined()
+        pair.network.cut("client", "server")
+        client.send(b"x")
+        server.send(b"y")
+        pair.world.run(10)
+        assert (server.frames, client.frames, client.lost) == ([], [b"y"], [])
+        pair.network.heal()
+        pair.world.run(1)
+        assert bool(server.frames) != bool(client.lost)
+        assert bool(server.lost) == bool(client.lost)
+        outcomes.add(bool(client.lost))
+    assert outcomes == {True, False}
+
+
+def test_an_end_that_goes_during_a_cut_is_missed_only_afterwards(pair: Pair) -> None:
+    _, server = pair.joined()
+    pair.network.cut("client", "server")
+    pair.client.kill()
+    pair.world.run(10)
+    assert server.lost == []
+    pair.network.heal()
+    pair.world.run(1)
+    assert len(server.lost) == 1
+
+
+def test_bad_weather_breaks_connections(pair: Pair) -> None:
+    client, server = pair.joined()
+    pair.network.weather = Weather(break_share=1.0)
+    client.send(b"x")
+    pair.world.run(1)
+    assert server.frames == []
+    assert len(client.lost) == len(server.lost) == 1
+
+
+def test_a_wire_never_raises(pair: Pair) -> None:
+    class Broken:
+        def fileno(self) -> int:
+            raise OSError
+
+        def pread(self, length: int, offset: int) -> bytes:
+            raise OSError(5, "broken")
+
+    client, server = pair.joined()
+    assert isinstance(client.wire, SimWire)
+    client.wire.send([FileSlice(Broken(), 0, 10)])
+    pair.world.run(1)
+    assert len(client.lost) == len(server.lost) == 1

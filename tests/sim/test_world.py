@@ -1,0 +1,116 @@
+"""The ground under a simulation: time that goes in order, and processes that stop and go on."""
+
+from __future__ import annotations
+
+import pytest
+from twisted.internet.error import AlreadyCalled, AlreadyCancelled
+
+from tests.sim.world import Process, SimClock, Workers, World
+
+
+def test_calls_are_made_in_the_order_of_their_times_and_of_their_making() -> None:
+    clock = SimClock()
+    made: list[str] = []
+    clock.callLater(2, made.append, "c")
+    clock.callLater(1, made.append, "a")
+    clock.callLater(1, made.append, "b")
+    clock.advance(3)
+    assert made == ["a", "b", "c"]
+
+
+def test_a_call_can_be_put_off_brought_forward_and_cancelled() -> None:
+    clock = SimClock()
+    made: list[str] = []
+    late, early, never = (clock.callLater(5, made.append, name) for name in ("late", "early", "never"))
+    late.reset(10)
+    early.delay(-4)
+    never.cancel()
+    assert [call.getTime() - clock.seconds() for call in (late, early)] == [10, 1]
+    clock.advance(4)
+    assert (made, early.active(), late.active(), never.active()) == (["early"], False, True, False)
+    clock.advance(7)
+    assert made == ["early", "late"]
+    with pytest.raises(AlreadyCancelled):
+        never.cancel()
+    with pytest.raises(AlreadyCalled):
+        late.reset(1)
+
+
+def test_a_paused_process_does_what_it_missed_in_order_when_it_goes_on() -> None:
+    world = World(1)
+    process = Process(world, "p")
+    made: list[str] = []
+    process.clock.callLater(1, made.append, "timer")
+    world.clock.callLater(2, process.run, made.append, "message")
+    process.pause()
+    world.run(3)
+    assert made == []
+    process.run(made.append, "last")
+    process.resume()
+    assert made == ["timer", "message", "last"]
+
+
+def test_what_a_paused_process_missed_can_still_be_cancelled_by_what_comes_before_it() -> None:
+    world = World(1)
+    process = Process(world, "p")
+    made: list[str] = []
+    timer = process.clock.callLater(2, made.append, "timeout")
+    world.clock.callLater(1, process.run, lambda: timer.cancel())
+    process.pause()
+    world.run(3)
+    assert timer.active()
+    process.resume()
+    world.run(3)
+    assert made == []
+
+
+def test_a_dead_process_does_nothing_more() -> None:
+    world = World(1)
+    process = Process(world, "p")
+    made: list[str] = []
+    process.on_death.append(lambda: made.append("died"))
+    process.clock.callLater(1, made.append, "timer")
+    Workers(process).run(made.append, "work")
+    process.kill()
+    process.kill()
+    world.run(2)
+    assert made == ["died"]
+
+
+def test_work_comes_back_later_with_its_result_or_error() -> None:
+    world = World(1)
+    workers = Workers(Process(world, "p"))
+    came: list[object] = []
+    workers.run(int, "7").addCallback(came.append)
+    workers.run(int, "x").addErrback(lambda failure: came.append(failure.type))
+    assert came == []
+    world.run(1)
+    assert sorted(map(str, came)) == ["7", "<class 'ValueError'>"]
+
+
+def test_an_exception_that_nobody_expected_is_a_problem_and_not_the_end() -> None:
+    world = World(1)
+    process = Process(world, "p")
+    process.run(int, "x")
+    process.run(world.trace, "p", "goes on")
+    assert len(world.problems) == 1
+    assert "ValueError" in world.problems[0]
+    assert "goes on" in world.trace.lines[-1]
+
+
+def test_generators_are_named_and_do_not_disturb_each_other() -> None:
+    one, other = World(1), World(1)
+    other.rng("a").random()
+    assert one.rng("b").random() == other.rng("b").random()
+    assert one.rng("b").random() != one.rng("a").random()
+    assert World(2).rng("b").random() != one.rng("b").random()
+
+
+def test_the_trace_hash_names_the_whole_run_though_only_the_end_is_kept() -> None:
+    worlds = [World(1, keep_lines=1) for _ in range(3)]
+    for number, world in enumerate(worlds):
+        world.trace("a", "begins" if number < 2 else "begins otherwise")
+        world.trace("a", "ends")
+    digests = [world.trace.digest() for world in worlds]
+    assert digests[0] == digests[1] != digests[2]
+    assert all(list(world.trace.lines) == list(worlds[0].trace.lines) for world in worlds)

@@ -1,0 +1,285 @@
+"""The model of ZooKeeper and the real server, asked the same questions, give the same answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Protocol
+
+import pytest
+from twisted.internet.defer import ensureDeferred
+from twisted.python.failure import Failure
+
+from coordinator.store import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Session,
+    SetData,
+    Stat,
+    WatchEvent,
+    WatchKind,
+    ZooKeeper,
+    ZooKeeperError,
+)
+from coordinator.zookeeper import KazooZooKeeper
+from tests.reactor import reactor, run
+from tests.sim.world import Process, World
+from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
+
+SESSION_TIMEOUT_MS = 6000
+
+Scenario = Callable[["Ground"], Coroutine[Any, Any, Any]]
+
+
+class Ground(Protocol):
+    """Where a scenario takes place."""
+
+    def client(self) -> ZooKeeper: ...
+
+    def play(self, scenario: Scenario) -> Any:
+        """The result of a scenario."""
+        ...
+
+
+class ModelGround:
+    def __init__(self) -> None:
+        self.world = World(11)
+        self.model = ZooKeeperModel(self.world)
+        self.clients: list[SimZooKeeper] = []
+
+    def client(self) -> ZooKeeper:
+        process = Process(self.world, f"client{len(self.clients)}")
+        client = SimZooKeeper(self.model, process, SESSION_TIMEOUT_MS)
+        client.start()
+        self.clients.append(client)
+        return client
+
+    def play(self, scenario: Scenario) -> Any:
+        outcomes: list[Any] = []
+        ensureDeferred(scenario(self)).addBoth(outcomes.append)
+        self.world.run_until(lambda: bool(outcomes), 60)
+        assert outcomes, "the scenario did not end"
+        if isinstance(outcomes[0], Failure):
+            outcomes[0].raiseException()
+        return outcomes[0]
+
+
+class ServerGround:
+    def __init__(self, connect: str) -> None:
+        self.connect = connect
+        self.clients: list[KazooZooKeeper] = []
+
+    def client(self) -> ZooKeeper:
+        client = KazooZooKeeper(self.connect, SESSION_TIMEOUT_MS, reactor.callFromThread)
+        client.start()
+        self.clients.append(client)
+        return client
+
+    def play(self, scenario: Scenario) -> Any:
+        return run(scenario(self))
+
+    def close(self) -> None:
+        async def close_all() -> None:
+            for client in self.clients:
+                await client.close()
+
+        run(close_all())
+
+
+@pytest.fixture(params=["model", "server"])
+def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
+    if request.param == "model":
+        yield ModelGround()
+        return
+    server = ServerGround(request.getfixturevalue("zookeeper"))
+    yield server
+    server.close()
+
+
+async def error_of(operation: Any) -> type[BaseException]:
+    with pytest.raises(ZooKeeperError) as caught:
+        await operation
+    return caught.type
+
+
+def test_znodes_and_their_stats(ground: Ground) -> None:
+    async def scenario(ground: Ground) -> None:
+        session = ground.client().session
+        path, made = await session.create("/a", b"1")
+        assert (path, made.version, made.ephemeral_owner, made.czxid) == ("/a", 0, 0, made.mzxid)
+        assert await session.get("/a") == (b"1", made)
+        changed = await session.set("/a", b"2", version=0)
+        assert (changed.version, changed.czxid) == (1, made.czxid)
+        assert changed.mzxid > made.mzxid
+        assert await session.exists("/a") == changed
+        await session.delete("/a", version=1)
+        assert await session.exists("/a") is None
+
+    ground.play(scenario)
+
+
+def test_errors(ground: Ground) -> None:
+    async def scenario(ground: Ground) -> None:
+        session = ground.client().session
+        assert await error_of(session.get("/none")) is NoNode
+        assert await error_of(session.children("/none")) is NoNode
+        assert await error_of(session.create("/none/below")) is NoNode
+        assert await error_of(session.set("/none", b"")) is NoNode
+        assert await error_of(session.delete("/none")) is NoNode
+        await session.create("/a")
+        assert await error_of(session.create("/a")) is NodeExists
+        assert await error_of(session.set("/a", b"", version=7)) is BadVersion
+        assert await error_of(session.delete("/a", version=7)) is BadVersion
+        await session.create("/a/b")
+        assert await error_of(session.delete("/a")) is NotEmpty
+
+    ground.play(scenario)
+
+
+def test_a_multi_happens_as_a_whole(ground: Ground) -> None:
+    async def scenario(ground: Ground) -> None:
+        session = ground.client().session
+        await session.create("/guard")
+        results = await session.multi(
+            [Check("/guard", 0), Create("/a", b"x", ephemeral=True), SetData("/guard", b"y", 0)]
+        )
+        assert results[:2] == [None, "/a"]
+        assert isinstance(results[2], Stat)
+        stat = await session.exists("/a")
+        assert stat is not None
+        assert stat.ephemeral_owner == session.session_id
+        assert stat.czxid == results[2].mzxid
+        with pytest.raises(MultiFailed) as failed:
+            await session.multi([Create("/b"), Check("/guard", 0), Delete("/a")])
+        assert (failed.value.index, type(failed.value.cause)) == (1, BadVersion)
+        assert await session.exists("/b") is None
+
+    ground.play(scenario)
+
+
+def test_watches_fire_once_before_later_answers_and_in_order(ground: Ground) -> None:
+    async def scenario(ground: Ground) -> None:
+        session, other = ground.client().session, ground.client().session
+        order: list[object] = []
+        await session.create("/a")
+        await session.get("/a", order.append)
+        await session.children("/", order.append)
+        await session.exists("/later", order.append)
+        await other.multi([SetData("/a", b"1"), Create("/later")])
+        await other.set("/a", b"2")
+        while (await session.get("/a"))[0] != b"2":
+            pass
+        order.append("read")
+        assert order == [
+            WatchEvent(WatchKind.CHANGED, "/a"),
+            WatchEvent(WatchKind.CREATED, "/later"),
+            WatchEvent(WatchKind.CHILDREN, "/"),
+            "read",
+        ]
+
+    ground.play(scenario)
+
+
+def test_a_watch_on_children_sees_the_parent_go(ground: Ground) -> None:
+    async def scenario(ground: Ground) -> None:
+        session = ground.client().session
+        events: list[WatchEvent] = []
+        await session.create("/a")
+        await session.children("/a", events.append)
+        await session.exists("/a", events.append)
+        await session.delete("/a")
+        await session.exists("/a")
+        assert [event.kind for event in events] == [WatchKind.DELETED, WatchKind.DELETED]
+
+    ground.play(scenario)
+
+
+def test_ephemeral_znodes_go_when_their_session_is_closed(ground: Ground) -> None:
+    async def scenario(ground: Ground) -> None:
+        owner, other = ground.client(), ground.client().session
+        await owner.session.create("/mine", ephemeral=True)
+        gone: list[WatchEvent] = []
+        assert await other.exists("/mine", gone.append) is not None
+        await owner.close()
+        while await other.exists("/mine") is not None:
+            pass
+        assert gone == [WatchEvent(WatchKind.DELETED, "/mine")]
+
+    ground.play(scenario)
+
+
+def test_what_is_asked_before_the_first_connection_waits_for_it(ground: Ground) -> None:
+    async def scenario(ground: Ground) -> None:
+        session = ground.client().session
+        assert session.session_id == 0
+        assert (await session.create("/a"))[0] == "/a"
+        assert session.session_id != 0
+
+    ground.play(scenario)
+
+
+PATHS = ("/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/1")
+
+
+def operation(rng: random.Random, session: Session) -> Any:
+    """One random request."""
+    path = rng.choice(PATHS)
+    version = rng.choice([ANY_VERSION, ANY_VERSION, 0, 1, 2])
+    return rng.choice(
+        [
+            lambda: session.create(path, b"c"),
+            lambda: session.create(path, b"c"),
+            lambda: session.create(path + "/n", sequence=True),
+            lambda: session.set(path, b"s", version),
+            lambda: session.delete(path, version),
+            lambda: session.get(path),
+            lambda: session.exists(path),
+            lambda: session.children(path),
+            lambda: session.multi([Create(path), Check(rng.choice(PATHS), version), SetData(path, b"m", 0)]),
+            lambda: session.multi([Delete(path, version), Create(path, b"again")]),
+        ]
+    )()
+
+
+def told(outcome: Any, zxids: dict[int, int]) -> Any:
+    """An answer in a form that does not depend on which transactions came before: their order stays."""
+    match outcome:
+        case Stat():
+            numbers = tuple(zxids.setdefault(zxid, len(zxids)) for zxid in (outcome.czxid, outcome.mzxid))
+            return (*numbers, outcome.version, outcome.ephemeral_owner != 0)
+        case MultiFailed():
+            return outcome.index, type(outcome.cause).__name__
+        case ZooKeeperError():
+            return type(outcome).__name__
+        case tuple() | list():
+            return [told(item, zxids) for item in outcome]
+        case _:
+            return outcome
+
+
+async def conversation(ground: Ground, seed: int) -> list[Any]:
+    rng, session, zxids = random.Random(seed), ground.client().session, dict[int, int]()
+    answers = []
+    for _ in range(300):
+        try:
+            answers.append(told(await operation(rng, session), zxids))
+        except ZooKeeperError as error:
+            answers.append(told(error, zxids))
+    return answers
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_conversations_are_the_same(zookeeper: str, seed: int) -> None:
+    model, server = ModelGround(), ServerGround(zookeeper)
+    try:
+        expected = server.play(lambda ground: conversation(ground, seed))
+    finally:
+        server.close()
+    assert model.play(lambda ground: conversation(ground, seed)) == expected
