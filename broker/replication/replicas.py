@@ -378,7 +378,8 @@ class Replicas:
             self._copier.forget(partition)
             if partition.lead(assignment, self.now_ms()):
                 _log.info("Leading %s-%d from epoch %d on", topic, index, assignment.leader_epoch)
-            self.advance(partition)
+            # What was recovered, or followed, may be durable no further than the recovery point.
+            self._grown(partition, self.now_ms())
         elif partition.follow(assignment):
             self._copier.follow(partition)
         self._wake_all(partition)

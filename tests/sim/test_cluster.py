@@ -1,0 +1,115 @@
+"""Single moments of a simulated cluster, each of them once found by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.sim.clients import Administrator, Consumer, Producer, ProducerHabits
+from tests.sim.cluster import Cluster, logs_in_trace
+from tests.sim.history import History, Outcome
+from tests.sim.world import World
+
+AT = ("t", 0)
+ALL = ProducerHabits(-1, is_idempotent=True, interval_ms=100)
+
+
+class Stage:
+    """A cluster with one topic of one partition, a producer and a consumer."""
+
+    def __init__(self, world: World, brokers: int, configs: dict[str, str]) -> None:
+        self.world = world
+        self.cluster = Cluster(world, brokers)
+        self.history = History(world)
+        self.brokers = brokers
+        self.cluster.start()
+        self.administrator = Administrator(*self.common("admin"))
+        self.administrator.create({"t": (1, brokers, configs)})
+        self.until(lambda: self.administrator.is_done and self.cluster.is_whole(1, brokers))
+        self.producer = Producer(*self.common("p0"), partitions=[AT], habits=ALL)
+
+    def common(self, name: str) -> tuple[object, ...]:
+        cluster = self.cluster
+        addresses = [machine.address for machine in cluster.machines]
+        return self.world, cluster.network, name, addresses, self.history, cluster.life_of
+
+    def consumer(self) -> Consumer:
+        consumer = Consumer(*self.common("c0"), partitions=[AT])
+        consumer.start()
+        return consumer
+
+    def until(self, condition: Callable[[], bool], seconds: float = 30) -> None:
+        for _ in range(int(seconds * 20)):
+            if condition():
+                return
+            self.world.run(0.05)
+        raise AssertionError("it did not come to that:\n" + "\n".join(self.world.trace.lines))
+
+    def produce(self, seconds: float) -> int:
+        """Produce for a while; how many records have been acknowledged in all."""
+        self.producer.is_making = True
+        self.producer.start()
+        self.world.run(seconds)
+        self.producer.is_making = False
+        self.until(lambda: self.producer.is_idle)
+        return sum(len(batch.values) for batch in self.history.batches if batch.outcome is Outcome.ACKED)
+
+    def epoch(self) -> int:
+        return self.cluster.states()[AT].leader_epoch
+
+    def leader(self) -> int:
+        return self.cluster.states()[AT].leader
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(7)
+    with logs_in_trace(world):
+        yield world
+    assert world.problems == []
+
+
+def test_what_was_acknowledged_before_a_restart_is_shown_after_it_though_nobody_writes(world: World) -> None:
+    stage = Stage(world, 1, {"flush.before.ack": "true"})
+    acknowledged = stage.produce(3)
+    assert acknowledged > 20
+    machine = stage.cluster.machine(1)
+    machine.kill()
+    machine.start()
+    consumer = stage.consumer()
+    stage.until(lambda: consumer.positions()[AT] == acknowledged)
+    assert stage.history.violations == []
+
+
+def test_a_leader_that_bounced_while_the_controller_changed_leads_no_more(world: World) -> None:
+    """The controller and leader gets empty disks, and is back before another controller has looked."""
+    stage = Stage(world, 3, {"min.insync.replicas": "2"})
+    acknowledged = stage.produce(3)
+    stage.cluster.zookeeper.stop()
+    machine = stage.cluster.machine(stage.leader())
+    machine.wipe()
+    machine.start()
+    stage.cluster.zookeeper.start()
+    stage.until(lambda: stage.epoch() > 0 and stage.cluster.is_whole(1, 3), 60)
+    consumer = stage.consumer()
+    stage.until(lambda: consumer.positions()[AT] == acknowledged)
+    assert stage.history.violations == []
+
+
+def test_a_leader_out_of_touch_acknowledges_nothing_and_its_successor_everything(world: World) -> None:
+    stage = Stage(world, 3, {"min.insync.replicas": "2"})
+    stage.produce(1)
+    leader = stage.cluster.machine(stage.leader())
+    leader.cut_off_zookeeper()
+    for other in stage.cluster.machines:
+        if other is not leader:
+            stage.cluster.network.cut(leader.name, other.name)
+            stage.cluster.network.cut(other.name, leader.name)
+    acknowledged = stage.produce(12)
+    assert stage.leader() != leader.broker_id
+    stage.cluster.mend()
+    stage.until(lambda: stage.cluster.is_whole(1, 3), 60)
+    consumer = stage.consumer()
+    stage.until(lambda: consumer.positions()[AT] >= acknowledged)
+    assert stage.history.violations == []
