@@ -49,7 +49,5 @@ class AutoCreation:
         return results
 
     def _failed(self, failure: Failure, names: list[str]) -> dict[str, ErrorCode]:
-        _log.warning(
-            "Topics %s could not be made for a client: %s", ", ".join(names), failure.getErrorMessage()
-        )
+        _log.warning("%d topics could not be made for a client: %s", len(names), failure.getErrorMessage())
         return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)

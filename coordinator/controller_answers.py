@@ -17,7 +17,7 @@ SentRequests = Sequence[tuple[int, Deferred[bool]]]
 class WaitingRequest:
     """One request. Its `done` fires with a result for each of `keys`, or fails with a `BrokerError`.
 
-    `late(key)` makes the result of a part that was not known in time.
+    `late(key)` makes the result of a part that was not known in time. A negative `timeout_ms` is no time.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class WaitingRequest:
         self._results: dict[Any, Any] = {}
         self._told: dict[Any, tuple[Any, list[int]]] = {}
         self._late = late
-        self._timer = clock.callLater(timeout_ms / 1000, self._time_is_up)
+        self._timer = clock.callLater(max(timeout_ms, 0) / 1000, self._time_is_up)
         if not self._open:
             self._end()
 

@@ -33,6 +33,7 @@ from coordinator.controller_events import (
 from coordinator.controller_reign import Reign
 from coordinator.store import SessionExpired
 from coordinator.term import Term
+from coordinator.topic_rules import NAME_LENGTH_MAX
 from coordinator.znodes import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -178,7 +179,8 @@ def _late_topic(name: str) -> TopicResult:
     return TopicResult(
         name,
         ErrorCode.REQUEST_TIMED_OUT,
-        f"topic {name!r}: not finished within the time given; it goes on, ask for metadata to see",
+        f"topic {name[:NAME_LENGTH_MAX]!r}: not finished within the time given; it goes on, ask for metadata "
+        "to see",
     )
 
 

@@ -56,6 +56,9 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 
+_MIN_RECORD_SIZE = 7
+"""Length, attributes, timestamp, offset, key, value and number of headers: one byte each at the least."""
+
 
 class Compression(enum.IntEnum):
     """The codec of a batch's records, as its attributes number it."""
@@ -240,6 +243,11 @@ def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
         )
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise _invalid(f"{header.record_count} records but last offset delta {header.last_offset_delta}")
+    if (
+        not header.attributes & _COMPRESSION_MASK
+        and header.record_count * _MIN_RECORD_SIZE > header.size - HEADER_SIZE
+    ):
+        raise _invalid(f"{header.record_count} records in {header.size - HEADER_SIZE} bytes")
     if header.producer_id < 0:
         if header.producer_id != NO_PRODUCER_ID:
             raise _invalid(f"producer id {header.producer_id}")

@@ -11,6 +11,9 @@ from enum import IntEnum
 RETRIABLE = True
 FATAL = False
 
+MESSAGE_LENGTH_MAX = 2000
+"""Characters of an error's text. It may quote what a client sent, and must fit a string of the protocol."""
+
 
 class ErrorCode(IntEnum):
     """Every error code of the protocol. `retriable` and `message` are its row's."""
@@ -190,13 +193,17 @@ class BrokerError(Exception):
     """An error with a code of the protocol: told by a broker, or about to be.
 
     `code` is the row, `retriable` what it says, and the text is `message` where one is given, else the row's.
-    Subclasses exist for what users want to catch; `error_for` picks the right one.
+    Subclasses exist for what users want to catch; `error_for` picks the right one. A text of more than
+    `MESSAGE_LENGTH_MAX` characters is cut.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)
         self.code = code
-        self.message = message or code.message
+        message = message or code.message
+        if len(message) > MESSAGE_LENGTH_MAX:
+            message = message[: MESSAGE_LENGTH_MAX - 1] + "…"
+        self.message = message
 
     @property
     def retriable(self) -> bool:

@@ -45,7 +45,10 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
                 message = "the request names this topic several times"
                 refused[topic.name] = TopicResult(topic.name, ErrorCode.INVALID_REQUEST, message)
                 continue
-            wanted[topic.name] = _new_topic(topic)
+            try:
+                wanted[topic.name] = _new_topic(topic)
+            except BrokerError as error:
+                refused[topic.name] = TopicResult(topic.name, error.code, error.message)
         if not wanted:
             return succeed(self._response(refused, wanted))
         created = self.controller.create_topics(
@@ -90,10 +93,13 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
-    return NewTopic(
-        topic.name,
-        topic.num_partitions,
-        topic.replication_factor,
-        {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments},
-        {config.name: config.value for config in topic.configs},
-    )
+    """What the request says of a topic. Raises BrokerError where it says a thing twice."""
+    assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
+    if len(assignments) != len(topic.assignments):
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "replicas are given for the same partition several times"
+        )
+    configs = {config.name: config.value for config in topic.configs}
+    if len(configs) != len(topic.configs):
+        raise BrokerError(ErrorCode.INVALID_CONFIG, "the same setting is given several times")
+    return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)

@@ -43,7 +43,9 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
         refused = []
         names: dict[str, uuid.UUID] = {}
         for wanted in _states(call, request):
-            name = wanted.name or self.metadata.name_of(wanted.topic_id)
+            name = wanted.name
+            if name is None:
+                name = self.metadata.name_of(wanted.topic_id)
             if name is None:
                 refused.append(_result(None, wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, None))
             else:

@@ -49,7 +49,8 @@ class ElectLeadersHandler(Handler[ElectLeadersRequest, ElectLeadersResponse]):
     def failed(self, call: Call, request: ElectLeadersRequest, error: BrokerError) -> ElectLeadersResponse:
         # In version 0 an error can be told only of partitions.
         response = _response(dict.fromkeys(_named(request) or (), error.code))
-        response.error_code = error.code
+        if call.version > 0:
+            response.error_code = error.code
         return response
 
 

@@ -33,6 +33,8 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 NO_LEADER = -1
 
+_FIRST_VERSION_WITH_IDS = 12
+
 
 @dataclass(eq=False)
 class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
@@ -47,6 +49,8 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
 
     def handle(self, call: Call, request: MetadataRequest) -> MetadataResponse | Deferred[MetadataResponse]:
         wanted = request.topics
+        if call.version < _FIRST_VERSION_WITH_IDS and any(topic.name is None for topic in wanted or ()):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "topics are asked for by id from version 12 on")
         if wanted is None or (call.version == 0 and not wanted):
             topics = [self._known(call, request, topic) for topic in self.metadata.topics.values()]
             return self._response(call, request, topics)
@@ -143,9 +147,12 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         )
 
     def failed(self, call: Call, request: MetadataRequest, error: BrokerError) -> MetadataResponse:
-        return self._response(
-            call, request, [_unknown(wanted.name, error.code, wanted) for wanted in request.topics or []]
-        )
+        by_name = call.version < _FIRST_VERSION_WITH_IDS  # Then a name is never null in the response.
+        topics = [
+            _unknown("" if wanted.name is None and by_name else wanted.name, error.code, wanted)
+            for wanted in request.topics or []
+        ]
+        return self._response(call, request, topics)
 
 
 def _unknown(name: str | None, error: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTopic:

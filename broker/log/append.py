@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.log.config import LogConfig
 from broker.log.producer_state import AppendedBatch
@@ -42,8 +43,7 @@ class PreparedAppend:
     duplicate: AppendedBatch | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """Where batches went.
 
     `log_append_time_ms` is -1 where the records keep their producer's time. `is_duplicate`: the batches were
@@ -63,14 +63,19 @@ def check_batches(
     """The headers of a leader's new batches, found good by themselves: all but their sequences.
 
     Raises BrokerError: those of `protocol.batches.check`, INVALID_TIMESTAMP, and INVALID_RECORD also where a
-    client sends no batch, several, or a control batch.
+    client sends no batch, several, or a control batch; INVALID_TXN_STATE for one of a transaction.
     """
     headers = split(records)
     if origin is AppendOrigin.CLIENT:
         if len(headers) != 1:
             raise _invalid(f"a partition's records must be one batch, not {len(headers)}")
-        if headers[0].is_control:
-            raise _invalid("clients write no control batches")
+        if headers[0].is_control or headers[0].has_delete_horizon:
+            raise _invalid("clients write no control batches, and no batches that a cleaner has marked")
+        if headers[0].is_transactional:
+            raise error_for(
+                ErrorCode.INVALID_TXN_STATE,
+                "this broker has no transactions: produce without a transactional id",
+            )
     elif not headers:
         raise _invalid("no batch")
     for header in headers:

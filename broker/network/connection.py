@@ -21,6 +21,8 @@ ANONYMOUS = "User:ANONYMOUS"
 REQUESTS_PER_TURN = 64
 """After so many requests of one connection, the others have their turn."""
 
+_SHOWN_CLIENT_ID = 100
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
@@ -109,7 +111,8 @@ class Connection:
         self._close_callbacks: dict[CloseCallback, None] = {}
 
     def __str__(self) -> str:
-        client = f" ({self.client_id})" if self.client_id else ""
+        # What the client calls itself is quoted, so that it can neither end the log's line nor fill the log.
+        client = f" ({self.client_id[:_SHOWN_CLIENT_ID]!r})" if self.client_id else ""
         return f"connection {self.id} from {self.peer}{client} on {self.listener}"
 
     # What others ask of it

@@ -189,6 +189,7 @@ def test_impossible_lengths(length: int) -> None:
         ({"record_count": 2, "last_offset_delta": 0}, ErrorCode.INVALID_RECORD),
         ({"record_count": 1, "last_offset_delta": 1}, ErrorCode.INVALID_RECORD),
         ({"record_count": -5, "last_offset_delta": -6}, ErrorCode.INVALID_RECORD),
+        ({"record_count": 2**31 - 1, "last_offset_delta": 2**31 - 2}, ErrorCode.INVALID_RECORD),
         ({"attributes": 5}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         ({"attributes": 16}, ErrorCode.INVALID_RECORD),
         ({"producer_id": -2}, ErrorCode.INVALID_RECORD),

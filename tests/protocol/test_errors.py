@@ -8,6 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from protocol.errors import (
+    MESSAGE_LENGTH_MAX,
     BrokerError,
     ErrorCode,
     NotLeaderOrFollowerError,
@@ -65,3 +66,10 @@ def test_errors_travel_between_processes() -> None:
     error = pickle.loads(pickle.dumps(error_for(90, "gone")))
     assert type(error) is ProducerFencedError
     assert (error.code, error.message) == (ErrorCode.PRODUCER_FENCED, "gone")
+
+
+def test_a_text_fits_a_string_of_the_protocol_whatever_it_quotes() -> None:
+    error = error_for(40, "ü" * 40_000 + " is not allowed")
+    assert len(error.message) == MESSAGE_LENGTH_MAX
+    assert error.message.endswith("ü…")
+    assert len(str(error).encode()) < 0x7FFF
