@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, dataclass_transform
 
 from protocol import messages
 from protocol.frames import SIZE, Parts, parts_size
@@ -163,8 +163,7 @@ def _apis_in(namespace: Mapping[str, object]) -> list[Api]:
 APIS: Mapping[int, Api] = _Apis()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHeader:
+class RequestHeader(NamedTuple):
     """What precedes every request. `api_key` and `api_version` are as the client sent them, known or not."""
 
     api_key: int

@@ -14,6 +14,7 @@ import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.log import checkpoints, names
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
@@ -32,8 +33,7 @@ from protocol.frames import FileSlice
 from protocol.records import decode_columns
 
 
-@dataclass(frozen=True, slots=True)
-class LogRead:
+class LogRead(NamedTuple):
     """Whole batches, still in their file.
 
     `slice` is None where there is nothing to read below the upper offset. The first batch may begin before

@@ -62,7 +62,7 @@ class _Outgoing:
         return bool(self._parts)
 
     def add(self, parts: Sequence[Part]) -> None:
-        self._parts.extend(part for part in parts if len(part))
+        self._parts.extend(filter(len, parts))
 
     def clear(self) -> None:
         self._parts.clear()

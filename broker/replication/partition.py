@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.log.log import Log, TimestampOffset
 from broker.replication.admission import Admission
@@ -51,8 +52,7 @@ class Following:
     leader: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRead:
+class PartitionRead(NamedTuple):
     """What a fetch gets of one partition."""
 
     high_watermark: int

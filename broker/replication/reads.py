@@ -4,7 +4,7 @@ little."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.replication.partition import CONSUMER_ID, PartitionRead
 from broker.replication.replicas import Replicas
@@ -40,8 +40,7 @@ class Read:
         return self.error is not None or (self.read is not None and self.read.diverging is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLimits:
+class ReadLimits(NamedTuple):
     """How much, and how long to wait for it."""
 
     min_bytes: int
