@@ -42,7 +42,7 @@ _REQUEST_TIMEOUT_MS = 5000
 _ACKS_TIMEOUT_MS = 3000
 _DELIVERY_TIMEOUT_S = 15.0
 _RETRY_S = 0.1
-_POLL_S = 0.2
+_POLL_S = 0.3
 _FETCH_VERSION = 12
 """The last that names topics, and the first that tells a reader where logs part."""
 
@@ -204,7 +204,7 @@ class ProducerHabits:
 
     acks: int
     is_idempotent: bool = False
-    interval_ms: int = 250
+    interval_ms: int = 400
     records_max: int = 4
     in_flight_max: int = 1
 

@@ -41,7 +41,7 @@ SETTINGS: Mapping[str, str | int | bool] = {
     "request.timeout.ms": 4000,
     "replica.socket.timeout.ms": 4000,
     "replica.lag.time.max.ms": 4000,
-    "replica.fetch.wait.max.ms": 500,
+    "replica.fetch.wait.max.ms": 1000,
     "replica.fetch.backoff.ms": 300,
     "replica.high.watermark.checkpoint.interval.ms": 2000,
     "log.flush.offset.checkpoint.interval.ms": 5000,

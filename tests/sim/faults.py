@@ -8,13 +8,15 @@ replicated log promises without an fsync for each record (seed kafka-design, 4.7
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.replication.leadership import Leadership
+from coordinator.store import Operation
 from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
 from tests.sim.network import Weather
+from tests.sim.world import Process
 
 if TYPE_CHECKING:
     from tests.sim.scenario import Story
@@ -121,6 +123,35 @@ class Faults:
             return None
         machine.pause()
         return machine.resume
+
+    def strike_controller(self, machine: Machine) -> End | None:
+        """The controller is paused, or killed, when it has written its next decision, and before anybody has
+        heard of it."""
+        zookeeper = self.cluster.zookeeper
+        if zookeeper.written is not None:
+            return None
+        is_killed = self.rng.random() < 0.5
+        struck: list[Machine] = []
+
+        def written(operations: Sequence[Operation], process: Process) -> None:
+            writer = next((each for each in self.cluster.machines if each.process is process), None)
+            if writer is None or not any(operation.path.endswith("/state") for operation in operations):
+                return
+            zookeeper.written = None
+            struck.append(writer)
+            if is_killed:
+                writer.kill()
+            else:
+                writer.pause()
+
+        def end() -> None:
+            zookeeper.written = None
+            for writer in struck:
+                writer.resume()
+                writer.start()
+
+        zookeeper.written = written
+        return end
 
     def lose_power(self, machine: Machine) -> End | None:
         if not self._may_lose_data(machine):
@@ -232,6 +263,7 @@ KINDS = (
     Kind("kill", 20, (0.0, 9.0), Faults.kill),
     Kind("stop", 8, (0.5, 6.0), Faults.stop),
     Kind("pause", 12, (0.2, 12.0), Faults.pause),
+    Kind("struck controller", 10, (8.0, 20.0), Faults.strike_controller),
     Kind("power loss", 10, (0.5, 9.0), Faults.lose_power),
     Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
     Kind("failed directory", 5, (1.0, 8.0), Faults.fail_directory),

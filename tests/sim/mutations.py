@@ -58,13 +58,16 @@ def mutated(mutation: Mutation) -> Iterator[None]:
 
 
 def hunt(mutation: Mutation, first_seed: int, seeds: int = SEEDS_PER_MUTATION) -> tuple[int, int, str] | None:
-    """The first seed that catches a mutation, how many were tried, and what was found; None if none does."""
-    with mutated(mutation):
-        for tried, seed in enumerate(range(first_seed, first_seed + seeds), start=1):
-            verdict: Verdict = run_seed(seed, mutation.shape, keep_lines=0)
-            _check_mutant(mutation, verdict)
-            if not verdict.holds:
-                return seed, tried, verdict.violations[0].strip().splitlines()[-1]
+    """The first seed that catches a mutation, how many were tried, and what was found; None if none does.
+
+    A seed that fails without the mutation catches nothing.
+    """
+    for tried, seed in enumerate(range(first_seed, first_seed + seeds), start=1):
+        with mutated(mutation):
+            verdict = run_seed(seed, mutation.shape, keep_lines=0)
+        _check_mutant(mutation, verdict)
+        if not verdict.holds and run_seed(seed, mutation.shape, keep_lines=0).holds:
+            return seed, tried, verdict.violations[0].strip().splitlines()[-1]
     return None
 
 

@@ -167,6 +167,7 @@ class Story:
         self.is_faulty = False
         self.cluster.network.weather = Weather()
         world.trace("scenario", "peace")
+        self.cluster.zookeeper.written = None
         self.cluster.mend()
         if not self._wait(self._is_whole):
             self._found.append(f"the cluster did not heal: {self.cluster.states()}")

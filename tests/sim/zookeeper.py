@@ -66,6 +66,8 @@ class ZooKeeperModel:
     def __init__(self, world: World) -> None:
         self.world = world
         self.available = True
+        self.written: Callable[[Sequence[Operation], Process], None] | None = None
+        """Told of every write that was made, and by whom, before its author hears of it."""
         self._zxid = 0
         self._znodes: dict[str, _Znode] = {"/": _Znode(b"", 0, 0, world.now_ms())}
         self._sessions: dict[int, SimSession] = {}
@@ -159,7 +161,11 @@ class ZooKeeperModel:
             except ZooKeeperError as error:
                 raise MultiFailed(index, error) from None
         self._zxid += 1
-        return [self._apply(operation, session_id) for operation in operations]
+        results = [self._apply(operation, session_id) for operation in operations]
+        session = self._sessions.get(session_id)
+        if self.written is not None and session is not None:
+            self.written(operations, session.process)
+        return results
 
     def _apply(self, operation: Operation, session_id: int) -> Any:
         path = operation.path
