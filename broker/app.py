@@ -127,7 +127,7 @@ class Node:
         self._around = around
         clock = around.clock
 
-        self.dispatcher = Dispatcher()
+        self.dispatcher = Dispatcher(settings["socket.request.max.elements"])
         self.listeners = Listeners(
             around.network, clock, self.dispatcher.dispatch, ListenerLimits.from_settings(settings)
         )

@@ -7,6 +7,7 @@ not expect becomes the protocol's own error, and the connection lives on.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 
@@ -29,6 +30,7 @@ from protocol.errors import BrokerError, ErrorCode
 from protocol.schema import (
     InvalidMessage,
     MalformedMessage,
+    TooManyElements,
     UnsupportedVersion,
     decode_from,
 )
@@ -57,13 +59,15 @@ class Quotas(Protocol):
 class Dispatcher:
     """Every request of every connection passes here.
 
-    `authorizer` and `quotas` may be set after construction; without them everything is allowed.
+    `authorizer` and `quotas` may be set after construction; without them everything is allowed. A request of
+    more than `elements_max` elements is not taken (`socket.request.max.elements`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, elements_max: int = sys.maxsize) -> None:
         self.authorizer: Authorizer | None = None
         self.quotas: Quotas | None = None
         self._handlers: dict[int, AnyHandler] = {}
+        self._elements_max = elements_max
 
     def add(self, handlers: Iterable[AnyHandler]) -> None:
         """Answer these APIs from now on."""
@@ -89,9 +93,13 @@ class Dispatcher:
             if version not in api.versions:
                 self._refuse_version(connection, header, handler, reply)
                 return
-            request, _ = decode_from(api.request, version, frame, position)
+            request, _ = decode_from(api.request, version, frame, position, self._elements_max)
         except KeyError:
             _refuse(connection, f"it asked for API {header.api_key}, which this broker does not have")
+            return
+        except TooManyElements as error:
+            reason = f"{error}: socket.request.max.elements={self._elements_max}"
+            _refuse(connection, f"its request is too large to be read: {reason}")
             return
         except (MalformedMessage, UnsupportedVersion) as error:
             _refuse(connection, f"it sent what is no request: {error}")

@@ -31,12 +31,14 @@ from protocol.frames import FileSlice, Part, Parts, parts_size
 Encoder: TypeAlias = Callable[[Any, list[Part], list[int]], None]
 """(message, out, cuts): appends the pieces of the message to `out`, and to `cuts` the indexes in `out` of
 those pieces of records that are too large to copy."""
-Decoder: TypeAlias = Callable[[memoryview, int, int], tuple[Any, int]]
-"""(buffer, position, end): the message, and the position after it."""
+Decoder: TypeAlias = Callable[[memoryview, int, int, int], tuple[Any, int]]
+"""(buffer, position, end, elements that it may have): the message, and the position after it."""
 
 INLINE_RECORDS_BYTES = 2048
 """Records up to this size are copied between their neighbours, which is cheaper than a part of their own."""
 _UUID_CACHE_SIZE = 4096
+_PLAIN_ELEMENTS_SHIFT = 3
+"""Eight numbers in a list count for one element: so much less they cost than strings and structs."""
 
 
 def generate_encoder(cls: type, version: int, flexible: bool) -> Encoder:
@@ -53,7 +55,7 @@ def generate_encoder(cls: type, version: int, flexible: bool) -> Encoder:
 def generate_decoder(cls: type, version: int, flexible: bool) -> Decoder:
     """The function that decodes `cls` in `version`. Raises SchemaError."""
     source = _DecoderSource(version, flexible)
-    with source.block("def decode(buf, pos, end):"):
+    with source.block("def decode(buf, pos, end, room):"):
         source.struct(Struct(cls), "message", cls.__name__)
         source.flush()
         source.line("return message, pos")
@@ -378,7 +380,9 @@ class _DecoderSource(_Source):
             raise SchemaError(f"{path}: elements of no bytes, so that nothing would bound their number")
         with self.block(f"if not 0 <= {length} * {size} <= end - pos:"):
             self._refuse(path, length)
-        if isinstance(element, Fixed) and element is not UUID128:
+        is_plain = isinstance(element, Fixed) and element is not UUID128
+        self._take_room(f"{length} >> {_PLAIN_ELEMENTS_SHIFT}" if is_plain else length, path)
+        if isinstance(element, Fixed) and is_plain:
             unpack = self.constant("unpack", struct.unpack_from)
             self.line(f"{target} = list({unpack}('>%d{element.code}' % {length}, buf, pos))")
             self.line(f"pos += {length} * {element.size}")
@@ -390,12 +394,18 @@ class _DecoderSource(_Source):
             self.flush()
             self.line(f"{items}.append({item})")
 
+    def _take_room(self, count: str, path: str) -> None:
+        self.line(f"room -= {count}")
+        with self.block("if room < 0:"):
+            self.line(f"{self.constant('refuse', _refuse_elements)}({path!r})")
+
     def _tagged_fields(self, type_: Struct, target: str, path: str) -> None:
         count = self.name("tags")
         self._run.append(("B", count))
         self.flush()
         fields = [field for field in type_.fields if field.tag is not None and self.version in field.versions]
         with self.block(f"if {count}:"):
+            self._take_room(count, path)
             if fields:
                 self._known_tagged_fields(fields, target, count, path)
             else:
@@ -406,6 +416,8 @@ class _DecoderSource(_Source):
         tag, stop = self.name("tag"), self.name("stop")
         with self.block(f"if {count} > 127:"):
             self.line(f"{count}, pos = {self.constant('rest', wire.uvarint_rest)}(buf, pos, {count})")
+            with self.block(f"if {count} > {wire.MAX_TAGGED_FIELDS}:"):
+                self._refuse(path, count)
         with self.block(f"for _ in range({count}):"):
             self.line(f"{tag}, pos, {stop} = {self.constant('read_tag', wire.read_tag)}(buf, pos, end)")
             for number, field in enumerate(fields):
@@ -434,6 +446,10 @@ def _refuse_field(message: object, field: str, version: int) -> None:
 
 def _refuse_length(path: str, length: int, left: int) -> None:
     raise wire.MalformedMessage(f"{path}: a length of {length}; {left} bytes are left")
+
+
+def _refuse_elements(path: str) -> None:
+    raise wire.TooManyElements(f"{path}: more elements than are taken of one message")
 
 
 @lru_cache(_UUID_CACHE_SIZE)

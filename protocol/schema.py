@@ -16,6 +16,7 @@ keyword arguments, and names are Kafka's in snake case.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -50,6 +51,7 @@ from protocol.wire import (
     Buffer,
     InvalidMessage,
     MalformedMessage,
+    TooManyElements,
     UnsupportedField,
     UnsupportedVersion,
 )
@@ -58,7 +60,7 @@ __all__ = [
     "Message", "struct", "message", "wire", "encode", "encode_parts", "decode", "decode_from",
     "Int8", "Int16", "Uint16", "Int32", "Uint32", "Int64", "Float64", "Records", "ZERO_UUID",
     "Buffer", "InvalidMessage", "MalformedMessage", "SchemaError", "UnsupportedField", "UnsupportedVersion",
-    "Versions", "received_records",
+    "TooManyElements", "Versions", "received_records",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -219,12 +221,19 @@ def decode(cls: type[M], version: int, buffer: Buffer) -> M:
     return decode_from(cls, version, buffer)[0]
 
 
-def decode_from(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> tuple[M, int]:
-    """The message at `position` of `buffer` and the position after it; raises as `decode` does."""
+def decode_from(
+    cls: type[M], version: int, buffer: Buffer, position: int = 0, elements_max: int = sys.maxsize
+) -> tuple[M, int]:
+    """The message at `position` of `buffer` and the position after it; raises as `decode` does.
+
+    `elements_max` bounds the memory and the time that it may take: the elements of all arrays together, with
+    eight numbers of a plain list for one, and unknown tagged fields. Beyond it TooManyElements is raised,
+    which is a MalformedMessage.
+    """
     decoder = _decoders.get((cls, version)) or _make_decoder(cls, version)
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     try:
-        return decoder(view, position, len(view))
+        return decoder(view, position, len(view), elements_max)
     except DECODE_ERRORS as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
 

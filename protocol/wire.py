@@ -10,12 +10,18 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_STRING_BYTES = 0x7FFF
 """Kafka's bound on every string, whatever the encoding of its length could carry."""
+MAX_TAGGED_FIELDS = 127
+"""Of one struct, known or not; Kafka's have a handful."""
 _MAX_VARINT_SHIFT = 28
 _MAX_UINT32 = 0xFFFF_FFFF
 
 
 class MalformedMessage(ValueError):
     """Bytes that are no message of the kind and version they were said to be: the peer's fault."""
+
+
+class TooManyElements(MalformedMessage):
+    """A message with more elements than its reader is ready to make: a few bytes of it are many of memory."""
 
 
 class InvalidMessage(ValueError):
@@ -102,14 +108,14 @@ def read_tag(buffer: memoryview, position: int, end: int) -> tuple[int, int, int
 def skip_tagged_fields(buffer: memoryview, position: int, end: int, first: int) -> int:
     """The position after the tagged fields of a struct of which none is known.
 
-    `first` is the first byte of their number, already read. Each takes two bytes or more, so that a lying
-    number runs into the end of the buffer, not into our time.
+    `first` is the first byte of their number, already read. Raises MalformedMessage for more of them than
+    `MAX_TAGGED_FIELDS`, so that skipping costs next to nothing.
     """
     count = first
     if first > 0x7F:
         count, position = uvarint_rest(buffer, position, first)
-    if 2 * count > end - position:
-        raise MalformedMessage(f"{count} tagged fields; {end - position} bytes are left")
+        if count > MAX_TAGGED_FIELDS:
+            raise MalformedMessage(f"{count} tagged fields; at most {MAX_TAGGED_FIELDS} are taken")
     for _ in range(count):
         _tag, _start, position = read_tag(buffer, position, end)
     return position

@@ -41,6 +41,17 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     Setting(
+        "socket.request.max.elements",
+        SettingType.INT,
+        250_000,
+        "How many elements the lists of one request may have, all together: topics, partitions, settings and "
+        "the like, with eight plain numbers for one. An element of a few bytes is an object of some hundred, "
+        "so that this, and not the request's size, bounds what reading it costs. The connection of one that "
+        "sends more is closed. A cluster of more partitions than this needs a higher number, for its "
+        "controller tells of all of them at once.",
+        minimum=1000,
+    ),
+    Setting(
         "socket.send.buffer.bytes",
         SettingType.INT,
         -1,

@@ -20,6 +20,7 @@ from protocol.schema import (
     Message,
     Records,
     SchemaError,
+    TooManyElements,
     UnsupportedField,
     UnsupportedVersion,
     decode,
@@ -31,6 +32,11 @@ from protocol.schema import (
     struct,
     wire,
 )
+
+
+@message(versions="0")
+class Train(Message):
+    cars: list[Int32]
 
 
 @struct
@@ -179,12 +185,29 @@ def test_unknown_tagged_fields_are_skipped_where_none_are_known() -> None:
         pytest.param(b"\x7f", id="too many"),
         pytest.param(b"\xff\xff\xff\xff\xff\xff", id="endless number"),
         pytest.param(b"\xff\xff\xff\xff\x7f", id="number over 32 bits"),
+        pytest.param(b"\x80\x01" + b"\x09\x00" * 128, id="more than any struct has"),
     ],
 )
 def test_broken_tagged_fields_are_refused(tagged: bytes) -> None:
     encoded = encode(Bicycle(name="b", wheels=[]), 3)
     with pytest.raises(MalformedMessage):
         decode(Bicycle, 3, encoded[:-1] + tagged)
+
+
+def test_a_reader_may_bound_the_elements_of_a_message() -> None:
+    bicycle = Bicycle(name="b", wheels=[Wheel(), Wheel()], stickers=["one"])
+    encoded = encode(bicycle, 3)
+    assert decode_from(Bicycle, 3, encoded, elements_max=4) == (bicycle, len(encoded))
+    with pytest.raises(TooManyElements):
+        decode_from(Bicycle, 3, encoded, elements_max=3)  # two wheels, one tagged field, one sticker in it
+
+
+def test_plain_numbers_count_for_little() -> None:
+    train = Train(cars=list(range(80)))
+    encoded = encode(train, 0)
+    assert decode_from(Train, 0, encoded, elements_max=10) == (train, len(encoded))
+    with pytest.raises(TooManyElements):
+        decode_from(Train, 0, encoded, elements_max=9)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
