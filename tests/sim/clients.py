@@ -219,6 +219,8 @@ class _Lane:
         self.encoded: dict[Batch, bytearray] = {}
         self.in_flight: dict[Batch, None] = {}
         self.next_sequence = 0
+        self.first_acked: int | None = None
+        """The number of the first batch that was acknowledged under the present producer id."""
         self.is_recovering = False
         self.ready_s = 0.0
 
@@ -306,6 +308,7 @@ class Producer(Client):
                 batch.outcome = Outcome.UNKNOWN
                 lane.forget(batch)
             lane.next_sequence = 0
+            lane.first_acked = None
             lane.is_recovering = False
         self._producer_id = None
         self._must_start_over = False
@@ -426,6 +429,7 @@ class Producer(Client):
         code = row.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             lane.in_flight.pop(batch, None)
+            lane.first_acked = batch.number if lane.first_acked is None else lane.first_acked
             batch.outcome = Outcome.ACKED
             batch.offset = row.base_offset if code == ErrorCode.NONE else None
             lane.forget(batch)
@@ -434,8 +438,10 @@ class Producer(Client):
         self._again(lane, batch)
         if code in _BROKEN_SEQUENCE and self.habits.is_idempotent:
             if is_first:
-                # All before it was acknowledged; with acks=all, none of that may be missing.
-                if self.habits.acks == -1 and not self._must_start_over:
+                # All before it was acknowledged; with acks=all, none of that may be missing. Before that, a
+                # broker takes any sequence for the first (KIP-360), be it that of a batch behind this one.
+                is_known = lane.first_acked is not None and lane.first_acked < batch.number
+                if self.habits.acks == -1 and is_known and not self._must_start_over:
                     self.history.violation(f"{batch} was refused with {ErrorCode(code).name}")
                 self._must_start_over = True
         elif code not in _PASSING:
