@@ -17,7 +17,7 @@ MAX_WAIT_MS = 24 * 60 * 60 * 1000
 class Parked:
     """One waiting request; ends by completing, by its timeout or by `cancel`, whichever comes first."""
 
-    __slots__ = ("_check", "_expire", "_keys", "_timer", "_waiting")
+    __slots__ = ("_check", "_expire", "_is_asked", "_keys", "_missed", "_timer", "_waiting")
 
     def __init__(
         self,
@@ -31,6 +31,9 @@ class Parked:
         self._check = check
         self._expire = expire
         self._timer: DelayedCall | None = None
+        self._is_asked = False
+        self._missed: list[Hashable] = []
+        """Keys that were woken while the request was being asked about another."""
 
     @property
     def is_over(self) -> bool:
@@ -48,6 +51,25 @@ class Parked:
             self._timer.cancel()
             self._forget()
             self._expire()
+
+    def _ask(self, key: Hashable) -> None:
+        """Find out whether the request is over, now that `key` has been woken.
+
+        Its answer may itself wake keys that it waits for: it reads, and the disk fails. It is not asked, and
+        so not answered, a second time within the first.
+        """
+        if self._is_asked:
+            self._missed.append(key)
+            return
+        self._is_asked = True
+        is_over = self._timer is not None and self._check(key)
+        while self._missed and not is_over:
+            is_over = self._timer is not None and self._check(self._missed.pop(0))
+        self._missed.clear()
+        self._is_asked = False
+        if is_over and self._timer is not None:
+            self._timer.cancel()
+            self._forget()
 
     def _forget(self) -> None:
         self._timer = None
@@ -101,10 +123,7 @@ class Waiting:
             return
         # A copy: an answer may lead to other requests being woken, parked or cancelled.
         for parked in list(waiters):
-            timer = parked._timer
-            if timer is not None and parked._check(key) and parked._timer is not None:
-                timer.cancel()
-                parked._forget()
+            parked._ask(key)
 
     def _run_out(self, parked: Parked) -> None:
         parked._forget()

@@ -135,3 +135,34 @@ def test_a_check_may_wake_and_park_others() -> None:
     assert second.outcome == ["completed"]
     assert late.asked == []
     assert len(waiting) == 1
+
+
+def test_a_request_whose_answer_wakes_what_it_waits_for_is_answered_once() -> None:
+    waiting = Waiting(Clock())
+    answers: list[Hashable] = []
+
+    def check(key: Hashable) -> bool:
+        waiting.wake("b")  # as a read does that finds the disk broken
+        answers.append(key)
+        return True
+
+    waiting.park(["a", "b"], 500, check, lambda: None)
+    waiting.wake("a")
+    assert answers == ["a"]
+    assert len(waiting) == 0
+
+
+def test_what_is_woken_while_a_request_is_asked_is_not_lost_on_it() -> None:
+    waiting = Waiting(Clock())
+    asked: list[Hashable] = []
+
+    def check(key: Hashable) -> bool:
+        asked.append(key)
+        if key == "a":
+            waiting.wake("b")
+        return key == "b"
+
+    waiting.park(["a", "b"], 500, check, lambda: None)
+    waiting.wake("a")
+    assert asked == ["a", "b"]
+    assert len(waiting) == 0
