@@ -46,7 +46,9 @@ class _PairFile:
 
     @property
     def is_full(self) -> bool:
-        return len(self) >= self._max_count
+        written = self._written
+        count = len(self) if written is None else written + len(self._first)
+        return count >= self._max_count
 
     def use_files(self, files: OpenFiles) -> None:
         """Open the file through `files` from now on."""
@@ -76,6 +78,8 @@ class _PairFile:
         ]
 
     def last(self) -> Pair | None:
+        if self._first:
+            return self._first[-1], self._second[-1]
         count = len(self)
         return self.pair(count - 1) if count else None
 

@@ -232,7 +232,7 @@ class Log:
     def _write(
         self, records: memoryview, headers: Sequence[BatchHeader], base_offsets: Sequence[int], now_ms: int
     ) -> None:
-        max_timestamp = max(header.max_timestamp for header in headers)
+        max_timestamp = max([header.max_timestamp for header in headers])
         last_offset = base_offsets[-1] + headers[-1].last_offset_delta
         try:
             if self._must_roll(len(records), last_offset, max_timestamp, now_ms):

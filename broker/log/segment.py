@@ -169,8 +169,9 @@ class Segment:
         self.time_index.write(create=True)
 
     def _note_max_timestamp(self) -> None:
-        if self.max_timestamp != NO_TIMESTAMP:
-            self.time_index.append(self.max_timestamp, self._offset_of_max_timestamp)
+        max_timestamp = self.max_timestamp
+        if max_timestamp != NO_TIMESTAMP:
+            self.time_index.append(max_timestamp, self._offset_of_max_timestamp)
 
     # Timestamps.
 

@@ -192,7 +192,7 @@ class Connection:
         self._wire = wire
 
     def frames_received(self, frames: Sequence[memoryview]) -> None:
-        if self.is_closed:
+        if self.close_reason is not None:
             return
         self.last_activity_ms = self._now_ms()
         self.bytes_in += sum(map(len, frames)) + SIZE.size * len(frames)
@@ -201,13 +201,13 @@ class Connection:
 
     def frame_refused(self, size: int) -> None:
         reason = f"it announced a request of {size} bytes; allowed are 0 to {self.frame_bytes_max}"
-        if not self.is_closed:
+        if self.close_reason is None:
             _log.warning("Closing %s: %s", self, reason)
         self.close_when_sent(reason)
 
     def bytes_sent(self, count: int) -> None:
         self.bytes_out += count
-        if self.is_closed:
+        if self.close_reason is not None:
             return
         self._buffered_bytes -= count
         self.last_activity_ms = self._now_ms()
@@ -268,16 +268,17 @@ class Connection:
         while replies and (parts := replies[0].parts) is not None:
             self._outbox += parts
             replies.popleft()
-        self._take_turn()
+        if not self._in_turn:
+            self._take_turn()
 
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, []
-        if outbox and self._wire is not None and not self.is_closed:
+        if outbox and self._wire is not None and self.close_reason is None:
             self._wire.send(outbox)
 
     def _regulate(self) -> None:
         """Read from the wire exactly while more could be handled."""
-        if self._wire is None or self.is_closed:
+        if self._wire is None or self.close_reason is not None:
             return
         is_wanted = not self._waiting and self._may_handle()
         if is_wanted and self._is_paused:

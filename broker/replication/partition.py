@@ -150,7 +150,8 @@ class Partition:
 
         Raises BrokerError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
         """
-        self.check_leader_epoch(current_leader_epoch)
+        if current_leader_epoch != NO_EPOCH:
+            self.check_leader_epoch(current_leader_epoch)
         role = self.role
         if not isinstance(role, Leadership):
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
