@@ -32,6 +32,7 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from protocol.records import BatchBuilder, decode_columns
+from protocol.schema import received_records
 from tests.sim.history import Batch, History, Outcome, TopicPartition
 from tests.sim.network import ProcessNetwork, SimNetwork
 from tests.sim.world import Process, World
@@ -70,7 +71,7 @@ _BROKEN_SEQUENCE = frozenset(
 
 
 class Client:
-    """What producers and consumers have in common: a process, channels, and a view of the cluster."""
+    """What all clients have in common: a process, channels, and a view of the cluster."""
 
     def __init__(
         self,
@@ -616,7 +617,7 @@ class Consumer(Client):
         address, life = asked
         if self.life_of(address) == life:
             self._note_high_watermark(reading, (leader_epoch, life), row.high_watermark)
-        records = memoryview(row.records or b"")
+        records = received_records(row.records)
         for header in whole_batches(records):
             if not has_valid_crc(records, header):
                 self.history.violation(f"{self.name} got a damaged batch at {header.base_offset} of {name}")

@@ -25,7 +25,7 @@ from coordinator.controller import Controller
 from coordinator.controller_isr import InSyncSets
 from coordinator.controller_leaders import Leaders
 from coordinator.controller_reign import Reign
-from coordinator.store import ConnectionLost, SessionExpired
+from coordinator.store import ConnectionLost, SessionExpired, SetData
 from protocol.messages.fetch import PartitionData
 from tests.sim.scenario import SINGLE, THREE, Shape, Verdict, run_seed
 
@@ -214,10 +214,10 @@ def _accept_replaced_controller() -> Sequence[Patch]:
     write = controller_writes._state_operations
 
     def unversioned(state_write: Any, existing: Any) -> Any:
-        operations = write(state_write, existing)
-        if state_write.version is not None:
-            operations = [controller_writes.SetData(operations[0].path, operations[0].data)]
-        return operations
+        return [
+            SetData(operation.path, operation.data) if isinstance(operation, SetData) else operation
+            for operation in write(state_write, existing)
+        ]
 
     return [
         (controller_writes, "_guarded", unguarded),

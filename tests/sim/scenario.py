@@ -151,8 +151,10 @@ class Story:
         if not world.run_until(lambda: self.administrator.is_done and self._is_whole(), 30):
             self._found.append("the cluster was not whole 30 s after its start")
             return
-        for client in (*self.producers, *self.consumers):
-            client.start()
+        for producer in self.producers:
+            producer.start()
+        for consumer in self.consumers:
+            consumer.start()
         self.is_faulty = True
         until_s = world.clock.rightNow + FAULTY_S
         Faults(self).begin()

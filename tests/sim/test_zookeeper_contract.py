@@ -232,20 +232,19 @@ def operation(rng: random.Random, session: Session) -> Any:
     """One random request."""
     path = rng.choice(PATHS)
     version = rng.choice([ANY_VERSION, ANY_VERSION, 0, 1, 2])
-    return rng.choice(
-        [
-            lambda: session.create(path, b"c"),
-            lambda: session.create(path, b"c"),
-            lambda: session.create(path + "/n", sequence=True),
-            lambda: session.set(path, b"s", version),
-            lambda: session.delete(path, version),
-            lambda: session.get(path),
-            lambda: session.exists(path),
-            lambda: session.children(path),
-            lambda: session.multi([Create(path), Check(rng.choice(PATHS), version), SetData(path, b"m", 0)]),
-            lambda: session.multi([Delete(path, version), Create(path, b"again")]),
-        ]
-    )()
+    requests: list[Callable[[], Any]] = [
+        lambda: session.create(path, b"c"),
+        lambda: session.create(path, b"c"),
+        lambda: session.create(path + "/n", sequence=True),
+        lambda: session.set(path, b"s", version),
+        lambda: session.delete(path, version),
+        lambda: session.get(path),
+        lambda: session.exists(path),
+        lambda: session.children(path),
+        lambda: session.multi([Create(path), Check(rng.choice(PATHS), version), SetData(path, b"m", 0)]),
+        lambda: session.multi([Delete(path, version), Create(path, b"again")]),
+    ]
+    return rng.choice(requests)()
 
 
 def told(outcome: Any, zxids: dict[int, int]) -> Any:

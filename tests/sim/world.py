@@ -106,9 +106,9 @@ class SimClock(Clock):
         self._heap: list[tuple[float, int, SimCall]] = []
         self._turns = itertools.count()
 
-    def callLater(self, when: float, what: Callable[..., object], *args: Any, **kw: Any) -> Any:
-        call = SimCall(self, 0.0, what, args, kw)
-        self.schedule(call, self.rightNow + max(when, 0.0))
+    def callLater(self, delay: float, callable: Callable[..., object], *args: object, **kw: object) -> Any:
+        call = SimCall(self, 0.0, callable, args, kw)
+        self.schedule(call, self.rightNow + max(delay, 0.0))
         return call
 
     def schedule(self, call: SimCall, due_s: float) -> None:
