@@ -2,8 +2,9 @@
 
 `handle` takes one event and yields effects (`controller_effects`), whose results are sent back into it; the
 next event is handled when it has returned. The decisions stand in rooms of their own: who leads
-(controller_leaders), who is in sync (controller_isr), topics made and grown (controller_topics) and
-deleted (controller_deletions). Here stands only which event concerns whom, and in what order.
+(controller_leaders), who is in sync (controller_isr), replicas moved (controller_reassignments), topics
+made and grown (controller_topics) and deleted (controller_deletions). Here stands only which event concerns
+whom, and in what order.
 """
 
 from __future__ import annotations
@@ -13,9 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from coordinator.controller_deletions import Deletions
-from coordinator.controller_effects import Answer, RemoveTopic, SetBrokers, Steps
+from coordinator.controller_effects import (
+    Answer,
+    Order,
+    ReadOrder,
+    RemoveOrders,
+    RemoveTopic,
+    SetBrokers,
+    Steps,
+)
 from coordinator.controller_events import (
     AlterPartitions,
+    AlterReassignments,
     BalanceDue,
     BrokerAnswered,
     BrokersChanged,
@@ -26,16 +36,19 @@ from coordinator.controller_events import (
     Elected,
     ElectLeaders,
     Event,
+    ListReassignments,
+    Ordered,
     ShutdownResult,
     UncleanElectionEnabled,
 )
 from coordinator.controller_isr import InSyncSets
 from coordinator.controller_leaders import Leaders
+from coordinator.controller_reassignments import Reassignments
 from coordinator.controller_requests import RequestBatch
 from coordinator.controller_state import ControllerState, Deletion, LiveBroker, Snapshot
 from coordinator.controller_topics import Topics
 from coordinator.topic_rules import TopicDefaults, ValidateConfigs
-from coordinator.znodes import NO_EPOCH
+from coordinator.znodes import NO_EPOCH, PREFERRED_REPLICA_ELECTION, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -76,6 +89,7 @@ class Controller:
             policy.new_topic_id,
         )
         self._deletions = Deletions(self.state, self._batch)
+        self._reassignments = Reassignments(self.state, self._batch, self._leaders)
 
     def handle(self, event: Event) -> Steps[None]:
         """Decide what an event asks for. Nothing else may be handled until this has returned."""
@@ -92,14 +106,22 @@ class Controller:
                 yield from self._topics.grow(event)
             case DeleteTopics():
                 yield from self._deletions.delete(event)
+                yield from self._reassignments.forget_deleted()
             case AlterPartitions():
-                yield from self._isr.alter(event.requests)
+                changed = yield from self._isr.alter(event.requests)
+                yield from self._reassignments.advance(changed)
             case ControlledShutdown():
                 yield from self._shut_down(event)
             case UncleanElectionEnabled():
                 yield from self._elect_in(event.name)
             case ElectLeaders():
                 yield from self._elect(event)
+            case AlterReassignments():
+                yield from self._reassignments.alter(event)
+            case ListReassignments():
+                yield from self._reassignments.listed(event)
+            case Ordered():
+                yield from self._carry_out(event.order)
             case BalanceDue():
                 lost = self._leaders.imbalanced(self._policy.imbalance_percentage_max)
                 yield from self._leaders.elect_preferred(lost)
@@ -121,6 +143,8 @@ class Controller:
         yield from self._leaders.elect_leaderless()
         for broker_id in state.brokers:
             self._batch.everything(broker_id)
+        yield from self._reassignments.resume()
+        yield from self._reassignments.order()
         yield from self._deletions.resume()
 
     def _lose_unseen(self, snapshot: Snapshot) -> Steps[None]:
@@ -190,6 +214,7 @@ class Controller:
             self._batch.everything(broker_id)
         back = {at: None for broker_id in joined for at in state.partitions_on(broker_id)}
         yield from self._leaders.elect_leaderless(back)
+        yield from self._reassignments.advance()
         yield from self._deletions.resume()
 
     def _answered(self, event: BrokerAnswered) -> Steps[None]:
@@ -224,6 +249,7 @@ class Controller:
             self._batch.metadata(lost)
         if back:
             yield from self._leaders.elect_leaderless(back)
+            yield from self._reassignments.advance(back)
             yield from self._deletions.resume()
 
     def _shut_down(self, event: ControlledShutdown) -> Steps[None]:
@@ -238,6 +264,26 @@ class Controller:
         remaining = yield from self._leaders.shut_down(event.broker_id)
         yield from self._batch.flush()
         yield Answer(event.token, None, ShutdownResult(remaining=tuple(remaining)), after_told=True)
+
+    def _carry_out(self, order: Order) -> Steps[None]:
+        """Do what has been ordered through ZooKeeper. An order stands there until it is sure to be done."""
+        match order:
+            case Order.REASSIGNMENT:
+                yield from self._reassignments.order()
+            case Order.ELECTION:
+                wanted: list[TopicPartition] = yield ReadOrder(order)
+                yield from self._leaders.elect_preferred(wanted)
+                yield RemoveOrders([PREFERRED_REPLICA_ELECTION])
+            case Order.DELETION:
+                names: list[str] = yield ReadOrder(order)
+                yield from self._deletions.order(names)
+            case Order.LOG_DIRS:
+                # What these brokers answer says which replicas are lost.
+                lost: dict[str, int | None] = yield ReadOrder(order)
+                for broker_id in dict.fromkeys(lost.values()):
+                    if broker_id is not None:
+                        self._batch.leader_and_isr([broker_id], self.state.partitions_on(broker_id))
+                yield RemoveOrders(list(lost))
 
     def _elect_in(self, name: str) -> Steps[None]:
         topic = self.state.topics.get(name)

@@ -13,6 +13,7 @@ from coordinator.controller_effects import Answer, MarkDeleted, RemoveTopic, Ste
 from coordinator.controller_events import DeleteTopics, TopicResult
 from coordinator.controller_requests import RequestBatch
 from coordinator.controller_state import ControllerState, Deletion, Topic
+from coordinator.topic_rules import NAME_LENGTH_MAX
 from coordinator.znodes import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -40,12 +41,23 @@ class Deletions:
         for name in event.names:
             deletion = self._state.deletions.get(name)
             if name not in known:
-                message = f"there is no topic {name!r}"
+                message = f"there is no topic {name[:NAME_LENGTH_MAX]!r}"
                 result = TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
                 yield Answer(event.token, name, result)
             elif deletion is not None and not deletion.started:
                 # Clients do not see the topic any more; its znodes go when the missing broker is back.
                 yield from self._tell(name, deletion, after_told=True)
+
+    def order(self, names: Sequence[str]) -> Steps[None]:
+        """Begin with topics that somebody else has marked."""
+        for name in names:
+            topic = self._state.topics.get(name)
+            if topic is None:
+                yield RemoveTopic(name)
+            elif name not in self._state.deletions:
+                self._state.deletions[name] = Deletion()
+                self._batch.metadata(_partitions(topic))
+        yield from self.resume()
 
     def resume(self, names: Sequence[str] | None = None) -> Steps[None]:
         """Begin with the deletions that wait and need not any more."""

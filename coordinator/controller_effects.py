@@ -7,7 +7,8 @@ is thrown away: it never sees a lost connection.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import enum
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -59,11 +60,45 @@ class CreateTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteAssignment:
-    """Replace the data of a topic's znode. No result."""
+class WriteAssignments:
+    """Replace the data of topics' znodes. No result."""
 
-    name: str
-    assignment: TopicAssignment
+    topics: Mapping[str, TopicAssignment]
+
+
+class Order(enum.Enum):
+    """The kinds of orders that reach the controller through ZooKeeper."""
+
+    REASSIGNMENT = "reassignment"
+    """/admin/reassign_partitions. Read as the target replicas by partition; None where there is none."""
+    ELECTION = "election"
+    """/admin/preferred_replica_election. Read as a list of partitions."""
+    DELETION = "deletion"
+    """Marks in /admin/delete_topics. Read as a list of topics."""
+    LOG_DIRS = "log dirs"
+    """Notifications in /log_dir_event_notification. Read as the brokers that lost a directory, by the paths
+    of what says so; None where that is not understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOrder:
+    """Read what is ordered now; the result is empty where nothing is."""
+
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOrders:
+    """Remove znodes of orders that have been carried out. No result."""
+
+    paths: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReassignmentOrder:
+    """Leave in /admin/reassign_partitions what is still to be done; with nothing left it goes. No result."""
+
+    targets: Mapping[TopicPartition, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +148,17 @@ class Answer:
 
 
 Effect: TypeAlias = (
-    WriteStates | CreateTopic | WriteAssignment | MarkDeleted | RemoveTopic | SetBrokers | Send | Answer
+    WriteStates
+    | CreateTopic
+    | WriteAssignments
+    | ReadOrder
+    | RemoveOrders
+    | WriteReassignmentOrder
+    | MarkDeleted
+    | RemoveTopic
+    | SetBrokers
+    | Send
+    | Answer
 )
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Effect, Any, T]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from coordinator.controller_effects import BrokerRequest
+from coordinator.controller_effects import BrokerRequest, Order
 from coordinator.controller_state import LiveBroker, Snapshot
 from coordinator.znodes import NO_EPOCH, TopicPartition
 from protocol.errors import ErrorCode
@@ -157,6 +157,32 @@ class ElectLeaders:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterReassignments:
+    """Move partitions to other brokers; None cancels a move that runs.
+
+    Result: for each partition a `BrokerError`, or None where the move has begun.
+    """
+
+    token: int
+    targets: Mapping[TopicPartition, Sequence[int] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ListReassignments:
+    """Tell which partitions are on the move, of those named or of all. Result: their `Assignment`s."""
+
+    token: int
+    partitions: Sequence[TopicPartition] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Somebody has left an order in ZooKeeper."""
+
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
 class BalanceDue:
     """Time to see whether leadership has drifted away from the preferred leaders."""
 
@@ -172,5 +198,8 @@ Event: TypeAlias = (
     | ControlledShutdown
     | UncleanElectionEnabled
     | ElectLeaders
+    | AlterReassignments
+    | ListReassignments
+    | Ordered
     | BalanceDue
 )

@@ -70,7 +70,7 @@ class Leaders:
             assert state is not None
             if state.leader != broker_id:
                 return self._shrunk(state, (broker_id,)) if len(state.isr) > 1 else None
-            return self._next(
+            return self.next_state(
                 state,
                 election.elect_for_controlled_shutdown(
                     partition.assignment.replicas, state.isr, self._state.may_lead(at), shutting_down
@@ -103,7 +103,7 @@ class Leaders:
                 return None
             found = state and election.elect_preferred(target, state.isr, self._state.may_lead(at))
             results[at] = ErrorCode.NONE if found else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-            return self._next(state, found) if state and found else None
+            return self.next_state(state, found) if state and found else None
 
         yield from self.write(known, decide)
         return results
@@ -147,7 +147,7 @@ class Leaders:
         """
         preferred: dict[int, list[TopicPartition]] = {}
         for at, partition in self._state.partitions():
-            if not self._state.is_deleting(at):
+            if not self._state.is_deleting(at) and not partition.assignment.is_reassigning:
                 preferred.setdefault(partition.assignment.target[0], []).append(at)
         lost: list[TopicPartition] = []
         for broker_id, mine in preferred.items():
@@ -194,7 +194,9 @@ class Leaders:
         self, at: TopicPartition, partition: Partition, *, unclean_allowed: bool = False
     ) -> PartitionState | None:
         state = partition.state
-        replicas = partition.assignment.replicas
+        adding = partition.assignment.adding
+        # Those that are still copying come last: where nobody is in sync, they have the least.
+        replicas = (*(each for each in partition.assignment.replicas if each not in adding), *adding)
         live = self._state.may_lead(at)
         if state is None:
             first = election.elect_for_new_partition(replicas, live)
@@ -208,13 +210,14 @@ class Leaders:
         )
         if found is None and state.leader != NO_LEADER:
             found = Leadership(NO_LEADER, state.isr)
-        return self._next(state, found)
+        return self.next_state(state, found)
 
     def _shrunk(self, state: PartitionState, gone: Collection[int]) -> PartitionState | None:
         isr = election.isr_without(state.isr, gone)
-        return None if isr == state.isr else self._next(state, Leadership(state.leader, isr))
+        return None if isr == state.isr else self.next_state(state, Leadership(state.leader, isr))
 
-    def _next(self, state: PartitionState, leadership: Leadership | None) -> PartitionState | None:
+    def next_state(self, state: PartitionState, leadership: Leadership | None) -> PartitionState | None:
+        """The state under another leader epoch; None where there is no leadership to write."""
         if leadership is None:
             return None
         return PartitionState(

@@ -27,10 +27,13 @@ from coordinator.controller_effects import (
     CreateTopic,
     Effect,
     MarkDeleted,
+    ReadOrder,
+    RemoveOrders,
     RemoveTopic,
     Send,
     SetBrokers,
-    WriteAssignment,
+    WriteAssignments,
+    WriteReassignmentOrder,
     WriteStates,
 )
 from coordinator.controller_events import (
@@ -42,6 +45,7 @@ from coordinator.controller_events import (
     Elected,
     Event,
 )
+from coordinator.controller_orders import OrderWatch, read_order
 from coordinator.controller_reads import read_brokers, read_deletions, read_topics
 from coordinator.controller_state import LiveBroker, Snapshot
 from coordinator.store import SessionExpired, WatchEvent
@@ -84,6 +88,7 @@ class Reign:
         self._watched: dict[int, None] = {}
         self._reading_brokers = False
         self._read_brokers_again = False
+        self._orders = OrderWatch(term.session, self.put, self._failed)
 
     def begin(self) -> None:
         """Read everything and take over."""
@@ -95,6 +100,7 @@ class Reign:
         if self._over:
             return
         self._over = True
+        self._orders.end()
         if self._balance_timer is not None and self._balance_timer.active():
             self._balance_timer.cancel()
         for channel in self._channels.values():
@@ -146,6 +152,7 @@ class Reign:
         )
         self._arm_balance()
         await self._handle(Elected(Snapshot(brokers, topics, deleting)))
+        self._orders.begin()
         self._handling = False
         self._next()
 
@@ -177,8 +184,14 @@ class Reign:
                 return await writes.write_states(self.term, effect.writes)
             case CreateTopic():
                 return await writes.create_topic(self.term, effect)
-            case WriteAssignment():
-                await writes.write_assignment(self.term, effect)
+            case WriteAssignments():
+                await writes.write_assignments(self.term, effect.topics)
+            case ReadOrder():
+                return await read_order(self.term.session, effect.order)
+            case RemoveOrders():
+                await writes.remove_orders(self.term, effect.paths)
+            case WriteReassignmentOrder():
+                await writes.write_reassignment_order(self.term, effect.targets)
             case MarkDeleted():
                 await writes.mark_deleted(self.term, effect.names)
             case RemoveTopic():

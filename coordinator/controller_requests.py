@@ -77,7 +77,13 @@ class RequestBatch:
             self._metadata.setdefault(broker_id, {}).update(dict.fromkeys(partitions))
 
     def stop_replica(self, broker_id: int, partitions: Iterable[TopicPartition], *, delete: bool) -> None:
-        """Tell a broker to let go of its replicas, and with `delete` to remove their logs."""
+        """Tell a broker to let go of its replicas, and with `delete` to remove their logs.
+
+        What it is to delete it is not told to lead or follow first.
+        """
+        partitions = list(partitions)
+        for at in partitions if delete else ():
+            self._replicas.get(broker_id, {}).pop(at, None)
         self._stops.setdefault(broker_id, {}).update(dict.fromkeys(partitions, delete))
 
     def flush(self) -> Steps[None]:
@@ -91,7 +97,7 @@ class RequestBatch:
         requests: list[tuple[int, BrokerRequest]] = []
         live_brokers = self._live_brokers() if self._metadata else []
         for broker_id in sorted(self._state.brokers):
-            if broker_id in self._replicas:
+            if self._replicas.get(broker_id) or broker_id in self._complete:
                 requests.append((broker_id, self._leader_and_isr_request(broker_id)))
             if broker_id in self._metadata:
                 requests.append((broker_id, self._metadata_request(broker_id, live_brokers)))

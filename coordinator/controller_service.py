@@ -6,7 +6,7 @@ it before the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -18,12 +18,14 @@ from coordinator.controller_answers import not_controller
 from coordinator.controller_channel import SendRequest
 from coordinator.controller_events import (
     AlterPartitions,
+    AlterReassignments,
     ControlledShutdown,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
     Event,
+    ListReassignments,
     MorePartitions,
     NewTopic,
     ShutdownResult,
@@ -31,11 +33,12 @@ from coordinator.controller_events import (
     UncleanElectionEnabled,
 )
 from coordinator.controller_reign import Reign
+from coordinator.placement import Assignment
 from coordinator.store import SessionExpired
 from coordinator.term import Term
 from coordinator.topic_rules import NAME_LENGTH_MAX
 from coordinator.znodes import TopicPartition
-from protocol.errors import ErrorCode
+from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 REQUEST_TIMEOUT_MS = 30_000
@@ -151,6 +154,32 @@ class ControllerService:
             lambda key: dict.fromkeys(partitions or (), ErrorCode.REQUEST_TIMED_OUT),
         )
 
+    def alter_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
+    ) -> Deferred[dict[TopicPartition, BrokerError | None]]:
+        """Move partitions to other brokers, or with None cancel their moves; why not, where one is refused.
+
+        This says that the moves have begun; `list_reassignments` says which still run.
+        """
+        late = BrokerError(ErrorCode.REQUEST_TIMED_OUT, "not begun within the time given; it may begin yet")
+        return self._ask_one(
+            lambda token: AlterReassignments(token, targets),
+            timeout_ms,
+            lambda key: dict.fromkeys(targets, late),
+        )
+
+    def list_reassignments(
+        self, partitions: Sequence[TopicPartition] | None, timeout_ms: int
+    ) -> Deferred[dict[TopicPartition, Assignment]]:
+        """The partitions that are on the move, of those named or of all.
+
+        Fails with `BrokerError` REQUEST_TIMED_OUT when the time is up.
+        """
+        listed: Deferred[dict[TopicPartition, Assignment] | None] = self._ask_one(
+            lambda token: ListReassignments(token, partitions), timeout_ms, lambda key: None
+        )
+        return listed.addCallback(_in_time)
+
     def unclean_election_enabled(self, topic: str) -> None:
         """A topic's configs have changed: unclean.leader.election.enable holds for it now."""
         if self._reign is not None:
@@ -182,6 +211,12 @@ def _late_topic(name: str) -> TopicResult:
         f"topic {name[:NAME_LENGTH_MAX]!r}: not finished within the time given; it goes on, ask for metadata "
         "to see",
     )
+
+
+def _in_time(result: dict[TopicPartition, Assignment] | None) -> dict[TopicPartition, Assignment]:
+    if result is None:
+        raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "the controller has too much else to do; ask again")
+    return result
 
 
 def _only(results: dict[None, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 
-from coordinator.controller_effects import Answer, CreateTopic, Steps, WriteAssignment
+from coordinator.controller_effects import Answer, CreateTopic, Steps, WriteAssignments
 from coordinator.controller_events import (
     CreatePartitions,
     CreateTopics,
@@ -84,7 +84,7 @@ class Topics:
                 if not event.validate_only:
                     for number, assignment in added.items():
                         topic.partitions[number] = Partition(assignment)
-                    yield WriteAssignment(topic.name, topic.assignment())
+                    yield WriteAssignments({topic.name: topic.assignment()})
                     new += [(topic.name, number) for number in added]
                 results[growth.name] = _result(topic.name, added, topic.topic_id)
             except BrokerError as error:

@@ -8,13 +8,13 @@ that it expects, so that one which arrives late cannot undo another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
 from coordinator import znodes
-from coordinator.controller_effects import CreateTopic, StateWrite, StateWritten, WriteAssignment
+from coordinator.controller_effects import CreateTopic, StateWrite, StateWritten
 from coordinator.pipelined import outcomes, results
 from coordinator.store import (
     BadVersion,
@@ -33,7 +33,7 @@ from coordinator.store import (
     ZooKeeperError,
 )
 from coordinator.term import Term
-from coordinator.znodes import PartitionState
+from coordinator.znodes import PartitionState, TopicAssignment, TopicPartition
 
 BATCH_SIZE = 200
 """Writes in a multi: large enough that its round trip does not count, far below ZooKeeper's 1 MB."""
@@ -145,9 +145,29 @@ async def create_topic(term: Term, topic: CreateTopic) -> bool:
             return found == data  # Its id is new: the same data is our own, made before a lost connection.
 
 
-async def write_assignment(term: Term, topic: WriteAssignment) -> None:
-    """Replace the data of a topic's znode."""
-    await _insist(term, [SetData(znodes.topic_path(topic.name), znodes.encode_topic(topic.assignment))])
+async def write_assignments(term: Term, topics: Mapping[str, TopicAssignment]) -> None:
+    """Replace the data of topics' znodes, each in a multi of its own: a wide topic's data is large."""
+    writes = [SetData(znodes.topic_path(name), znodes.encode_topic(topic)) for name, topic in topics.items()]
+    await results([Deferred.fromCoroutine(_insist(term, [write])) for write in writes])
+
+
+async def write_reassignment_order(term: Term, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+    """Replace what /admin/reassign_partitions asks for; remove it where nothing is left."""
+    path = znodes.REASSIGN_PARTITIONS
+    operation = SetData(path, znodes.encode_reassignment(targets)) if targets else Delete(path)
+    try:
+        await _insist(term, [operation])
+    except MultiFailed as error:
+        _raise_unless(error, NoNode)  # Somebody has withdrawn it, or this is the second try.
+
+
+async def remove_orders(term: Term, paths: Sequence[str]) -> None:
+    """Remove orders that have been carried out."""
+    for path in paths:
+        try:
+            await _insist(term, [Delete(path)])
+        except MultiFailed as error:
+            _raise_unless(error, NoNode)  # The second try after a lost connection.
 
 
 async def mark_deleted(term: Term, names: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,15 +13,20 @@ from coordinator.controller_effects import (
     CreateTopic,
     Effect,
     MarkDeleted,
+    Order,
+    ReadOrder,
+    RemoveOrders,
     RemoveTopic,
     Send,
     SetBrokers,
     StateWrite,
     StateWritten,
-    WriteAssignment,
+    WriteAssignments,
+    WriteReassignmentOrder,
     WriteStates,
 )
 from coordinator.controller_events import (
+    AlterPartitions,
     BrokerAnswered,
     BrokersChanged,
     CreateTopics,
@@ -31,6 +37,12 @@ from coordinator.controller_events import (
 )
 from coordinator.controller_state import LiveBroker, Partition, Snapshot, Topic
 from coordinator.znodes import PartitionState, TopicAssignment, TopicPartition
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from tests.coordinator.members import broker_info, healthy_answer, policy
@@ -45,6 +57,15 @@ class Store:
     states: dict[TopicPartition, tuple[PartitionState, int]] = field(default_factory=dict)
     topics: dict[str, TopicAssignment] = field(default_factory=dict)
     deleting: list[str] = field(default_factory=list)
+    orders: dict[Order, Any] = field(
+        default_factory=lambda: {
+            Order.REASSIGNMENT: None,
+            Order.ELECTION: [],
+            Order.DELETION: [],
+            Order.LOG_DIRS: {},
+        }
+    )
+    removed_orders: list[str] = field(default_factory=list)
     zxid: int = -1
     """The transaction in which all states are said to have been written."""
 
@@ -73,15 +94,20 @@ class Machine:
     """A controller, its store, and what it has said. Brokers answer only when a test lets them."""
 
     def __init__(
-        self, *brokers: int, store: Store | None = None, epoch: int = 1, unclean: bool = False
+        self,
+        *broker_ids: int,
+        store: Store | None = None,
+        epoch: int = 1,
+        unclean: bool = False,
+        brokers: Mapping[int, LiveBroker] | None = None,
     ) -> None:
         self.store = store or Store()
         self.effects: list[Effect] = []
         self._ids = iter(range(1, 1000))
         self._epochs = iter(range(100, 1000))
-        self.brokers = {broker_id: self.life(broker_id) for broker_id in brokers}
+        self.brokers = dict(brokers or {broker_id: self.life(broker_id) for broker_id in broker_ids})
         self.controller = Controller(
-            brokers[0],
+            broker_ids[0],
             epoch,
             policy(unclean=unclean, new_topic_id=lambda: uuid.UUID(int=next(self._ids))),
         )
@@ -91,19 +117,20 @@ class Machine:
         """A broker under an epoch that no life of a broker has had."""
         return LiveBroker(broker_info(broker_id), next(self._epochs))
 
-    def handle(self, event: Event) -> list[Effect]:
-        """Handle one event to its end; what came of it."""
+    def handle(self, event: Event, *, cut: int | None = None) -> list[Effect]:
+        """Handle one event to its end, or until the controller dies after `cut` effects; what came of it."""
         steps = self.controller.handle(event)
         effects: list[Effect] = []
         result: Any = None
-        while True:
+        while cut is None or len(effects) < cut:
             try:
                 effect = steps.send(result)
             except StopIteration:
-                self.effects += effects
-                return effects
+                break
             effects.append(effect)
             result = self._perform(effect)
+        self.effects += effects
+        return effects
 
     def _perform(self, effect: Effect) -> Any:
         match effect:
@@ -113,13 +140,20 @@ class Machine:
                 made = effect.name not in self.store.topics
                 self.store.topics.setdefault(effect.name, effect.assignment)
                 return made
-            case WriteAssignment():
-                self.store.topics[effect.name] = effect.assignment
+            case WriteAssignments():
+                self.store.topics.update(effect.topics)
+            case WriteReassignmentOrder():
+                self.store.orders[Order.REASSIGNMENT] = dict(effect.targets) or None
+            case ReadOrder():
+                return self.store.orders[effect.order]
+            case RemoveOrders():
+                self.store.removed_orders += effect.paths
             case MarkDeleted():
                 self.store.deleting += effect.names
             case RemoveTopic():
                 self.store.topics.pop(effect.name, None)
-                self.store.deleting.remove(effect.name)
+                if effect.name in self.store.deleting:
+                    self.store.deleting.remove(effect.name)
                 for at in [at for at in self.store.states if at[0] == effect.name]:
                     del self.store.states[at]
             case Send() | Answer() | SetBrokers():
@@ -161,6 +195,28 @@ class Machine:
 
     def state(self, topic: str, partition: int = 0) -> PartitionState:
         return self.store.states[topic, partition][0]
+
+    def propose(self, topic: str, *isr: int, partition: int = 0) -> list[Effect]:
+        """The leader proposes this in-sync set; it may be refused."""
+        return self.handle(AlterPartitions([(3, self.proposal(topic, *isr, partition=partition))]))
+
+    def proposal(self, topic: str, *isr: int, partition: int = 0) -> AlterPartitionRequest:
+        state, version = self.store.states[topic, partition]
+        leader = self.brokers[state.leader]
+        members = [BrokerState(broker_id=each, broker_epoch=self.brokers[each].epoch) for each in isr]
+        row = PartitionData(
+            partition_index=partition,
+            leader_epoch=state.leader_epoch,
+            new_isr=[],
+            new_isr_with_epochs=members,
+            partition_epoch=version,
+        )
+        topic_id = self.controller.state.topics[topic].topic_id
+        return AlterPartitionRequest(
+            broker_id=state.leader,
+            broker_epoch=leader.epoch,
+            topics=[TopicData(topic_id=topic_id, partitions=[row])],
+        )
 
     def shrink(self, topic: str, *isr: int) -> None:
         """As if the leader had proposed this in-sync set: written, and known to the controller."""

@@ -110,7 +110,7 @@ def test_added_partitions_are_written_and_told() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     effects = machine.handle(CreatePartitions(9, [MorePartitions("t", 2), MorePartitions("none", 2)]))
-    assert [type(effect).__name__ for effect in effects[:3]] == ["WriteAssignment", "WriteStates", "Send"]
+    assert [type(effect).__name__ for effect in effects[:3]] == ["WriteAssignments", "WriteStates", "Send"]
     assert machine.state("t", 1).leader == 2
     assert led(effects, 1) == {("t", 1): 2}
     assert answers(effects)["none"].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
