@@ -18,6 +18,7 @@ from broker.configs import ConfigView
 from broker.dispatch import AnyHandler, Dispatcher
 from broker.handlers.alter_configs import AlterConfigsHandler
 from broker.handlers.alter_partition import AlterPartitionHandler
+from broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from broker.handlers.api_versions import ApiVersionsHandler
 from broker.handlers.controlled_shutdown import ControlledShutdownHandler
 from broker.handlers.create_partitions import CreatePartitionsHandler
@@ -35,6 +36,7 @@ from broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHan
 from broker.handlers.init_producer_id import InitProducerIdHandler
 from broker.handlers.leader_and_isr import LeaderAndIsrHandler
 from broker.handlers.list_offsets import ListOffsetsHandler
+from broker.handlers.list_partition_reassignments import ListPartitionReassignmentsHandler
 from broker.handlers.metadata import MetadataHandler
 from broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.handlers.produce import ProduceHandler
@@ -63,6 +65,8 @@ from coordinator.controller import ControllerPolicy
 from coordinator.controller_effects import BrokerRequest
 from coordinator.controller_events import BrokerResponse
 from coordinator.controller_service import ControllerService
+from coordinator.log_dir_events import LogDirEvents
+from coordinator.log_dir_events import LogDirEvents
 from coordinator.membership import Membership
 from coordinator.producer_ids import ProducerIds
 from coordinator.store import ZooKeeper
@@ -145,6 +149,8 @@ class Node:
         self.dynamic = DynamicConfigs(around.zookeeper, clock)
         self.candidacy = Candidacy(broker_id, clock)
         self.producer_ids = ProducerIds(around.zookeeper, broker_id)
+        logs.directory_failed = lambda path: self.replicas.directory_failed()
+        self.log_dir_events = LogDirEvents(around.zookeeper, broker_id)
 
         self.isr_proposals = IsrProposals(
             broker_id, clock, self.metadata, lambda: self.membership.broker_epoch, self.ask_controller
@@ -178,8 +184,8 @@ class Node:
             self.fetchers,
         )
         self.isr_proposals.outcome = self.replicas
-        logs.directory_failed = lambda path: self.replicas.directory_failed()
 
+        self.log_dir_events = LogDirEvents(around.zookeeper, broker_id)
         view = ConfigView(settings)
         self.topic_configs = TopicConfigs(view, self.dynamic, self.metadata, logs, self._topic_changed)
         self.controller = ControllerService(
@@ -249,6 +255,8 @@ class Node:
             DeleteTopicsHandler(self.controller, metadata, settings["delete.topic.enable"]),
             CreatePartitionsHandler(self.controller),
             ElectLeadersHandler(self.controller),
+            AlterPartitionReassignmentsHandler(self.controller),
+            ListPartitionReassignmentsHandler(self.controller),
             DescribeConfigsHandler(self.broker_id, view, self.dynamic, metadata),
             AlterConfigsHandler(self.topic_configs),
             IncrementalAlterConfigsHandler(self.topic_configs),

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from broker.handlers.elect_leaders import ElectLeadersHandler
+from broker.handlers.list_partition_reassignments import ListPartitionReassignmentsHandler
 from coordinator.controller_service import ControllerService
+from coordinator.placement import Assignment
 from coordinator.znodes import TopicPartition
 from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from tests.broker.test_administration import ask
 
 
@@ -21,6 +33,8 @@ class Controller:
     def __init__(self, *, is_active: bool = True) -> None:
         self.is_active = is_active
         self.elections: list[tuple[Sequence[TopicPartition] | None, bool]] = []
+        self.targets: dict[TopicPartition, Sequence[int] | None] = {}
+        self.listed: Sequence[TopicPartition] | None = None
         self.results: dict[TopicPartition, Any] = {}
 
     @property
@@ -31,6 +45,18 @@ class Controller:
         self, partitions: Sequence[TopicPartition] | None, timeout_ms: int, *, unclean: bool = False
     ) -> Deferred[dict[TopicPartition, ErrorCode]]:
         self.elections.append((partitions, unclean))
+        return self._done()
+
+    def alter_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
+    ) -> Deferred[dict[TopicPartition, BrokerError | None]]:
+        self.targets = dict(targets)
+        return self._done()
+
+    def list_reassignments(
+        self, partitions: Sequence[TopicPartition] | None, timeout_ms: int
+    ) -> Deferred[dict[TopicPartition, Assignment]]:
+        self.listed = partitions
         return self._done()
 
     def _done(self) -> Deferred[Any]:
@@ -68,3 +94,50 @@ class TestElectLeaders:
         assert response.error_code == ErrorCode.NOT_CONTROLLER
         (row,) = response.replica_election_results[0].partition_result
         assert row.error_code == ErrorCode.NOT_CONTROLLER
+
+
+class TestReassignments:
+    def alter(self, controller: Controller, *rows: tuple[int, list[int] | None]) -> Any:
+        partitions = [ReassignablePartition(partition_index=number, replicas=to) for number, to in rows]
+        topics = [ReassignableTopic(name="t", partitions=partitions)]
+        handler = AlterPartitionReassignmentsHandler(controller.service)
+        return ask(handler, AlterPartitionReassignmentsRequest(topics=topics))
+
+    def test_moves_and_cancellations_have_their_results(self) -> None:
+        controller = Controller()
+        refused = BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing moves")
+        controller.results = {("t", 0): None, ("t", 1): refused}
+        response = self.alter(controller, (0, [2, 3]), (1, None))
+        assert controller.targets == {("t", 0): [2, 3], ("t", 1): None}
+        assert response.error_code == ErrorCode.NONE
+        rows = [
+            (row.partition_index, row.error_code, row.error_message)
+            for row in response.responses[0].partitions
+        ]
+        assert rows == [
+            (0, ErrorCode.NONE, None),
+            (1, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing moves"),
+        ]
+
+    def test_a_partition_named_twice_is_refused(self) -> None:
+        assert self.alter(Controller(), (0, [1]), (0, [2])).error_code == ErrorCode.INVALID_REQUEST
+
+    def test_what_runs_is_listed(self) -> None:
+        controller = Controller()
+        controller.results = {("t", 4): Assignment((2, 1), adding=(2,), removing=(1,))}
+        handler = ListPartitionReassignmentsHandler(controller.service)
+        named = [ListPartitionReassignmentsTopics(name="t", partition_indexes=[4, 5])]
+        response = ask(handler, ListPartitionReassignmentsRequest(topics=named))
+        assert controller.listed == [("t", 4), ("t", 5)]
+        (row,) = response.topics[0].partitions
+        assert (row.partition_index, row.replicas) == (4, [2, 1])
+        assert (row.adding_replicas, row.removing_replicas) == ([2], [1])
+        ask(handler, ListPartitionReassignmentsRequest(topics=None))
+        assert controller.listed is None
+
+    def test_another_broker_says_that_it_is_not_the_controller(self) -> None:
+        controller = Controller(is_active=False)
+        assert self.alter(controller, (0, [1])).error_code == ErrorCode.NOT_CONTROLLER
+        handler = ListPartitionReassignmentsHandler(controller.service)
+        response = ask(handler, ListPartitionReassignmentsRequest(topics=None))
+        assert response.error_code == ErrorCode.NOT_CONTROLLER

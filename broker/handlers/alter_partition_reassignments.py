@@ -1,0 +1,68 @@
+"""AlterPartitionReassignments (key 45): move partitions to other brokers, or stop moving them (KIP-455).
+
+The answer says that the moves have begun; ListPartitionReassignments tells which still run. Only the
+controller does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.controller_service import ControllerService
+from coordinator.znodes import TopicPartition
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+@dataclass(eq=False)
+class AlterPartitionReassignmentsHandler(
+    Handler[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
+):
+    request = AlterPartitionReassignmentsRequest
+    controller: ControllerService
+
+    def handle(
+        self, call: Call, request: AlterPartitionReassignmentsRequest
+    ) -> Deferred[AlterPartitionReassignmentsResponse]:
+        targets: dict[TopicPartition, list[int] | None] = {}
+        for topic in request.topics:
+            for row in topic.partitions:
+                at = (topic.name, row.partition_index)
+                if at in targets:
+                    raise BrokerError(
+                        ErrorCode.INVALID_REQUEST, "the request names a partition several times"
+                    )
+                targets[at] = row.replicas
+        return self.controller.alter_reassignments(targets, request.timeout_ms).addCallback(_response)
+
+    def failed(
+        self, call: Call, request: AlterPartitionReassignmentsRequest, error: BrokerError
+    ) -> AlterPartitionReassignmentsResponse:
+        return AlterPartitionReassignmentsResponse(
+            throttle_time_ms=0, error_code=error.code, error_message=error.message, responses=[]
+        )
+
+
+def _response(results: Mapping[TopicPartition, BrokerError | None]) -> AlterPartitionReassignmentsResponse:
+    topics: dict[str, ReassignableTopicResponse] = {}
+    for (name, number), error in results.items():
+        topic = topics.setdefault(name, ReassignableTopicResponse(name=name, partitions=[]))
+        topic.partitions.append(
+            ReassignablePartitionResponse(
+                partition_index=number,
+                error_code=ErrorCode.NONE if error is None else error.code,
+                error_message=None if error is None else error.message,
+            )
+        )
+    return AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0, error_code=ErrorCode.NONE, responses=list(topics.values())
+    )

@@ -1,0 +1,63 @@
+"""ListPartitionReassignments (key 46): which partitions are on the move, and from where to where (KIP-455).
+
+Only the controller knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.controller_service import ControllerService
+from coordinator.placement import Assignment
+from coordinator.znodes import TopicPartition
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+@dataclass(eq=False)
+class ListPartitionReassignmentsHandler(
+    Handler[ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse]
+):
+    request = ListPartitionReassignmentsRequest
+    controller: ControllerService
+
+    def handle(
+        self, call: Call, request: ListPartitionReassignmentsRequest
+    ) -> Deferred[ListPartitionReassignmentsResponse]:
+        wanted = None
+        if request.topics is not None:
+            wanted = [(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+        return self.controller.list_reassignments(wanted, request.timeout_ms).addCallback(_response)
+
+    def failed(
+        self, call: Call, request: ListPartitionReassignmentsRequest, error: BrokerError
+    ) -> ListPartitionReassignmentsResponse:
+        return ListPartitionReassignmentsResponse(
+            throttle_time_ms=0, error_code=error.code, error_message=error.message, topics=[]
+        )
+
+
+def _response(running: Mapping[TopicPartition, Assignment]) -> ListPartitionReassignmentsResponse:
+    topics: dict[str, OngoingTopicReassignment] = {}
+    for (name, number), assignment in running.items():
+        topic = topics.setdefault(name, OngoingTopicReassignment(name=name, partitions=[]))
+        topic.partitions.append(
+            OngoingPartitionReassignment(
+                partition_index=number,
+                replicas=list(assignment.replicas),
+                adding_replicas=list(assignment.adding),
+                removing_replicas=list(assignment.removing),
+            )
+        )
+    return ListPartitionReassignmentsResponse(
+        throttle_time_ms=0, error_code=ErrorCode.NONE, topics=list(topics.values())
+    )
