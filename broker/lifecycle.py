@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from broker.app import Node, Surroundings, build_logs
 from broker.log.checkpoints import MetaProperties
-from broker.log.manager import IdentityError
+from broker.log.directory import IdentityError
 from broker.network.endpoints import parse_endpoints
 from broker.network.outbound import ChannelError
 from broker.periodic import Periodic
@@ -66,7 +66,8 @@ class Broker:
         await self._logs.start()
         self._are_logs_loaded = True
         if not self._logs.live_directories:
-            raise StartError("none of the log directories can be used; the log above says why")
+            failures = "; ".join(str(directory.failure) for directory in self._logs.directories)
+            raise StartError(f"none of the log directories (log.dirs) can be used: {failures}")
         self._is_zookeeper_open = True
         self._around.zookeeper.start()
         session = self._around.zookeeper.session
@@ -77,6 +78,7 @@ class Broker:
         node = self.node = Node(
             self._settings, self._around, self._logs, self._endpoints, broker_id, cluster_id
         )
+        self._logs.directory_failed = self._directory_failed
         await node.dynamic.load()
         node.membership.add_listener(self)
         node.endpoints = node.listeners.start(self._endpoints)
@@ -177,6 +179,17 @@ class Broker:
 
     def registration_failed(self, error: Exception) -> None:
         self._fatal(f"this broker could not register again: {error}")
+
+    # -- log directories -------------------------------------------------------------------------------------
+
+    def _directory_failed(self, path: str) -> None:
+        """The broker goes on with what the others hold; without any it is of no use."""
+        assert self.node is not None
+        self.node.replicas.directory_failed()
+        if self._logs.live_directories:
+            self.node.log_dir_events.announce()
+        else:
+            self._fatal("the last log directory has failed")
 
     # -- down ------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 
 from broker import pid_file
 from broker.app import Surroundings
+from broker.directory_locks import DirectoryInUse, DirectoryLocks
 from broker.lifecycle import Broker, StartError
 from broker.log.config import log_directories
 from broker.log.disk import OsDisk
@@ -43,18 +44,19 @@ def run(settings: Settings, ready_file: str | None) -> int:
     """Run a broker until SIGTERM or SIGINT; the process's exit status."""
     try:
         process = BrokerProcess(settings, ready_file)
-    except (SettingError, OSError) as error:
+    except (SettingError, DirectoryInUse, OSError) as error:
         print(f"Cannot start: {error}", file=sys.stderr)
         return 1
     return process.run()
 
 
 class BrokerProcess:
-    """One broker and what surrounds it in a process of its own. Raises SettingError."""
+    """One broker and what surrounds it in a process of its own. Raises SettingError and DirectoryInUse."""
 
     def __init__(self, settings: Settings, ready_file: str | None) -> None:
         self._ready_file = ready_file
-        self._pid_file = pid_file.path_of(log_directories(settings))
+        directories = log_directories(settings)
+        self._pid_file = pid_file.path_of(directories)
         self._status = 0
         self._is_stopping = False
         self._workers = ThreadWorkers(_reactor, settings["background.threads"])
@@ -71,6 +73,7 @@ class BrokerProcess:
             random=random.SystemRandom(),
         )
         self._broker = Broker(settings, around, machine_name=socket.getfqdn(), fatal=self._fail)
+        self._locks = DirectoryLocks(directories)
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):

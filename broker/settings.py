@@ -6,6 +6,7 @@ Markdown: that is docs/settings.md.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +20,21 @@ from clients.settings import REQUIRED, Setting, SettingError, Settings, SettingT
 _MAX_PORTABLE_ID = 2**31 - 1
 
 
-def _not_empty(value: Any) -> None:
-    if not value:
-        raise ValueError("at least one host:port, with an optional /chroot at the end")
+_ZOOKEEPER_SERVER = re.compile(r"([^\s:/,@\[\]]+|\[[0-9a-fA-F:.%]+\])(:(?P<port>\d{1,5}))?")
+_CHROOT = re.compile(r"(/[^/\s]+)*/?")
+
+
+def _zookeeper_servers(value: Any) -> None:
+    """What ZooKeeper's own clients take."""
+    servers, slash, path = str(value).partition("/")
+    for server in servers.split(","):
+        matched = _ZOOKEEPER_SERVER.fullmatch(server.strip())
+        if matched is None or not 1 <= int(matched["port"] or 2181) <= 65535:
+            raise ValueError(
+                "at least one host:port, comma-separated, with an optional /chroot at the end of all"
+            )
+    if not _CHROOT.fullmatch(slash + path) or {".", ".."} & set(path.split("/")):
+        raise ValueError(f"a path of names after the servers, not {slash + path}")
 
 
 IDENTITY: tuple[Setting, ...] = (
@@ -56,7 +69,7 @@ ZOOKEEPER: tuple[Setting, ...] = (
         REQUIRED,
         "ZooKeeper's servers as host:port, comma-separated, with an optional /chroot at the end under which "
         "all of this cluster's data lives.",
-        check=_not_empty,
+        check=_zookeeper_servers,
     ),
     Setting(
         "zookeeper.connection.timeout.ms",

@@ -192,11 +192,15 @@ def closest_name(key: str, names: Mapping[str, Any]) -> str | None:
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
-    """The keys and values of a Java-style properties file. Raises OSError."""
+    """The keys and values of a Java-style properties file. Raises OSError, and `SettingError` for what is no
+    such file."""
     import javaproperties  # Slow to import, and those who have no file do without.
 
     with open(path, encoding="latin-1") as file:
-        return dict(javaproperties.load(file))
+        try:
+            return dict(javaproperties.load(file))
+        except ValueError as error:
+            raise SettingError(f"{path} is no properties file: {error}") from None
 
 
 def settings_table(rows: Sequence[Setting]) -> str:

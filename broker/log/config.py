@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -178,10 +179,22 @@ _COARSER = {
     "segment.jitter.ms": (("log.roll.jitter.hours", _HOUR_MS),),
 }
 
+
+def _check_directories(paths: tuple[str, ...] | None) -> None:
+    if paths is None:
+        return
+    if not paths:
+        raise ValueError("at least one directory")
+    whole = [os.path.abspath(path) for path in paths]
+    if len(set(whole)) != len(whole):
+        raise ValueError("each directory once")
+
+
 _OWN_BROKER_SETTINGS = (
     Setting(
         "log.dirs", SettingType.LIST, None,
         "Directories in which partitions are kept, each on a disk of its own; unset: log.dir.",
+        check=_check_directories,
     ),
     Setting("log.dir", SettingType.STRING, "/tmp/holdfast-logs", "The directory, where log.dirs is not set."),
     Setting(

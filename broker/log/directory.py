@@ -18,6 +18,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class IdentityError(Exception):
+    """A log directory belongs to another broker or cluster, or to nobody knows whom."""
+
+
 class LogDirectory:
     """A directory of `log.dirs`. `failure` is the error that took it offline."""
 
@@ -57,8 +61,17 @@ class LogDirectory:
         return found
 
     def identity(self) -> MetaProperties | None:
-        """Whose directory it is; None for one that is new."""
-        return self._read(names.META_PROPERTIES, checkpoints.decode_meta_properties)
+        """Whose directory it is; None for one that is new. Raises `IdentityError` where it cannot be told."""
+        path = self.path_of(names.META_PROPERTIES)
+        try:
+            return checkpoints.decode_meta_properties(self.disk.read(path))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError) as error:
+            # Not to be written anew: the directory may be that of another cluster, or of other software.
+            raise IdentityError(
+                f"{path} cannot be read ({error}): mend it, or remove it if the directory is this broker's"
+            ) from None
 
     def write_identity(self, meta: MetaProperties) -> None:
         self.disk.write_atomically(

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from broker.log import names
 from broker.log.checkpoints import MetaProperties
 from broker.log.config import LogConfig
-from broker.log.directory import LogDirectory, write_files
+from broker.log.directory import IdentityError, LogDirectory, write_files
 from broker.log.disk import Disk
 from broker.log.flusher import Flusher
 from broker.log.log import Log, LogEvents
@@ -41,10 +41,6 @@ class Clock(Protocol):
     def seconds(self) -> float: ...
 
     def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any: ...
-
-
-class IdentityError(Exception):
-    """A log directory belongs to another broker or cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +184,12 @@ class LogManager:
             if known.broker_id != meta.broker_id:
                 raise IdentityError(
                     f"the log directories belong to broker {known.broker_id}, not to broker {meta.broker_id}"
+                    ": correct broker.id or log.dirs"
                 )
             if known.cluster_id is not None and known.cluster_id != meta.cluster_id:
                 raise IdentityError(
-                    f"the log directories belong to cluster {known.cluster_id}, not to {meta.cluster_id}"
+                    f"the log directories belong to cluster {known.cluster_id}, not to {meta.cluster_id}: "
+                    "correct zookeeper.connect (its /chroot too) or log.dirs"
                 )
         for directory in self.live_directories:
             if directory.identity() != meta:

@@ -22,6 +22,19 @@ def test_defaults_are_kafkas() -> None:
     assert settings["auto.create.topics.enable"] is True
 
 
+@pytest.mark.parametrize(
+    "servers", ["zk", "zk:2181", "zk-1:2181, zk-2:2181/kafka", "[::1]:2181/a/b", "10.0.0.1/"]
+)
+def test_zookeepers_servers_as_its_own_clients_take_them(servers: str) -> None:
+    assert broker_settings({"zookeeper.connect": servers})["zookeeper.connect"] == servers
+
+
+def test_what_is_no_properties_file_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "bad.properties").write_text("key=\\u12zz\n")
+    with pytest.raises(SettingError, match=r"bad\.properties is no properties file"):
+        read_properties(tmp_path / "bad.properties")
+
+
 def test_no_setting_is_declared_twice() -> None:
     names = [row.name for row in ROWS]
     assert len(names) == len(set(names))
@@ -36,6 +49,14 @@ def test_no_setting_is_declared_twice() -> None:
         ("broker.id", "1001", "from -1 to 1000 (reserved.broker.max.id)"),
         ("replica.socket.timeout.ms", "100", "at least 500 (replica.fetch.wait.max.ms)"),
         ("zookeeper.connect", "", "at least one host:port"),
+        ("zookeeper.connect", "http://zookeeper:2181", "at least one host:port"),
+        ("zookeeper.connect", "zookeeper:port", "at least one host:port"),
+        ("zookeeper.connect", "zookeeper:2181,:2181", "at least one host:port"),
+        ("zookeeper.connect", "zookeeper:99999", "at least one host:port"),
+        ("zookeeper.connect", "zookeeper:2181/a//b", "a path of names"),
+        ("zookeeper.connect", "zookeeper:2181/../b", "a path of names"),
+        ("log.dirs", "", "at least one directory"),
+        ("log.dirs", "/data/1,/data/2,/data/1/", "each directory once"),
     ],
 )
 def test_a_bad_value_is_refused_with_key_value_and_what_is_allowed(

@@ -136,3 +136,58 @@ def test_a_port_that_is_taken_ends_the_start(cluster: Cluster, tmp_path: Path) -
     )
     assert ended.returncode == 1
     assert f"PLAINTEXT://{broker.address} cannot be opened" in ended.stderr
+
+
+def refused(command: list[str]) -> str:
+    """What a broker says that does not start: one line, and no traceback."""
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert "Traceback" not in ended.stdout
+    return line
+
+
+def test_a_log_directory_has_one_broker_at_a_time(cluster: Cluster, tmp_path: Path) -> None:
+    (broker,) = cluster.start()
+    log_dir = f"log.dirs={broker.log_dirs[0]}"
+    start = command(cluster.zookeeper_connect, tmp_path, "--override", log_dir, "--override", "broker.id=1")
+    line = refused(start)
+    assert f"log directory {broker.log_dirs[0]} is in use by another broker: stop that one" in line
+    create_topic(cluster.bootstrap, "events")
+    assert produce(cluster.bootstrap, "events", [b"undisturbed"]) == [0]
+    broker.kill()
+    broker.start()  # A lock that a kill left behind would be in its way.
+    broker.wait_ready()
+
+
+def test_a_broker_id_has_one_broker_at_a_time(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.start(properties={"zookeeper.session.timeout.ms": "2000"})
+    line = refused(
+        command(
+            cluster.zookeeper_connect,
+            tmp_path,
+            "--override",
+            "broker.id=1",
+            "--override",
+            "zookeeper.session.timeout.ms=2000",
+        )
+    )
+    assert "broker id 1 belongs to a broker that is alive" in line
+    assert "give this broker another broker.id" in line
+
+
+def test_log_directories_of_another_cluster_are_not_touched(zookeeper: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    identity = "version=0\nbroker.id=1\ncluster.id=another\n"
+    (tmp_path / "data" / "meta.properties").write_text(identity)
+    line = refused(command(zookeeper, tmp_path))
+    assert "the log directories belong to cluster another" in line
+    assert "correct zookeeper.connect" in line
+    assert (tmp_path / "data" / "meta.properties").read_text() == identity
+
+
+def test_log_directories_that_cannot_be_used_end_the_start(zookeeper: str, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file where the directory should be")
+    line = refused(command(zookeeper, tmp_path))
+    assert "none of the log directories (log.dirs) can be used" in line
+    assert f"File exists: '{tmp_path / 'data'}'" in line

@@ -14,10 +14,11 @@ from twisted.internet.task import Clock
 
 from broker.log.checkpoints import MetaProperties
 from broker.log.config import LogConfig, topic_defaults
+from broker.log.directory import IdentityError
 from broker.log.disk import Disk, OsDisk
 from broker.log.flusher import Flusher
 from broker.log.log import Log
-from broker.log.manager import IdentityError, LogManager
+from broker.log.manager import LogManager
 from broker.log.names import TopicPartition
 from broker.log.upkeep import Upkeep, UpkeepIntervals
 from protocol.errors import BrokerError, ErrorCode
@@ -156,6 +157,10 @@ def test_directories_belong_to_one_broker_of_one_cluster() -> None:
     for meta in (MetaProperties(2, "cluster"), MetaProperties(1, "other")):
         with pytest.raises(IdentityError):
             again.logs.claim(meta)
+    for strange in (b"broken", b"version=1\nnode.id=1\ncluster.id=cluster\n"):
+        disk.write_atomically("/d2/meta.properties", strange)
+        with pytest.raises(IdentityError, match=r"/d2/meta\.properties cannot be read"):
+            Broker(disk).logs.identity()
     disk.write_atomically("/d2/meta.properties", b"broker.id=9\nversion=0\n")
     with pytest.raises(IdentityError):
         Broker(disk).logs.identity()

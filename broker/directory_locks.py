@@ -1,0 +1,42 @@
+"""The `.lock` file in each log directory: one process at a time writes there.
+
+The lock is the system's own, of the kind that Kafka takes too: it ends with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import TextIO
+
+NAME = ".lock"
+
+
+class DirectoryInUse(Exception):
+    """Another process has a log directory."""
+
+
+class DirectoryLocks:
+    """Holds log directories for as long as this process lives. Raises `DirectoryInUse`.
+
+    A directory that cannot be made or written is left to those who open it: they take it for failed, and the
+    broker may do without.
+    """
+
+    def __init__(self, directories: Sequence[str]) -> None:
+        self._files: list[TextIO] = []
+        for directory in directories:
+            try:
+                os.makedirs(directory, exist_ok=True)
+                file = open(os.path.join(directory, NAME), "a")  # noqa: SIM115 - closing it would unlock it
+            except OSError:
+                continue
+            self._files.append(file)
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                raise DirectoryInUse(
+                    f"log directory {directory} is in use by another broker: stop that one, or give this one "
+                    "log.dirs of its own"
+                ) from None
