@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from coordinator.controller_effects import Answer, CreateTopic, Steps, WriteAssignments
@@ -138,7 +139,7 @@ class Topics:
 
 
 def _named_twice(names: Sequence[str]) -> set[str]:
-    return {name for name in names if names.count(name) > 1}
+    return {name for name, count in Counter(names).items() if count > 1}
 
 
 def _result(name: str, assigned: dict[int, Assignment], topic_id: uuid.UUID) -> TopicResult:
