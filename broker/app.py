@@ -66,7 +66,6 @@ from coordinator.controller_effects import BrokerRequest
 from coordinator.controller_events import BrokerResponse
 from coordinator.controller_service import ControllerService
 from coordinator.log_dir_events import LogDirEvents
-from coordinator.log_dir_events import LogDirEvents
 from coordinator.membership import Membership
 from coordinator.producer_ids import ProducerIds
 from coordinator.store import ZooKeeper
@@ -149,7 +148,6 @@ class Node:
         self.dynamic = DynamicConfigs(around.zookeeper, clock)
         self.candidacy = Candidacy(broker_id, clock)
         self.producer_ids = ProducerIds(around.zookeeper, broker_id)
-        logs.directory_failed = lambda path: self.replicas.directory_failed()
         self.log_dir_events = LogDirEvents(around.zookeeper, broker_id)
 
         self.isr_proposals = IsrProposals(
@@ -185,7 +183,6 @@ class Node:
         )
         self.isr_proposals.outcome = self.replicas
 
-        self.log_dir_events = LogDirEvents(around.zookeeper, broker_id)
         view = ConfigView(settings)
         self.topic_configs = TopicConfigs(view, self.dynamic, self.metadata, logs, self._topic_changed)
         self.controller = ControllerService(
