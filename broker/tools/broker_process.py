@@ -129,6 +129,16 @@ class BrokerProcess:
         """End the broker at once (SIGKILL) and wait for it."""
         self._end(signal.SIGKILL)
 
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """The exit status of a broker that ends by itself. Raises `BrokerProcessError` where it does not."""
+        assert self._process is not None, "the broker is not running"
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise BrokerProcessError(
+                f"broker {self.broker_id} did not end within {timeout_s:.0f} s:\n{self.log[-3000:]}"
+            ) from None
+
     def restart(self) -> None:
         """Stop the broker in order, start it on its data and wait until it is ready."""
         self.stop()

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -194,3 +195,34 @@ def test_whether_a_replica_out_of_sync_may_lead_is_for_the_topic_to_say(
         leader.wait_ready(2)
         states.wait_for_isr("events", 0, {1, 2})
         assert consume(cluster.bootstrap, "events", 20) == values(20)
+
+
+def test_partitions_of_a_failed_log_directory_move_and_the_broker_stays(
+    cluster: Cluster, states: States, tmp_path: Path
+) -> None:
+    directories = [tmp_path / "first", tmp_path / "second"]
+    properties = {**PROPERTIES, "min.insync.replicas": "1"}
+    broker = cluster.add({**properties, "log.dirs": ",".join(map(str, directories))})
+    other = cluster.add(properties)
+    for each in (broker, other):
+        each.start()
+    for each in (broker, other):
+        each.wait_ready(2)
+    create_topic(cluster.bootstrap, "events", partitions=4, replicas=2, config={"segment.bytes": "16384"})
+    lost = {int(path.name.rpartition("-")[2]) for path in directories[0].glob("events-*")}
+    assert 0 < len(lost) < 4
+    shutil.rmtree(directories[0])
+    for partition in range(4):
+        # More than a segment holds: the next one cannot be made.
+        large = [b"%d" % number * 1000 for number in range(40)]
+        produce(cluster.bootstrap, "events", large, partition=partition, **{"enable.idempotence": True})
+        assert consume(cluster.bootstrap, "events", 40, partition=partition) == large
+    for partition in range(4):
+        states.wait_for_isr("events", partition, {2} if partition in lost else {1, 2})
+    assert broker.running
+    shutil.rmtree(directories[1])
+    for partition in range(4):
+        produce(cluster.bootstrap, "events", [bytes(20_000)] * 2, partition=partition)
+        states.wait_for_isr("events", partition, {2})
+    assert broker.wait() != 0
+    assert "the last log directory has failed" in broker.log
