@@ -153,13 +153,11 @@ class Dispatcher:
             return
         if answer is None:
             return
-        if isinstance(answer, Deferred):
-            answer.addCallbacks(
-                call.answer, lambda failure: self._fail_later(handler, call, request, failure)
-            )
-            answer.addErrback(lambda failure: _log.error("An answer was lost", exc_info=_exc_info(failure)))
-        else:
+        if isinstance(answer, Response):
             call.answer(answer)
+            return
+        answer.addCallbacks(call.answer, lambda failure: self._fail_later(handler, call, request, failure))
+        answer.addErrback(lambda failure: _log.error("An answer was lost", exc_info=_exc_info(failure)))
 
     def _fail_later(self, handler: AnyHandler, call: Call, request: Request[Any], failure: Failure) -> None:
         error = failure.value

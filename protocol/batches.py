@@ -157,14 +157,17 @@ def corrupt(message: str) -> BrokerError:
     return error_for(ErrorCode.CORRUPT_MESSAGE, message)
 
 
-def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+def read_header(buffer: Buffer, position: int = 0, buffer_position: int = 0) -> BatchHeader:
     """The header of the batch that begins at `position`; the batch itself may go on beyond the buffer.
+
+    Where the buffer is a piece of a file, and begins there at `buffer_position`, the header has the batch's
+    position in the file.
 
     Raises BrokerError: CORRUPT_MESSAGE where no header fits or its length is impossible,
     UNSUPPORTED_FOR_MESSAGE_FORMAT for the message formats 0 and 1, which came before batches.
     """
     try:
-        header = BatchHeader(position, *_HEADER.unpack_from(buffer, position))
+        header = BatchHeader(buffer_position + position, *_HEADER.unpack_from(buffer, position))
     except struct.error:
         _refuse_old_format(buffer, position)
         raise corrupt(f"{len(buffer) - position} bytes are no batch header") from None

@@ -97,6 +97,10 @@ class Disk(Protocol):
     def total_bytes(self, path: str) -> int: ...
 
 
+_PROBE = (bytearray(1),)
+"""For a byte that is read only to see whether it is there."""
+
+
 class OsFile:
     """A file of the operating system."""
 
@@ -132,7 +136,7 @@ class OsFile:
         # One byte at either end: a range that was read or written as a whole is evicted from its ends.
         for position in {offset, max(offset, offset + length - 1)}:
             try:
-                os.preadv(self._fd, [bytearray(1)], position, os.RWF_NOWAIT)
+                os.preadv(self._fd, _PROBE, position, os.RWF_NOWAIT)
             except BlockingIOError:
                 return False
             except OSError:

@@ -29,13 +29,13 @@ def headers(
             chunk = file.pread(min(chunk_size, end - position), position)
             chunk_start, inner = position, 0
         try:
-            header = read_header(chunk, inner)
+            header = read_header(chunk, inner, chunk_start)
         except BrokerError:
             return
-        position += header.size
+        position = header.end
         if position > end:
             return
-        yield BatchHeader(chunk_start + inner, *header[1:])
+        yield header
 
 
 def valid_batches(file: DiskFile, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
