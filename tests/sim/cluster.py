@@ -76,6 +76,7 @@ class Machine:
         self._network = network
         self.life = 0
         self._is_cut_off = False
+        self._ahead_s = 0.0
         self._settings = broker_settings(
             {
                 **SETTINGS,
@@ -110,7 +111,9 @@ class Machine:
         self.life += 1
         world.trace(self.name, f"starts, life {self.life}")
         self._network.power_on(self.name)
+        self.disk.switch_on()
         process = self.process = Process(world, self.name, self.life)
+        process.clock.ahead_s = self._ahead_s
         self.client = SimZooKeeper(self._zookeeper, process, SESSION_TIMEOUT_MS)
         if self._is_cut_off:
             self.client.cut()
@@ -200,6 +203,13 @@ class Machine:
             self.client.speak_again()
             self.process.resume()
 
+    def set_clock(self, ahead_s: float) -> None:
+        """The machine's clock is wrong by so much from now on."""
+        self._world.trace(self.name, f"has its clock {ahead_s:+.1f} s from now")
+        self._ahead_s = ahead_s
+        if self.process is not None:
+            self.process.clock.ahead_s = ahead_s
+
     def cut_off_zookeeper(self) -> None:
         self._is_cut_off = True
         self._world.trace(self.name, "and ZooKeeper cannot reach each other")
@@ -252,6 +262,7 @@ class Cluster:
             self.zookeeper.start()
         for machine in self.machines:
             machine.mend_zookeeper()
+            machine.disk.spare()
             # A log directory that was offline stays so until the broker starts anew, and one that is about to
             # stop would not come back.
             if machine.disk.is_failing or machine.is_stopping:

@@ -130,6 +130,9 @@ class SimDisk:
         self._unsynced_names: list[Callable[[dict[str, _Inode], dict[str, None]], None]] = []
         self._failing: dict[str, bool] = {}
         self._used_at_most = 0
+        self._strike_after = 0
+        self._strike: Callable[[], None] | None = None
+        self._is_off = False
 
     # What the simulation does to the disk.
 
@@ -166,6 +169,18 @@ class SimDisk:
     def is_failing(self) -> bool:
         return bool(self._failing)
 
+    def strike(self, writes: int, struck: Callable[[], None]) -> None:
+        """After so many more changes, in the midst of what its process is doing, the machine ends: `struck` is
+        called, to end it, and from then until `switch_on` nothing is read or written."""
+        self._strike_after, self._strike = writes, struck
+
+    def spare(self) -> None:
+        """Take a strike back that has not happened."""
+        self._strike = None
+
+    def switch_on(self) -> None:
+        self._is_off = False
+
     def room(self) -> int:
         return max(0, self.capacity - sum(len(inode.data) for inode in self._files.values()))
 
@@ -179,6 +194,14 @@ class SimDisk:
         return taken
 
     def check_fault(self, path: str, *, writing: bool) -> None:
+        if writing and self._strike is not None:
+            self._strike_after -= 1
+            if self._strike_after < 0:
+                struck, self._strike = self._strike, None
+                struck()
+                self._is_off = True
+        if self._is_off:
+            raise OSError(errno.EIO, "the machine has ended", path)
         for directory, only_writes in self._failing.items():
             if (writing or not only_writes) and (path == directory or path.startswith(directory + "/")):
                 raise OSError(errno.EIO, "simulated input/output error", path)

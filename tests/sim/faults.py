@@ -159,17 +159,40 @@ class Faults:
         machine.lose_power()
         return machine.start
 
+    def strike_disk(self, machine: Machine) -> End | None:
+        """The machine is killed in the midst of what it writes, or loses power where that may be."""
+        if not machine.is_running:
+            return None
+
+        def struck() -> None:
+            if self.rng.random() < 0.5 and self._may_lose_data(machine, active=1):
+                machine.lose_power()
+            else:
+                machine.kill()
+
+        def end() -> None:
+            machine.disk.spare()
+            machine.start()
+
+        machine.disk.strike(self.rng.randrange(60), struck)
+        return end
+
+    def set_clock(self, machine: Machine) -> End | None:
+        machine.set_clock(self.rng.uniform(-20, 20))
+        return lambda: None  # It stays wrong.
+
     def wipe(self, machine: Machine) -> End | None:
         if self._story.shape.replication == 1 or not self._may_lose_data(machine):
             return None
         machine.wipe()
         return machine.start
 
-    def _may_lose_data(self, machine: Machine) -> bool:
-        """Whether every partition of the machine's is in sync elsewhere, where nothing else goes wrong."""
+    def _may_lose_data(self, machine: Machine, active: int = 0) -> bool:
+        """Whether every partition of the machine's is in sync elsewhere, where nothing else goes wrong:
+        `active` faults are the machine's own."""
         if self._story.shape.replication == 1:
             return machine.is_up  # What is acknowledged there is durable: flush.before.ack.
-        if self._active or not self.cluster.is_whole(
+        if self._active > active or not self.cluster.is_whole(
             len(self._story.partitions), self._story.shape.replication
         ):
             return False
@@ -265,6 +288,8 @@ KINDS = (
     Kind("pause", 12, (0.2, 12.0), Faults.pause),
     Kind("struck controller", 10, (8.0, 20.0), Faults.strike_controller),
     Kind("power loss", 10, (0.5, 9.0), Faults.lose_power),
+    Kind("struck disk", 12, (2.0, 10.0), Faults.strike_disk),
+    Kind("wrong clock", 3, (0.0, 0.0), Faults.set_clock),
     Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
     Kind("failed directory", 5, (1.0, 8.0), Faults.fail_directory),
     Kind("ZooKeeper cut", 12, (0.01, 12.0), Faults.cut_off_zookeeper),

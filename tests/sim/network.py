@@ -123,6 +123,8 @@ class SimNetwork:
             del self._listeners[listener.address]
 
     def connect(self, process: Process, to: Address, receiver: FrameReceiver, timeout_ms: int) -> None:
+        if not process.alive:
+            return
         clock = process.clock
         ways = ((process.name, to.host), (to.host, process.name))
         if not self.has_power(to.host) or any(self.is_cut(*way) for way in ways):

@@ -89,6 +89,9 @@ class ProcessCall(SimCall):
     __slots__ = ("process",)
     process: Process
 
+    def getTime(self) -> float:
+        return self.due_s + self.process.clock.ahead_s
+
     def run(self) -> None:
         self.process.run(self._call_unless_changed, self.turn)
 
@@ -267,9 +270,11 @@ class ProcessClock:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._clock = process.world.clock
+        self.ahead_s = 0.0
+        """By how much the machine's clock is wrong."""
 
     def seconds(self) -> float:
-        return self._clock.rightNow
+        return self._clock.rightNow + self.ahead_s
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: Any, **kw: Any) -> Any:
         call = ProcessCall(self._clock, 0.0, callable, args, kw)
