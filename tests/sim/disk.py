@@ -170,8 +170,8 @@ class SimDisk:
         return bool(self._failing)
 
     def strike(self, writes: int, struck: Callable[[], None]) -> None:
-        """After so many more changes, in the midst of what its process is doing, the machine ends: `struck` is
-        called, to end it, and from then until `switch_on` nothing is read or written."""
+        """After so many more changes, in the midst of what its process is doing, the machine ends: `struck`
+        is called, to end it, and until `switch_on` nothing is read or written."""
         self._strike_after, self._strike = writes, struck
 
     def spare(self) -> None:

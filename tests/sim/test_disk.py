@@ -111,3 +111,25 @@ def test_files_move_with_their_directory() -> None:
     assert disk.read("/data/t-0.gone-delete/log") == b"x"
     disk.remove_directory("/data/t-0.gone-delete")
     assert disk.list("/data") == []
+
+
+def test_a_machine_that_is_struck_ends_in_the_midst_of_its_changes() -> None:
+    disk = make_disk()
+    ends: list[str] = []
+    file = disk.open("/data/log", create=True)
+    disk.strike(2, lambda: ends.append("struck"))
+    file.append([b"one"])
+    file.append([b"two"])
+    for attempt in (lambda: file.append([b"three"]), file.fsync, lambda: disk.remove("/data/log")):
+        with pytest.raises(OSError, match="the machine has ended"):
+            attempt()
+    assert ends == ["struck"]
+    disk.switch_on()
+    assert disk.read("/data/log") == b"onetwo"
+
+
+def test_a_strike_can_be_taken_back() -> None:
+    disk = make_disk()
+    disk.strike(0, lambda: pytest.fail("it was struck"))
+    disk.spare()
+    disk.make_directory("/data/more")

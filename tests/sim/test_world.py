@@ -64,6 +64,18 @@ def test_what_a_paused_process_missed_can_still_be_cancelled_by_what_comes_befor
     assert made == []
 
 
+def test_a_wrong_clock_shows_another_time_but_time_passes_as_ever() -> None:
+    world = World(1)
+    process = Process(world, "p")
+    made: list[str] = []
+    process.clock.ahead_s = -15.0
+    timer = process.clock.callLater(1, made.append, "timer")
+    assert process.clock.seconds() == world.clock.seconds() - 15
+    assert timer.getTime() == process.clock.seconds() + 1
+    world.run(1)
+    assert made == ["timer"]
+
+
 def test_a_dead_process_does_nothing_more() -> None:
     world = World(1)
     process = Process(world, "p")
