@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from broker.call import Call, Handler
 from broker.replication.replicas import Replicas
-from protocol.errors import BrokerError
+from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -21,6 +21,7 @@ from protocol.messages.list_offsets import (
 )
 
 _FIRST_VERSION_WITH_EPOCH = 4
+_FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
 
 @dataclass(eq=False)
@@ -29,6 +30,12 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
     replicas: Replicas
 
     def handle(self, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        named = [
+            (topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions
+        ]
+        if len(set(named)) != len(named):
+            # A look-up may take long, and must not be asked for a thousand times in one breath.
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition several times")
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(
@@ -56,6 +63,11 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             )
         except BrokerError as error:
             response.error_code = error.code
+            if (
+                error.code == ErrorCode.OFFSET_NOT_AVAILABLE
+                and call.version < _FIRST_VERSION_WITH_NOT_AVAILABLE
+            ):
+                response.error_code = ErrorCode.LEADER_NOT_AVAILABLE
             return response
         if found is not None:
             response.offset = found.offset
@@ -63,3 +75,19 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             if call.version >= _FIRST_VERSION_WITH_EPOCH:
                 response.leader_epoch = found.leader_epoch
         return response
+
+    def failed(self, call: Call, request: ListOffsetsRequest, error: BrokerError) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(
+                            partition_index=wanted.partition_index, error_code=error.code
+                        )
+                        for wanted in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )

@@ -93,7 +93,9 @@ class _Loop:
 
     def follow(self, partition: Partition) -> None:
         self._fetcher.follow(partition, self._now_ms())
-        self._wake()
+        # Thousands may come in one turn.
+        if self._timer is None or self._timer.getTime() > self._clock.seconds():
+            self._wake()
 
     def forget(self, partition: Partition) -> None:
         self._fetcher.forget(partition)

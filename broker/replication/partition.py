@@ -248,22 +248,29 @@ class Partition:
         """The first offset whose timestamp is `timestamp` or later, or one of the special ones; None where
         there is none. Consumers are shown nothing at or beyond the high watermark.
 
-        Raises what `leadership` raises.
+        Raises what `leadership` raises, and OFFSET_NOT_AVAILABLE where the answer lies beyond a high
+        watermark that a new leader does not know yet: no consumer must see a log's end go back (KIP-207).
         """
-        self.leadership(current_leader_epoch)
+        role = self.leadership(current_leader_epoch)
         log = self.log
         upper_offset = self.high_watermark if replica_id < 0 else log.log_end_offset
-        if timestamp == LATEST:
+        is_known = upper_offset >= role.start_offset
+        if timestamp == LATEST and is_known:
             return TimestampOffset(upper_offset, NO_TIMESTAMP, self.leader_epoch)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             start = log.log_start_offset
             return TimestampOffset(start, NO_TIMESTAMP, log.epochs.epoch_at(start))
-        found = (
-            log.offset_of_max_timestamp()
-            if timestamp == MAX_TIMESTAMP
-            else log.offset_for_timestamp(timestamp)
-        )
-        return None if found is None or found.offset >= upper_offset else found
+        if timestamp == LATEST:
+            found = None
+        elif timestamp == MAX_TIMESTAMP:
+            found = log.offset_of_max_timestamp()
+        else:
+            found = log.offset_for_timestamp(timestamp)
+        if found is not None and found.offset < upper_offset:
+            return found
+        if not is_known:
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return None
 
     def end_offset_for_epoch(
         self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH

@@ -9,6 +9,7 @@ import pytest
 from broker.replication.leadership import UNKNOWN_OFFSET, Leadership
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, PartitionData
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.broker.world import (
     Client,
     World,
@@ -168,3 +169,28 @@ def test_a_replica_whose_directory_fails_is_copied_no_more(world: World) -> None
     (directory,) = world.logs.directories
     world.logs.fail_directory(directory, OSError("the disk is gone"))
     assert world.copier.followed == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(7, ErrorCode.OFFSET_NOT_AVAILABLE), (4, ErrorCode.LEADER_NOT_AVAILABLE)]
+)
+def test_a_new_leader_does_not_say_where_the_log_ends_before_it_knows(
+    world: World, version: int, error: ErrorCode
+) -> None:
+    """It has more than it knows to be committed: what it said would go back behind what the last one said."""
+    world.assign("t", replicas=(1, 2))
+    append(world, b"a")
+    world.assign("t", replicas=(1, 2), leader_epoch=1, partition_epoch=1)
+    consumer = world.client()
+    assert latest(consumer, version) == (error, -1)
+    fetch(world, world.client(), 1)
+    append(world, b"b")
+    assert latest(consumer, version) == (ErrorCode.NONE, 1)
+
+
+def latest(consumer: Client, version: int) -> tuple[int, int]:
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topics = [ListOffsetsTopic(name="t", partitions=[wanted])]
+    response = consumer.call(ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics), version)
+    found = response.topics[0].partitions[0]
+    return found.error_code, found.offset

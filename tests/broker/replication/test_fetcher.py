@@ -345,11 +345,7 @@ class History(RuleBasedStateMachine):
             self.fetchers[follower].failed(fetch, self.now_ms)
         for _ in range(200):
             self.now_ms += 1000
-            for follower in self.followers:
-                fetch = self.fetchers[follower.local_id].next_fetch(self.now_ms)
-                assert fetch is not None
-                response = serve([self.leader], fetch.request, self.now_ms, max_bytes=1)
-                self.fetchers[follower.local_id].answered(fetch, response, self.now_ms)
+            self.everyone_fetches()
             if all(each.high_watermark == self.leader.log.log_end_offset for each in self.replicas):
                 break
         for each in self.replicas:

@@ -1,0 +1,176 @@
+"""The loops that keep fetching: when fetches leave, and to whom."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass, field
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from broker.network.outbound import ChannelLost
+from broker.replication.fetcher import FetchLimits
+from broker.replication.fetchers import Fetchers
+from broker.replication.partition import Assignment, Partition
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from tests.broker.replication.replica_logs import EVERYONE, append, elect, raw, replica, serve
+
+FOLLOWER = 2
+LIMITS = FetchLimits(backoff_ms=1000)
+
+
+@dataclass(slots=True)
+class Lane:
+    """Notes the fetches sent through it; the test answers them."""
+
+    sent: list[tuple[int, FetchRequest, Deferred[FetchResponse]]] = field(default_factory=list)
+
+    def send(self, broker_id: int, request: FetchRequest) -> Deferred[FetchResponse]:
+        answer: Deferred[FetchResponse] = Deferred()
+        self.sent.append((broker_id, request, answer))
+        return answer
+
+    def take(self) -> tuple[int, FetchRequest, Deferred[FetchResponse]]:
+        """The only fetch that was sent since."""
+        (sent,) = self.sent
+        self.sent.clear()
+        return sent
+
+
+@dataclass(slots=True)
+class Broker:
+    """Copies, on a clock of the test's own."""
+
+    clock: Clock = field(default_factory=Clock)
+    lanes: list[Lane] = field(default_factory=lambda: [Lane()])
+    fetchers: Fetchers = field(init=False)
+
+    def __post_init__(self) -> None:
+        sends = [lane.send for lane in self.lanes]
+        self.fetchers = Fetchers(FOLLOWER, self.clock, sends, LIMITS, lambda: 5)
+
+    def pass_turn(self) -> None:
+        self.clock.advance(0)
+
+
+def follower(index: int = 0, leader: int = 1, epoch: int = 0) -> Partition:
+    partition = replica(FOLLOWER, index=index)
+    partition.follow(Assignment(leader, epoch, EVERYONE, epoch, EVERYONE))
+    return partition
+
+
+def indexes(request: FetchRequest) -> list[int]:
+    return [wanted.partition for topic in request.topics for wanted in topic.partitions]
+
+
+def test_what_one_turn_brings_goes_in_one_fetch_to_each_leader() -> None:
+    broker = Broker()
+    for index, leader in enumerate((1, 3, 1)):
+        broker.fetchers.follow(follower(index, leader))
+    assert broker.lanes[0].sent == []
+    broker.pass_turn()
+    sent = {leader: indexes(request) for leader, request, _ in broker.lanes[0].sent}
+    assert sent == {1: [0, 2], 3: [1]}
+    assert len(broker.lanes[0].sent) == 2
+
+
+def test_each_answer_is_followed_by_the_next_fetch() -> None:
+    broker, leading, copy = Broker(), replica(1), follower()
+    leader = elect(1, 0, [leading])
+    broker.fetchers.follow(copy)
+    broker.pass_turn()
+    for number in range(3):
+        append(leader, b"%d" % number)
+        _, request, answer = broker.lanes[0].take()
+        answer.callback(serve([leader], request))
+    assert raw(copy) == raw(leader)
+
+
+def test_a_leader_that_cannot_be_reached_is_asked_again_later(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker()
+    broker.fetchers.follow(follower())
+    broker.pass_turn()
+    with caplog.at_level(logging.INFO):
+        for pause_ms in (20, 40, 80):
+            _, _, answer = broker.lanes[0].take()
+            answer.errback(ChannelLost("it is gone"))
+            broker.clock.advance((pause_ms - 1) / 1000)
+            assert broker.lanes[0].sent == []
+            broker.clock.advance(0.002)
+    assert len(broker.lanes[0].sent) == 1
+    assert len(caplog.records) == 1  # and not one for each attempt
+
+
+def test_a_partition_whose_leader_changes_is_asked_of_the_new_one_only() -> None:
+    broker, copy = Broker(), follower()
+    broker.fetchers.follow(copy)
+    broker.pass_turn()
+    _, request, answer = broker.lanes[0].take()
+    copy.follow(Assignment(3, 1, EVERYONE, 1, EVERYONE))
+    broker.fetchers.follow(copy)
+    broker.pass_turn()
+    leader, _, _ = broker.lanes[0].take()
+    assert leader == 3
+    answer.callback(serve([elect(1, 0, [replica(1)])], request))
+    broker.clock.advance(10)
+    assert broker.lanes[0].sent == []
+
+
+def test_a_partition_without_a_leader_is_asked_of_nobody() -> None:
+    broker = Broker()
+    broker.fetchers.follow(follower(leader=-1))
+    broker.clock.advance(10)
+    assert broker.lanes[0].sent == []
+    assert broker.clock.getDelayedCalls() == []
+
+
+def test_partitions_are_spread_over_the_lanes() -> None:
+    broker = Broker(lanes=[Lane(), Lane()])
+    for index in range(6):
+        broker.fetchers.follow(follower(index))
+    broker.pass_turn()
+    asked = [indexes(lane.take()[1]) for lane in broker.lanes]
+    assert sorted(map(len, asked)) == [3, 3]
+    assert sorted(index for lane in asked for index in lane) == list(range(6))
+
+
+def test_nothing_is_sent_after_the_stop() -> None:
+    broker = Broker()
+    broker.fetchers.follow(follower(0))
+    broker.pass_turn()
+    _, _, answer = broker.lanes[0].take()
+    broker.fetchers.follow(follower(1))
+    broker.fetchers.stop()
+    answer.errback(ChannelLost("closed"))
+    broker.fetchers.follow(follower(2))
+    broker.clock.advance(100)
+    assert broker.lanes[0].sent == []
+
+
+def test_an_answer_that_breaks_the_code_does_not_end_the_copying(caplog: pytest.LogCaptureFixture) -> None:
+    broker, leader = Broker(), elect(1, 0, [replica(1)])
+    broken = follower()
+    broker.fetchers.follow(broken)
+    broker.pass_turn()
+    _, request, answer = broker.lanes[0].take()
+    response = serve([leader], request)
+    response.responses[0].partitions[0].records = object()  # type: ignore[assignment]
+    answer.callback(response)
+    assert "cannot be taken" in caplog.text
+    broker.clock.advance(1)
+    assert indexes(broker.lanes[0].take()[1]) == [0]
+
+
+def test_an_answer_for_another_topic_is_left_aside() -> None:
+    broker, copy = Broker(), follower()
+    broker.fetchers.follow(copy)
+    broker.pass_turn()
+    leader = elect(1, 0, [replica(1)])
+    append(leader, b"x")
+    _, request, answer = broker.lanes[0].take()
+    response = serve([leader], request)
+    response.responses[0].topic_id = uuid.UUID(int=99)
+    answer.callback(response)
+    assert copy.log.log_end_offset == 0
