@@ -32,6 +32,9 @@ from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.frames import FileSlice
 from protocol.records import decode_columns
 
+_LOOK_UP_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes of records that a look-up by time unpacks of one batch, or more where batches may be larger."""
+
 
 class LogRead(NamedTuple):
     """Whole batches, still in their file.
@@ -365,9 +368,11 @@ class Log:
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             offset = max(header.base_offset, self.log_start_offset)
             return TimestampOffset(offset, header.max_timestamp, header.leader_epoch)
-        columns = decode_columns(segment.file().pread(header.size, header.position))
+        limit = max(_LOOK_UP_BYTES_MAX, 8 * self.config.max_message_bytes)
+        columns = decode_columns(segment.file().pread(header.size, header.position), limit=limit)
         for offset, record_timestamp in zip(columns.offsets, columns.timestamps, strict=True):
-            if record_timestamp >= timestamp and offset >= self.log_start_offset:
+            # A record later than its batch says is a lie, and its time may be one that cannot be told.
+            if timestamp <= record_timestamp <= header.max_timestamp and offset >= self.log_start_offset:
                 return TimestampOffset(offset, record_timestamp, header.leader_epoch)
         return None
 

@@ -1,0 +1,622 @@
+"""Bad input at a real broker's socket: it is answered by the protocol's error or by hanging up, with one line
+in the log, and nobody else notices.
+
+A neighbour produces and fetches on its own connection all the while, and must get on in every test.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from broker.tools.broker_process import BrokerProcess
+from protocol import batches
+from protocol.api import Response
+from protocol.batches import Compression
+from protocol.errors import ErrorCode
+from protocol.frames import SIZE
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from protocol.records import BatchBuilder
+from tests.integration.raw_socket import TIMEOUT_S, RawSocket, request_frame
+from tests.protocol.fuzz import Frames
+
+FRAMES = 20_000
+IDLE_MS = 3_000
+CONNECTIONS_MAX = 60
+FRAME_BYTES_MAX = 8 << 20
+GROWTH_MIB = 48
+"""What a test may add to the broker's memory: far less than one reading of its input without bounds would."""
+_LAST = 0x7FFF_0000
+_PRODUCE_VERSION = 9
+_FETCH_VERSION = 11
+
+
+class Neighbour:
+    """A client that minds its own business: it produces a batch, fetches it, and so on without end."""
+
+    def __init__(self, port: int, topic: str) -> None:
+        self._port = port
+        self._topic = topic
+        self._rounds = 0
+        self._error: BaseException | None = None
+        self._progress = threading.Condition()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def gets_on(self, rounds: int = 3) -> None:
+        """Return once it has done so many more rounds."""
+        with self._progress:
+            wanted = self._rounds + rounds
+            arrived = self._progress.wait_for(lambda: self._rounds >= wanted or self._error, TIMEOUT_S)
+            assert self._error is None, f"the neighbour was disturbed: {self._error!r}"
+            assert arrived, "the neighbour stands still"
+
+    def stop(self) -> None:
+        self._is_over = True
+        self._thread.join(TIMEOUT_S)
+
+    def _run(self) -> None:
+        try:
+            with RawSocket(self._port) as connection:
+                while not self._is_over:
+                    self._round(connection)
+        except BaseException as error:
+            with self._progress:
+                self._error = error
+                self._progress.notify_all()
+
+    def _round(self, connection: RawSocket) -> None:
+        records = batch(b"round %d" % self._rounds)
+        produced = connection.ask(produce_request(self._topic, records, acks=-1), _PRODUCE_VERSION)
+        assert produced is not None
+        ((result,),) = [topic.partition_responses for topic in produced.responses]
+        assert result.error_code == ErrorCode.NONE, result
+        fetched = connection.ask(fetch_request(self._topic, result.base_offset), _FETCH_VERSION)
+        assert fetched is not None
+        ((data,),) = [topic.partitions for topic in fetched.responses]
+        assert bytes(data.records or b"")[61:] == records[61:]  # type: ignore[arg-type]
+        with self._progress:
+            self._rounds += 1
+            self._progress.notify_all()
+        time.sleep(0.002)  # Others run on this machine too.
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    directory = tmp_path_factory.mktemp("bad-input")
+    process = BrokerProcess(
+        directory,
+        broker_id=1,
+        zookeeper_connect=f"{zookeeper_server}/{directory.name}",
+        properties={
+            "auto.create.topics.enable": "false",
+            "connections.max.idle.ms": str(IDLE_MS),
+            "max.connections": str(CONNECTIONS_MAX),
+            "socket.request.max.bytes": str(FRAME_BYTES_MAX),
+            "socket.request.max.elements": "20000",
+        },
+    )
+    process.start()
+    try:
+        process.wait_ready()
+        for topic in ("neighbour", "target"):
+            assert create(process, topic).error_code == ErrorCode.NONE
+        yield process
+    finally:
+        process.stop()
+        print(f"--- the broker's log\n{process.log[-8000:]}")
+
+
+@pytest.fixture(scope="module")
+def neighbour(broker: BrokerProcess) -> Iterator[Neighbour]:
+    client = Neighbour(broker.port, "neighbour")
+    yield client
+    client.stop()
+
+
+@pytest.fixture(autouse=True)
+def nobody_notices(broker: BrokerProcess, neighbour: Neighbour) -> Iterator[None]:
+    """What holds of every test here: the broker lives, has not grown, has closed what was to be closed, was
+    surprised by nothing, and the neighbour gets on."""
+    neighbour.gets_on()
+    memory, log_bytes = resident_mib(broker.pid), len(broker.log)
+    yield
+    neighbour.gets_on()
+    assert broker.running
+    assert resident_mib(broker.pid) - memory < GROWTH_MIB
+    log = broker.log[log_bytes:]
+    assert "Traceback" not in log
+    assert "failed unexpectedly" not in log
+    assert all(line.startswith("[") for line in log.splitlines()), "a line of somebody else's making"
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[RawSocket]:
+    with RawSocket(broker.port) as connection:
+        yield connection
+
+
+_topics = count(1)
+
+
+def create(
+    broker: BrokerProcess,
+    name: str,
+    partitions: int = 1,
+    replicas: int = 1,
+    configs: dict[str, str] | None = None,
+) -> CreatableTopicResult:
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+    return create_as_said(broker, [topic])[0]
+
+
+def create_as_said(
+    broker: BrokerProcess, topics: list[CreatableTopic], timeout_ms: int = 10_000
+) -> list[CreatableTopicResult]:
+    with RawSocket(broker.port) as connection:
+        response = connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms))
+    assert response is not None, "the broker hung up"
+    return response.topics
+
+
+def batch(*values: bytes, compression: Compression = Compression.NONE) -> bytes:
+    builder = BatchBuilder(compression)
+    for value in values:
+        builder.append(int(time.time() * 1000), None, value)
+    return bytes(builder.build())
+
+
+def with_header(**fields: int) -> bytes:
+    """A batch of two records whose header says something else, with a checksum that bears it out."""
+    data = bytearray(batch(b"one", b"two"))
+    header = batches.read_header(data)
+    truth = {
+        "attributes": header.attributes,
+        "record_count": header.record_count,
+        "last_offset_delta": header.last_offset_delta,
+        "base_timestamp": header.base_timestamp,
+        "max_timestamp": header.max_timestamp,
+    }
+    batches.write_header(data, **{**truth, **fields})
+    return bytes(data)
+
+
+def with_byte(position: int, value: int) -> bytes:
+    data = bytearray(batch(b"one", b"two"))
+    data[position] = value
+    return bytes(data)
+
+
+def produce_request(
+    topic: str, records: bytes, *, acks: int = 1, index: int = 0, transactional_id: str | None = None
+) -> ProduceRequest:
+    data = PartitionProduceData(index=index, records=records)
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=10_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+    )
+
+
+def produce(client: RawSocket, request: ProduceRequest) -> PartitionProduceResponse:
+    response = client.ask(request, _PRODUCE_VERSION)
+    assert response is not None, "the broker hung up"
+    ((result,),) = [topic.partition_responses for topic in response.responses]
+    return result
+
+
+def fetch_request(
+    topic: str, offset: int, *, max_bytes: int = 1 << 20, index: int = 0, times: int = 1
+) -> FetchRequest:
+    wanted = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
+    topics = [FetchTopic(topic=topic, partitions=[wanted] * times)]
+    return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=max_bytes, topics=topics)
+
+
+def resident_mib(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) // 1024
+    raise AssertionError("no such process")
+
+
+def open_sockets(pid: int) -> int:
+    found = 0
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        try:
+            found += os.readlink(entry.path).startswith("socket:")
+        except FileNotFoundError:
+            continue  # Closed while this looked.
+    return found
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Whether the condition came true in time."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class TestFrames:
+    def test_thousands_of_damaged_requests(self, broker: BrokerProcess) -> None:
+        # Requests between brokers are left out: what a controller says is obeyed until clients are told from
+        # brokers, and a well-formed one would rightly change who leads.
+        rng = random.Random(5)
+        sockets, lines = open_sockets(broker.pid), broker.log.count("\n")
+        with RawSocket(broker.port) as connection:
+            versions = connection.ask(ApiVersionsRequest(), 0)
+        assert versions is not None
+        known = {row.api_key for row in versions.api_keys}
+        frames = (
+            (cls.api, version, body)  # type: ignore[attr-defined]
+            for cls, version, body in Frames(seed=7)
+            if not issubclass(cls, Response) and cls.api.key in known  # type: ignore[attr-defined]
+        )
+        sent = answered = hung_up = 0
+        while sent < FRAMES:
+            with RawSocket(broker.port) as connection:
+                for _ in range(rng.choice((1, 2, 4))):
+                    api, version, body = next(frames)
+                    head = b"".join(
+                        (api.key.to_bytes(2), version.to_bytes(2), sent.to_bytes(4), b"\x00\x04fuzz")
+                    )
+                    tags = b"\x00" if api.has_flexible_request_header(version) else b""
+                    connection.send_frame(head + tags + body)
+                    sent += 1
+                connection.send(request_frame(ApiVersionsRequest(), 0, _LAST))
+                while (frame := connection.next_frame()) is not None and frame[:4] != _LAST.to_bytes(4):
+                    answered += 1
+                hung_up += frame is None
+        assert answered > FRAMES // 20
+        assert hung_up > FRAMES // 20
+        assert until(lambda: open_sockets(broker.pid) <= sockets)
+        assert broker.log.count("\n") - lines <= 2 * sent
+
+    @pytest.mark.parametrize("size", [-1, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
+    def test_an_impossible_size(self, broker: BrokerProcess, client: RawSocket, size: int) -> None:
+        client.send(SIZE.pack(size))
+        assert client.is_hung_up()
+        assert until(lambda: f"it announced a request of {size} bytes; allowed are 0 to" in broker.log)
+
+    @pytest.mark.parametrize(
+        ("frame", "reason"),
+        [
+            (b"", "it sent what is no request"),
+            (b"\x00\x12\x00", "it sent what is no request"),
+            (b"\x03\xe7\x00\x00\x00\x00\x00\x01\xff\xff", "it asked for API 999"),
+            (b"\x00\x03\x00\x63\x00\x00\x00\x01\xff\xff", "it asked for version 99 of Metadata"),
+            (b"\x00\x03\x00\x01\x00\x00\x00\x01\xff\xff\x7f\xff\xff\xff", "MetadataRequest.topics: a length"),
+            (b"\x00\x03\x00\x01\x00\x00\x00\x01\x7f\xffabc", "a client id of 32767 bytes"),
+        ],
+    )
+    def test_what_is_no_request(
+        self, broker: BrokerProcess, client: RawSocket, frame: bytes, reason: str
+    ) -> None:
+        before = broker.log.count(reason)
+        client.send_frame(frame)
+        assert client.is_hung_up()
+        assert until(lambda: broker.log.count(reason) == before + 1)
+
+    def test_a_newer_client_learns_the_versions(self, client: RawSocket) -> None:
+        client.send_frame(b"\x00\x12\x00\x63\x00\x00\x00\x07\xff\xff")
+        frame = client.next_frame()
+        assert frame is not None
+        assert frame[:6] == b"\x00\x00\x00\x07" + ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
+
+    def test_a_client_cannot_write_lines_of_the_log(self, broker: BrokerProcess, client: RawSocket) -> None:
+        name = b"me\n[2026-01-01 00:00:00,000] ERROR all is lost " + b"x" * 30_000
+        client.send_frame(b"\x00\x12\x00\x00\x00\x00\x00\x01" + len(name).to_bytes(2) + name)
+        assert client.next_frame() is not None
+        client.send_frame(b"\x03\xe7\x00\x00\x00\x00\x00\x02\xff\xff")
+        assert client.is_hung_up()
+        assert until(lambda: "('me\\n[2026" in broker.log)
+        assert max(map(len, broker.log.splitlines())) < 1000
+
+    def test_half_a_frame_and_silence(self, broker: BrokerProcess) -> None:
+        silent = [RawSocket(broker.port) for _ in range(3)]
+        for connection, begin in zip(silent, (b"", b"\x00", b"\x00\x00\x10\x00half of it"), strict=True):
+            connection.send(begin)
+        for connection in silent:
+            with connection:
+                assert connection.is_hung_up()
+
+    def test_no_more_connections_than_allowed(self, broker: BrokerProcess, neighbour: Neighbour) -> None:
+        crowd = [RawSocket(broker.port) for _ in range(2 * CONNECTIONS_MAX)]
+        try:
+            neighbour.gets_on()
+            assert open_sockets(broker.pid) < CONNECTIONS_MAX + 20  # ports, ZooKeeper and the like
+            assert crowd[-1].is_hung_up()
+        finally:
+            for connection in crowd:
+                connection.close()
+        assert until(lambda: open_sockets(broker.pid) < CONNECTIONS_MAX // 2)
+
+    @pytest.mark.parametrize(
+        ("head", "element"),
+        [
+            pytest.param(b"\x00\x03\x00\x08", b"\x00\x00", id="Metadata of empty names"),
+            pytest.param(b"\x00\x00\x00\x08\xff\xff\x00\x01\x00\x00\x03\xe8", b"\x00" * 6, id="Produce"),
+            pytest.param(b"\x00\x01\x00\x04" + b"\xff" * 4 + b"\x00" * 13, b"\x00" * 6, id="Fetch"),
+        ],
+    )
+    def test_a_frame_full_of_nothing(
+        self, broker: BrokerProcess, client: RawSocket, head: bytes, element: bytes
+    ) -> None:
+        elements = 1_000_000
+        body = head[:4] + b"\x00\x00\x00\x01\xff\xff" + head[4:] + SIZE.pack(elements) + element * elements
+        client.send_frame(body)
+        assert client.is_hung_up()
+        assert until(lambda: "its request is too large to be read" in broker.log)
+
+
+class TestProduce:
+    @pytest.mark.parametrize(
+        ("records", "code"),
+        [
+            pytest.param(b"", ErrorCode.INVALID_RECORD, id="no batch"),
+            pytest.param(batch(b"x")[:40], ErrorCode.CORRUPT_MESSAGE, id="half a header"),
+            pytest.param(batch(b"x")[:-1], ErrorCode.CORRUPT_MESSAGE, id="cut off"),
+            pytest.param(batch(b"x") + b"\x00", ErrorCode.CORRUPT_MESSAGE, id="a byte too many"),
+            pytest.param(batch(b"x") * 2, ErrorCode.INVALID_RECORD, id="two batches"),
+            pytest.param(with_byte(70, 0xEE), ErrorCode.CORRUPT_MESSAGE, id="checksum"),
+            pytest.param(with_byte(16, 0), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, id="magic 0"),
+            pytest.param(with_byte(16, 1), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, id="magic 1"),
+            pytest.param(with_byte(16, 9), ErrorCode.CORRUPT_MESSAGE, id="magic 9"),
+            pytest.param(with_header(record_count=3), ErrorCode.INVALID_RECORD, id="count"),
+            pytest.param(
+                with_header(record_count=2**31 - 1, last_offset_delta=2**31 - 2),
+                ErrorCode.INVALID_RECORD,
+                id="more records than bytes",
+            ),
+            pytest.param(with_header(attributes=0x07), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, id="codec"),
+            pytest.param(with_header(attributes=0x08), ErrorCode.INVALID_TIMESTAMP, id="the broker's time"),
+            pytest.param(with_header(attributes=0x10), ErrorCode.INVALID_TXN_STATE, id="transactional bit"),
+            pytest.param(
+                with_header(attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0),
+                ErrorCode.INVALID_TXN_STATE,
+                id="transactional",
+            ),
+            pytest.param(with_header(attributes=0x20), ErrorCode.INVALID_RECORD, id="control"),
+            pytest.param(with_header(attributes=0x40), ErrorCode.INVALID_RECORD, id="delete horizon"),
+            pytest.param(with_header(producer_id=-5), ErrorCode.INVALID_RECORD, id="producer id"),
+            pytest.param(
+                with_header(producer_id=5, producer_epoch=-1, base_sequence=0),
+                ErrorCode.INVALID_RECORD,
+                id="producer epoch",
+            ),
+            pytest.param(
+                with_header(producer_id=5, producer_epoch=0, base_sequence=-2),
+                ErrorCode.INVALID_RECORD,
+                id="sequence",
+            ),
+            pytest.param(batch(b"x" * (1 << 20)), ErrorCode.MESSAGE_TOO_LARGE, id="too large"),
+        ],
+    )
+    def test_a_bad_batch(self, client: RawSocket, records: bytes, code: ErrorCode) -> None:
+        result = produce(client, produce_request("target", records))
+        assert ErrorCode(result.error_code) is code
+        assert result.error_message
+        assert produce(client, produce_request("target", batch(b"good"))).error_code == ErrorCode.NONE
+
+    def test_sequences_that_leave_a_gap_or_go_back(self, client: RawSocket) -> None:
+        def send(epoch: int, sequence: int) -> ErrorCode:
+            records = with_header(producer_id=77, producer_epoch=epoch, base_sequence=sequence)
+            return ErrorCode(produce(client, produce_request("target", records)).error_code)
+
+        assert send(3, 0) is ErrorCode.NONE
+        assert send(3, 50) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert send(2, 2) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert send(4, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert send(3, 2) is ErrorCode.NONE
+
+    @pytest.mark.parametrize(
+        ("request_", "code"),
+        [
+            (produce_request("target", batch(b"x"), acks=5), ErrorCode.INVALID_REQUIRED_ACKS),
+            (produce_request("target", batch(b"x"), acks=-2), ErrorCode.INVALID_REQUIRED_ACKS),
+            (produce_request("nowhere", batch(b"x")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (produce_request("n" * 32_767, batch(b"x")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (produce_request("target", batch(b"x"), index=9), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (produce_request("target", batch(b"x"), index=-1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (produce_request("target", batch(b"x"), transactional_id="t"), ErrorCode.INVALID_TXN_STATE),
+        ],
+    )
+    def test_a_bad_request(self, client: RawSocket, request_: ProduceRequest, code: ErrorCode) -> None:
+        result = produce(client, request_)
+        assert ErrorCode(result.error_code) is code
+        assert result.error_message
+
+    def test_without_an_answer_a_bad_batch_ends_the_connection(self, client: RawSocket) -> None:
+        client.send(request_frame(produce_request("target", b"junk", acks=0), _PRODUCE_VERSION))
+        assert client.is_hung_up()
+
+
+class TestRead:
+    @pytest.mark.parametrize(
+        ("request_", "code"),
+        [
+            (fetch_request("target", -1), ErrorCode.OFFSET_OUT_OF_RANGE),
+            (fetch_request("target", 2**63 - 1), ErrorCode.OFFSET_OUT_OF_RANGE),
+            (fetch_request("target", 0, index=-1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (fetch_request("nowhere", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (fetch_request("neighbour", 0, max_bytes=-1), ErrorCode.NONE),
+            (fetch_request("neighbour", 0, max_bytes=2**31 - 1, times=10_000), ErrorCode.NONE),
+        ],
+    )
+    def test_a_bad_fetch(self, client: RawSocket, request_: FetchRequest, code: ErrorCode) -> None:
+        response = client.ask(request_, _FETCH_VERSION)
+        assert response is not None
+        partitions = [data for topic in response.responses for data in topic.partitions]
+        assert {ErrorCode(data.error_code) for data in partitions} == {code}
+
+    @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
+    def test_a_batch_that_unfolds_to_hundreds_of_times_its_size(
+        self, broker: BrokerProcess, codec: Compression
+    ) -> None:
+        topic = f"bomb-{codec.name}"
+        assert create(broker, topic).error_code == ErrorCode.NONE
+        bomb = batch(b"\x00" * (100 << 20), compression=codec)
+        with RawSocket(broker.port) as client:
+            assert produce(client, produce_request(topic, bomb)).error_code == ErrorCode.NONE
+            # Only a look-up by time reads records, and no more of them than it is ready to hold.
+            assert time_lookup(client, topic, 1) is ErrorCode.CORRUPT_MESSAGE
+
+    def test_records_later_than_their_batch_says(self, broker: BrokerProcess, client: RawSocket) -> None:
+        assert create(broker, "liar").error_code == ErrorCode.NONE
+        records = with_header(base_timestamp=2**63 - 1)
+        assert produce(client, produce_request("liar", records)).error_code == ErrorCode.NONE
+        assert time_lookup(client, "liar", 1) is ErrorCode.NONE
+
+    def test_a_partition_asked_for_a_thousand_times(self, client: RawSocket) -> None:
+        assert time_lookup(client, "neighbour", 1, times=1000) is ErrorCode.INVALID_REQUEST
+
+
+def time_lookup(client: RawSocket, topic: str, timestamp: int, times: int = 1) -> ErrorCode:
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted] * times)]
+    )
+    response = client.ask(request)
+    assert response is not None, "the broker hung up"
+    (code,) = {result.error_code for topic in response.topics for result in topic.partitions}
+    return ErrorCode(code)
+
+
+class TestTopics:
+    @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250, "x" * 32_767, "é", "a\nb"])
+    def test_a_bad_name(self, broker: BrokerProcess, name: str) -> None:
+        result = create(broker, name)
+        assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert "is no name for a topic: it takes 1 to 249 letters" in (result.error_message or "")
+
+    @pytest.mark.parametrize(
+        ("partitions", "replicas", "code"),
+        [
+            (10**9, 1, ErrorCode.INVALID_PARTITIONS),
+            (0, 1, ErrorCode.INVALID_PARTITIONS),
+            (-7, 1, ErrorCode.INVALID_PARTITIONS),
+            (1, 2, ErrorCode.INVALID_REPLICATION_FACTOR),
+            (1, 0, ErrorCode.INVALID_REPLICATION_FACTOR),
+            (1, -9, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ],
+    )
+    def test_bad_numbers(
+        self, broker: BrokerProcess, partitions: int, replicas: int, code: ErrorCode
+    ) -> None:
+        result = create(broker, "numbers", partitions, replicas)
+        assert ErrorCode(result.error_code) is code
+        assert result.error_message
+
+    @pytest.mark.parametrize(
+        ("configs", "message"),
+        [
+            ({"retention.ms": "soon"}, "expected a whole number"),
+            ({"retention.msx": "1"}, "did you mean retention.ms?"),
+            ({"segment.bytes": "1"}, "from 14 to"),
+            ({"cleanup.policy": "burn"}, "expected any of"),
+            ({"retention.ms": "9" * 32_767}, "retention.ms="),
+            ({"n" * 32_767: "1"}, "topics have no setting nnn"),
+        ],
+    )
+    def test_bad_settings(self, broker: BrokerProcess, configs: dict[str, str], message: str) -> None:
+        result = create(broker, "settings", configs=configs)
+        assert result.error_code == ErrorCode.INVALID_CONFIG
+        assert message in (result.error_message or "")
+
+    def test_a_topic_said_twice(self, broker: BrokerProcess) -> None:
+        topic = CreatableTopic(
+            name="twice", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+        )
+        (result,) = create_as_said(broker, [topic, topic])
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+        setting = CreatableTopicConfig(name="retention.ms", value="1")
+        topic.configs = [setting, setting]
+        (result,) = create_as_said(broker, [topic])
+        assert result.error_code == ErrorCode.INVALID_CONFIG
+
+    @pytest.mark.parametrize(
+        "assignments", [[(0, [1]), (0, [1])], [(7, [1])], [(0, [])], [(0, [1, 1])], [(0, [99])], [(-1, [1])]]
+    )
+    def test_a_bad_assignment(self, broker: BrokerProcess, assignments: list[tuple[int, list[int]]]) -> None:
+        topic = CreatableTopic(
+            name="assigned",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+                for index, brokers in assignments
+            ],
+            configs=[],
+        )
+        (result,) = create_as_said(broker, [topic])
+        assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert result.error_message
+
+    @pytest.mark.parametrize("timeout_ms", [-1, -(2**31)])
+    def test_no_time_at_all(self, broker: BrokerProcess, timeout_ms: int) -> None:
+        topic = CreatableTopic(
+            name=f"hurried-{next(_topics)}",
+            num_partitions=1,
+            replication_factor=1,
+            assignments=[],
+            configs=[],
+        )
+        (result,) = create_as_said(broker, [topic], timeout_ms)
+        assert result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+
+    def test_deleting_what_is_not_there(self, client: RawSocket) -> None:
+        topics = [
+            DeleteTopicState(name="nowhere", topic_id=uuid.UUID(int=0)),
+            DeleteTopicState(name="", topic_id=uuid.UUID(int=0)),
+            DeleteTopicState(name="n" * 32_767, topic_id=uuid.UUID(int=0)),
+            DeleteTopicState(name=None, topic_id=uuid.UUID(int=5)),
+        ]
+        response = client.ask(DeleteTopicsRequest(topics=topics, topic_names=[], timeout_ms=10_000))
+        assert response is not None
+        codes = {ErrorCode(result.error_code) for result in response.responses}
+        assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+
+    def test_a_null_name_before_topics_had_ids(self, client: RawSocket) -> None:
+        # Version 10, one topic: its id, its null name; then the tags and the switches.
+        body = b"\x02" + b"\x00" * 15 + b"\x05" + b"\x00" + b"\x00" + b"\x01\x01\x01\x00"
+        client.send_frame(b"\x00\x03\x00\x0a\x00\x00\x00\x09\xff\xff\x00" + body)
+        frame = client.next_frame()
+        assert frame is not None
+        assert ErrorCode.INVALID_REQUEST.to_bytes(2) + b"\x01" in frame
+        assert client.ask(MetadataRequest(topics=[])) is not None
