@@ -1,0 +1,143 @@
+"""scripts/configs.sh: show and change the settings of topics and brokers."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from clients.admin import (
+    Admin,
+    ConfigChange,
+    ConfigEntry,
+    ConfigOperation,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+from clients.settings import read_properties
+from clients.tools.command import CONTEXT, bootstrap_option, properties, run
+
+_PATIENCE_MS = 15_000
+_TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
+_DYNAMIC = (ConfigSource.TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+
+
+@click.command(context_settings=CONTEXT)
+@bootstrap_option
+@click.option("--describe", "action", flag_value="describe", help="Show settings.")
+@click.option("--alter", "action", flag_value="alter", help="Change settings.")
+@click.option("--entity-type", type=click.Choice(list(_TYPES)), help="Whose settings.")
+@click.option("--entity-name", help="The topic's name or the broker's id.")
+@click.option("--topic", help="Short for --entity-type topics --entity-name.")
+@click.option("--broker", help="Short for --entity-type brokers --entity-name.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Describe defaults too, not only what has been changed."
+)
+@click.option(
+    "--add-config", metavar="K=V,K=[V,V]", help="Settings to set; brackets keep a list's commas together."
+)
+@click.option("--add-config-file", metavar="FILE", help="A properties file of settings to set.")
+@click.option("--delete-config", metavar="K,K", help="Settings to give back to their defaults.")
+@click.option("--command-config", metavar="FILE", help="A properties file for the admin client.")
+def configs(
+    bootstrap: str,
+    action: str | None,
+    entity_type: str | None,
+    entity_name: str | None,
+    topic: str | None,
+    broker: str | None,
+    show_all: bool,
+    add_config: str | None,
+    add_config_file: str | None,
+    delete_config: str | None,
+    command_config: str | None,
+) -> None:
+    """Show or change the settings of topics and brokers.
+
+    Changes are in effect at once, and on every broker. A broker's own settings are changed in its file.
+    """
+    if action is None:
+        raise click.UsageError("one of --describe, --alter is needed")
+    kind, name = _entity(entity_type, entity_name, topic, broker)
+    defaults = {"default.api.timeout.ms": _PATIENCE_MS, "client.id": "configs"}
+    with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
+        if action == "describe":
+            describe(admin, kind, name, show_all)
+        elif name is None:
+            raise click.UsageError("--alter needs --entity-name")
+        else:
+            changes = _changes(add_config, add_config_file, delete_config)
+            alter(admin, ConfigResource(kind, name), changes)
+
+
+def describe(admin: Admin, kind: ResourceType, name: str | None, show_all: bool) -> None:
+    """Print the settings of one topic or broker, or of all."""
+    if name is not None:
+        names = [name]
+    elif kind is ResourceType.TOPIC:
+        names = admin.list_topics()
+    else:
+        names = [str(node.id) for node in admin.describe_cluster().nodes]
+    found = admin.describe_configs([ConfigResource(kind, each) for each in names])
+    for resource, entries in found.items():
+        click.echo(f"{'All' if show_all else 'Dynamic'} configs for {resource} are:")
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if show_all or entry.source in _DYNAMIC:
+                click.echo(entry_line(entry))
+
+
+def entry_line(entry: ConfigEntry) -> str:
+    """What describes a setting."""
+    sensitive = str(entry.is_sensitive).lower()
+    return f"  {entry.name}={entry.value} sensitive={sensitive} source={entry.source.name}"
+
+
+def alter(admin: Admin, resource: ConfigResource, changes: list[ConfigChange]) -> None:
+    """Make changes and say so."""
+    if not changes:
+        raise click.UsageError("--alter needs --add-config, --add-config-file or --delete-config")
+    admin.alter_configs({resource: changes})
+    click.echo(f"Completed updating config for {resource}.")
+
+
+def _entity(
+    kind: str | None, name: str | None, topic: str | None, broker: str | None
+) -> tuple[ResourceType, str | None]:
+    if topic is not None:
+        kind, name = "topics", topic
+    elif broker is not None:
+        kind, name = "brokers", broker
+    if kind is None:
+        raise click.UsageError("one of --entity-type, --topic, --broker is needed")
+    if kind == "brokers" and name is not None and not name.isdigit():
+        raise click.UsageError(f"{name!r} is not the id of a broker")
+    return _TYPES[kind], name
+
+
+def _changes(added: str | None, path: str | None, deleted: str | None) -> list[ConfigChange]:
+    wanted = dict(read_properties(path)) if path is not None else {}
+    wanted |= assignments(added or "")
+    unwanted = [name.strip() for name in (deleted or "").split(",") if name.strip()]
+    return [
+        *(ConfigChange(name, value) for name, value in wanted.items()),
+        *(ConfigChange(name, None, ConfigOperation.DELETE) for name in unwanted),
+    ]
+
+
+def assignments(text: str) -> dict[str, str]:
+    """`k=v,k=[v,v]` as a mapping. Raises click.UsageError."""
+    found = {}
+    rest = text.strip()
+    while rest:
+        match = re.match(r"\s*([^=,\s]+)\s*=\s*(?:\[([^\]]*)\]|([^,]*))\s*(?:,|$)", rest)
+        if match is None:
+            raise click.UsageError(f"--add-config {text!r} is not of the form key=value,key=[value,value]")
+        name, bracketed, plain = match.groups()
+        found[name] = plain.strip() if bracketed is None else bracketed
+        rest = rest[match.end() :]
+    return found
+
+
+if __name__ == "__main__":
+    run(configs)

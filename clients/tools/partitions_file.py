@@ -1,0 +1,72 @@
+"""The JSON files in which Kafka's tools name partitions, and the replicas that they are to have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from clients.message import TopicPartition
+
+
+def read_partitions(path: str) -> list[TopicPartition]:
+    """`{"partitions": [{"topic": "t", "partition": 0}]}`. Raises click.UsageError."""
+    return [_partition(path, row) for row in _rows(path, "partitions")]
+
+
+def read_assignments(path: str) -> dict[TopicPartition, tuple[int, ...]]:
+    """As `read_partitions`, with `"replicas": [1, 2]` in each. Raises click.UsageError."""
+    found: dict[TopicPartition, tuple[int, ...]] = {}
+    for row in _rows(path, "partitions"):
+        partition = _partition(path, row)
+        if partition in found:
+            raise click.UsageError(f"{path} names {partition} twice")
+        replicas = row.get("replicas")
+        if not isinstance(replicas, list) or not all(isinstance(each, int) for each in replicas):
+            raise click.UsageError(f"{path} gives {partition} no list of replicas")
+        found[partition] = tuple(replicas)
+    return found
+
+
+def read_topics(path: str) -> list[str]:
+    """`{"topics": [{"topic": "t"}]}`. Raises click.UsageError."""
+    names = [row.get("topic") for row in _rows(path, "topics")]
+    if not all(isinstance(name, str) for name in names):
+        raise click.UsageError(f"{path} has a topic without a name")
+    return [str(name) for name in names]
+
+
+def assignments_json(assignments: Mapping[TopicPartition, Sequence[int]]) -> str:
+    """What `read_assignments` reads."""
+    rows = [
+        {"topic": topic, "partition": number, "replicas": list(replicas)}
+        for (topic, number), replicas in sorted(assignments.items())
+    ]
+    return json.dumps({"version": 1, "partitions": rows}, separators=(",", ":"))
+
+
+def joined(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions in a line."""
+    return ",".join(str(partition) for partition in sorted(partitions))
+
+
+def _rows(path: str, key: str) -> list[dict[str, Any]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)[key]
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise click.UsageError(f'{path} is no JSON of the form {{"{key}": [...]}}') from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise click.UsageError(f'{path} has no list of objects under "{key}"')
+    return rows
+
+
+def _partition(path: str, row: dict[str, Any]) -> TopicPartition:
+    topic, number = row.get("topic"), row.get("partition")
+    if not isinstance(topic, str) or not isinstance(number, int):
+        raise click.UsageError(f"{path} has a row without topic or partition: {row}")
+    return TopicPartition(topic, number)

@@ -1,0 +1,195 @@
+"""scripts/reassign-partitions.sh: move partitions to other brokers, and see how far that has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import click
+
+from clients.admin import Admin
+from clients.message import TopicPartition
+from clients.tools.command import CONTEXT, bootstrap_option, explained, properties, run
+from clients.tools.partitions_file import assignments_json, joined, read_assignments, read_topics
+from clients.tools.replica_plan import NotEnoughBrokers, plan
+from protocol.errors import BrokerError, ErrorCode
+
+_PATIENCE_MS = 30_000
+
+
+@click.command("reassign-partitions", context_settings=CONTEXT)
+@bootstrap_option
+@click.option("--generate", "action", flag_value="generate", help="Propose where partitions could be kept.")
+@click.option("--execute", "action", flag_value="execute", help="Begin to move partitions.")
+@click.option("--verify", "action", flag_value="verify", help="Tell how far the moves have come.")
+@click.option("--cancel", "action", flag_value="cancel", help="Stop the moves and go back.")
+@click.option("--list", "action", flag_value="list", help="List all moves that run.")
+@click.option(
+    "--reassignment-json-file",
+    "path",
+    metavar="FILE",
+    help='What moves where: {"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}',
+)
+@click.option(
+    "--topics-to-move-json-file",
+    "topics_path",
+    metavar="FILE",
+    help='For --generate: {"topics": [{"topic": "t"}]}',
+)
+@click.option("--broker-list", metavar="1,2,3", help="For --generate: the brokers to be used.")
+@click.option("--disable-rack-aware", is_flag=True, help="For --generate: whatever the racks.")
+@click.option("--additional", is_flag=True, help="With --execute: although other moves run.")
+@click.option("--command-config", metavar="FILE", help="A properties file for the admin client.")
+def reassign_partitions(
+    bootstrap: str,
+    action: str | None,
+    path: str | None,
+    topics_path: str | None,
+    broker_list: str | None,
+    disable_rack_aware: bool,
+    additional: bool,
+    command_config: str | None,
+) -> int:
+    """Move partitions to other brokers."""
+    if action is None:
+        raise click.UsageError("one of --generate, --execute, --verify, --cancel, --list is needed")
+    if action == "generate" and (topics_path is None or broker_list is None):
+        raise click.UsageError("--generate needs --topics-to-move-json-file and --broker-list")
+    if action in ("execute", "verify", "cancel") and path is None:
+        raise click.UsageError(f"--{action} needs --reassignment-json-file")
+    targets = read_assignments(path) if path is not None else {}
+    defaults = {"default.api.timeout.ms": _PATIENCE_MS, "client.id": "reassign-partitions"}
+    with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
+        match action:
+            case "generate":
+                topics = read_topics(topics_path or "")
+                return generate(admin, topics, _brokers(broker_list or ""), rack_aware=not disable_rack_aware)
+            case "execute":
+                return execute(admin, targets, additional=additional)
+            case "verify":
+                return verify(admin, targets)
+            case "cancel":
+                return cancel(admin, targets)
+            case _:
+                return show_running(admin)
+
+
+def generate(admin: Admin, topics: Sequence[str], brokers: Sequence[int], *, rack_aware: bool) -> int:
+    """Print where the topics' partitions are, and where they could be."""
+    current = _current(admin, topics)
+    nodes = {node.id: node.rack for node in admin.describe_cluster().nodes}
+    missing = [broker for broker in brokers if broker not in nodes]
+    if missing:
+        raise click.UsageError(f"there is no broker {missing[0]} at the moment")
+    try:
+        proposed = plan(current, {broker: nodes[broker] if rack_aware else None for broker in brokers})
+    except NotEnoughBrokers as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(f"Current partition replica assignment\n{assignments_json(current)}\n")
+    click.echo(f"Proposed partition reassignment configuration\n{assignments_json(proposed)}")
+    return 0
+
+
+def execute(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, additional: bool) -> int:
+    """Begin moves; the exit status."""
+    running = admin.list_partition_reassignments()
+    if running and not additional:
+        click.echo(
+            f"error: partitions are on the move already: {joined(running)}\n"
+            "--additional begins these moves all the same; --cancel stops some.",
+            err=True,
+        )
+        return 1
+    current = _current(admin, dict.fromkeys(topic for topic, _ in targets))
+    before = {partition: current[partition] for partition in targets if partition in current}
+    click.echo(f"Current partition replica assignment\n\n{assignments_json(before)}\n")
+    click.echo("Save this to use as the --reassignment-json-file option during rollback")
+    results = admin.alter_partition_reassignments(targets)
+    return _report(results, "Successfully started partition reassignments for")
+
+
+def verify(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> int:
+    """Print how far moves have come; the exit status is 0 once all are completed."""
+    running = admin.list_partition_reassignments(targets)
+    current = _current(admin, dict.fromkeys(topic for topic, _ in targets))
+    click.echo("Status of partition reassignment:")
+    status = 0
+    for partition, target in sorted(targets.items()):
+        now = current.get(partition)
+        if partition in running:
+            outcome = f"Reassignment of partition {partition} is still in progress."
+        elif now is None:
+            outcome = f"There is no partition {partition}."
+        elif tuple(now) == tuple(target):
+            outcome = f"Reassignment of partition {partition} is completed."
+        else:
+            outcome = (
+                f"There is no active reassignment of partition {partition}, but replica set is "
+                f"{_numbers(now)} rather than {_numbers(target)}."
+            )
+        click.echo(outcome)
+        status = status or int(not outcome.endswith("is completed."))
+    return status
+
+
+def cancel(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> int:
+    """Stop moves; the exit status. Those that are over already are left alone."""
+    results = admin.alter_partition_reassignments(dict.fromkeys(targets))
+    running = {
+        partition: error
+        for partition, error in results.items()
+        if error is None or error.code != ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    }
+    if not running:
+        click.echo("None of the specified partition moves are active.")
+        return 0
+    return _report(running, "Successfully cancelled partition reassignments for")
+
+
+def show_running(admin: Admin) -> int:
+    """Print all moves that run."""
+    running = admin.list_partition_reassignments()
+    if not running:
+        click.echo("No partition reassignments found.")
+        return 0
+    click.echo("Current partition reassignments:")
+    for partition, move in sorted(running.items()):
+        line = f"{partition}: replicas: {_numbers(move.replicas)}."
+        if move.adding:
+            line += f" adding: {_numbers(move.adding)}."
+        if move.removing:
+            line += f" removing: {_numbers(move.removing)}."
+        click.echo(line)
+    return 0
+
+
+def _report(results: Mapping[TopicPartition, BrokerError | None], success: str) -> int:
+    done = [partition for partition, error in results.items() if error is None]
+    if done:
+        click.echo(f"{success} {joined(done)}")
+    for partition, error in sorted(results.items()):
+        if error is not None:
+            click.echo(f"error: {partition}: {explained(error)}", err=True)
+    return int(len(done) < len(results))
+
+
+def _current(admin: Admin, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, ...]]:
+    return {
+        TopicPartition(topic.name, row.partition): row.replicas
+        for topic in admin.describe_topics(topics)
+        for row in topic.partitions
+    }
+
+
+def _brokers(text: str) -> list[int]:
+    try:
+        return list(dict.fromkeys(int(each) for each in text.split(",")))
+    except ValueError:
+        raise click.UsageError(f"--broker-list {text!r} is not of the form 1,2,3") from None
+
+
+def _numbers(brokers: Iterable[int]) -> str:
+    return ",".join(str(broker) for broker in brokers)
+
+
+if __name__ == "__main__":
+    run(reassign_partitions)
