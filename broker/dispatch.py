@@ -39,6 +39,9 @@ _log = logging.getLogger(__name__)
 
 AnyHandler: TypeAlias = "Handler[Any, Any]"
 
+INTERNAL_ELEMENTS_FACTOR = 10
+"""A controller tells of a whole cluster at once; no client asks for that much."""
+
 
 class Authorizer(Protocol):
     """Says who may do what: asked for every request, before its handler."""
@@ -60,7 +63,8 @@ class Dispatcher:
     """Every request of every connection passes here.
 
     `authorizer` and `quotas` may be set after construction; without them everything is allowed. A request of
-    more than `elements_max` elements is not taken (`socket.request.max.elements`).
+    more than `elements_max` elements is not taken (`socket.request.max.elements`); one between brokers may
+    have `INTERNAL_ELEMENTS_FACTOR` times as many.
     """
 
     def __init__(self, elements_max: int = sys.maxsize) -> None:
@@ -68,6 +72,7 @@ class Dispatcher:
         self.quotas: Quotas | None = None
         self._handlers: dict[int, AnyHandler] = {}
         self._elements_max = elements_max
+        self._internal_elements_max = elements_max * INTERNAL_ELEMENTS_FACTOR
 
     def add(self, handlers: Iterable[AnyHandler]) -> None:
         """Answer these APIs from now on."""
@@ -93,13 +98,14 @@ class Dispatcher:
             if version not in api.versions:
                 self._refuse_version(connection, header, handler, reply)
                 return
-            request, _ = decode_from(api.request, version, frame, position, self._elements_max)
+            elements_max = self._internal_elements_max if api.internal else self._elements_max
+            request, _ = decode_from(api.request, version, frame, position, elements_max)
         except KeyError:
             _refuse(connection, f"it asked for API {header.api_key}, which this broker does not have")
             return
         except TooManyElements as error:
-            reason = f"{error}: socket.request.max.elements={self._elements_max}"
-            _refuse(connection, f"its request is too large to be read: {reason}")
+            limit = f"socket.request.max.elements={self._elements_max}"
+            _refuse(connection, f"its request is too large to be read: {error} ({limit})")
             return
         except (MalformedMessage, UnsupportedVersion) as error:
             _refuse(connection, f"it sent what is no request: {error}")

@@ -43,12 +43,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "socket.request.max.elements",
         SettingType.INT,
-        250_000,
-        "How many elements the lists of one request may have, all together: topics, partitions, settings and "
-        "the like, with eight plain numbers for one. An element of a few bytes is an object of some hundred, "
-        "so that this, and not the request's size, bounds what reading it costs. The connection of one that "
-        "sends more is closed. A cluster of more partitions than this needs a higher number, for its "
-        "controller tells of all of them at once.",
+        50_000,
+        "How many elements the lists of one client's request may have, all together: topics, partitions, "
+        "settings and the like, with eight plain numbers for one. An element of a few bytes is an object of "
+        "some hundred and is answered one by one, so that this, and not the request's size, bounds what "
+        "it costs. The connection of a client that sends more is closed. Requests between brokers may have "
+        "ten times as many; a cluster of more partitions than that needs a higher number.",
         minimum=1000,
     ),
     Setting(

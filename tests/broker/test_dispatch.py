@@ -1,0 +1,78 @@
+"""What the dispatcher lets through to handlers, and what it closes connections for."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+
+from broker.call import Call, Handler
+from broker.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
+from broker.network.connection import Connection, ConnectionLimits
+from protocol.api import Request, encode_request
+from protocol.frames import join_parts
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse, StopReplicaTopicState
+from tests.broker.world import ClientWire
+
+ELEMENTS_MAX = 4
+
+
+class Clients(Handler[MetadataRequest, MetadataResponse]):
+    request = MetadataRequest
+
+    def handle(self, call: Call, request: MetadataRequest) -> MetadataResponse:
+        return MetadataResponse(brokers=[], controller_id=1, topics=[])
+
+
+class Brokers(Handler[StopReplicaRequest, StopReplicaResponse]):
+    request = StopReplicaRequest
+
+    def handle(self, call: Call, request: StopReplicaRequest) -> StopReplicaResponse:
+        return StopReplicaResponse(error_code=0, partition_errors=[])
+
+
+@pytest.fixture
+def connection() -> Connection:
+    dispatcher = Dispatcher(ELEMENTS_MAX)
+    dispatcher.add([Clients(), Brokers()])
+    wire = ClientWire()
+    limits = ConnectionLimits(1 << 20, 1 << 20, 100)
+    opened = Connection(1, "PLAINTEXT", wire.peer, dispatcher.dispatch, limits, Clock())
+    opened.connected(wire)
+    return opened
+
+
+def send(connection: Connection, request: Request[Any]) -> None:
+    frame = join_parts(encode_request(request, request.api.max_version, 1, "test"))[4:]
+    connection.frames_received([memoryview(bytearray(frame))])
+
+
+def metadata_of(topics: int) -> MetadataRequest:
+    topic = MetadataRequestTopic(topic_id=uuid.UUID(int=0), name="t")
+    return MetadataRequest(topics=[topic] * topics)
+
+
+def stop_of(topics: int) -> StopReplicaRequest:
+    topic = StopReplicaTopicState(topic_name="t", partition_states=[])
+    return StopReplicaRequest(
+        controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[topic] * topics
+    )
+
+
+def test_a_client_may_ask_for_so_much_and_no_more(connection: Connection) -> None:
+    send(connection, metadata_of(ELEMENTS_MAX))
+    assert not connection.is_closed
+    send(connection, metadata_of(ELEMENTS_MAX + 1))
+    assert connection.close_reason is not None
+    assert "its request is too large to be read" in connection.close_reason
+    assert f"socket.request.max.elements={ELEMENTS_MAX}" in connection.close_reason
+
+
+def test_a_controller_may_tell_more(connection: Connection) -> None:
+    send(connection, stop_of(ELEMENTS_MAX * INTERNAL_ELEMENTS_FACTOR))
+    assert not connection.is_closed
+    send(connection, stop_of(ELEMENTS_MAX * INTERNAL_ELEMENTS_FACTOR + 1))
+    assert connection.is_closed
