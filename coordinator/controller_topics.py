@@ -94,10 +94,11 @@ class Topics:
 
     def _check(self, topic: NewTopic) -> dict[int, Assignment]:
         check_name(topic.name, self._state.topics)
-        try:
-            self._validate_configs(topic.configs)
-        except ValueError as error:
-            raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if topic.configs:
+            try:
+                self._validate_configs(topic.configs)
+            except ValueError as error:
+                raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
         # Leaders of one topic follow those of the last, so that small topics do not all start on one broker.
         start = sum(len(other.partitions) for other in self._state.topics.values())
         return assign_new_topic(topic, self._defaults, self._state.racks(), start)

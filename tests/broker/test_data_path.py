@@ -387,6 +387,15 @@ class TestListOffsets:
         none = self.ask(world, start_ms + 3, version)
         assert (none.error_code, none.offset, none.timestamp) == (0, -1, -1)
 
+    def test_a_partition_is_asked_for_once(self, world: World) -> None:
+        world.assign("t")
+        wanted = ListOffsetsPartition(partition_index=0, timestamp=-1)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[wanted, wanted])]
+        )
+        answers = world.client().call(request).topics[0].partitions
+        assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2
+
     def test_the_latest_timestamp_is_found(self, world: World) -> None:
         world.assign("t")
         start_ms = int(START_S * 1000)
