@@ -1,0 +1,59 @@
+"""A cluster in the background: started, used, stopped, and started again on what it left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.integration.clients import consume, create_topic, produce
+from tests.integration.test_local_cluster import processes_naming
+from tests.integration.test_replication import values
+
+
+def cluster(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What a script does, which returns while the cluster goes on."""
+    return subprocess.run(
+        [sys.executable, "-m", "broker.tools.background_cluster", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def bootstrap_of(started: subprocess.CompletedProcess[str]) -> str:
+    assert started.returncode == 0, started.stderr
+    return started.stdout.splitlines()[0].removeprefix("bootstrap.servers=")
+
+
+def test_a_cluster_serves_until_it_is_stopped_and_keeps_its_records(tmp_path: Path) -> None:
+    where = ("--directory", str(tmp_path / "cluster"))
+    # The last broker has nobody to hand over to, and asks again after so long.
+    size = ("-n", "2", "--override", "controlled.shutdown.retry.backoff.ms=100")
+    try:
+        bootstrap = bootstrap_of(cluster("start", *size, *where))
+        assert len(bootstrap.split(",")) == 2
+        create_topic(bootstrap, "events", 1, 2)
+        produce(bootstrap, "events", values(100), acks="all")
+
+        again = cluster("start", *where)
+        assert again.returncode == 1
+        assert "runs in" in again.stderr
+
+        stopped = cluster("stop", *where)
+        assert stopped.returncode == 0, stopped.stderr
+        assert processes_naming(tmp_path) == {}
+
+        bootstrap = bootstrap_of(cluster("start", *size, *where))
+        assert consume(bootstrap, "events", 100) == values(100)
+    finally:
+        cluster("stop", *where)
+    assert cluster("stop", *where).returncode == 1
+
+
+def test_a_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:
+    started = cluster("start", "--directory", str(tmp_path), "-n", "1", "--override", "num.partitions=0")
+    assert started.returncode == 1
+    assert "num.partitions" in started.stderr
+    assert processes_naming(tmp_path) == {}
