@@ -9,6 +9,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from protocol.batches import BatchHeader, has_valid_crc, split
 from protocol.errors import BrokerError
@@ -17,12 +18,17 @@ from tests.sim.disk import SimDisk
 from tests.sim.history import Batch, History, Outcome, TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredBatch:
-    """A batch as it lies in a file."""
+    """A batch as it lies in a file, its checksum found good."""
 
     header: BatchHeader
-    values: tuple[bytes, ...]
+    data: bytes
+
+    @cached_property
+    def values(self) -> list[bytes]:
+        """Those of its records. Only asked of one replica: of the others the checksums tell enough."""
+        return [value or b"" for value in decode_columns(self.data, self.header).values]
 
     @property
     def identity(self) -> tuple[int, int, int, int]:
@@ -72,8 +78,7 @@ def _batches(data: bytes, where: str) -> Iterator[StoredBatch]:
         for header in split(data):
             if not has_valid_crc(data, header):
                 raise ValueError(f"{where}: the batch at {header.base_offset} is damaged")
-            columns = decode_columns(data, header)
-            yield StoredBatch(header, tuple(value or b"" for value in columns.values))
+            yield StoredBatch(header, data)
     except BrokerError as error:
         raise ValueError(f"{where}: {error}") from error
 

@@ -31,7 +31,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import BatchBuilder, decode_columns
+from protocol.records import BatchBuilder
 from protocol.schema import received_records
 from tests.sim.history import Batch, History, Outcome, TopicPartition
 from tests.sim.network import ProcessNetwork, SimNetwork
@@ -626,10 +626,9 @@ class Consumer(Client):
                 self.history.violation(
                     f"{self.name} got {header.last_offset} of {name}, high watermark {row.high_watermark}"
                 )
-            columns = decode_columns(records, header)
+            values = self.history.values_of(reading.at, records, header)
             skipped = max(0, reading.position - header.base_offset)
-            values = [value or b"" for value in columns.values[skipped:]]
-            self.history.saw(self.name, reading.at, header.base_offset + skipped, values)
+            self.history.saw(self.name, reading.at, header.base_offset + skipped, values[skipped:])
             reading.position = max(reading.position, header.next_offset)
             reading.last_epoch = header.leader_epoch
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from protocol.batches import BatchHeader
+from protocol.records import decode_columns
 from tests.sim.world import World
 
 TopicPartition = tuple[str, int]
@@ -51,10 +53,20 @@ class History:
     violations: list[str] = field(default_factory=list)
     operations: int = 0
     """Answers that clients got."""
+    _decoded: dict[tuple[TopicPartition, int, int], list[bytes]] = field(default_factory=dict)
 
     def violation(self, what: str) -> None:
         self.world.trace("checker", f"VIOLATION {what}")
         self.violations.append(f"{self.world.seconds():.4f} s: {what}")
+
+    def values_of(self, at: TopicPartition, records: memoryview, header: BatchHeader) -> list[bytes]:
+        """The values of a batch that a consumer got; each is decoded once, however many get it."""
+        key = (at, header.base_offset, header.crc)
+        values = self._decoded.get(key)
+        if values is None:
+            values = [value or b"" for value in decode_columns(records, header).values]
+            self._decoded[key] = values
+        return values
 
     def saw(self, consumer: str, at: TopicPartition, offset: int, values: list[bytes]) -> None:
         """A consumer got these values from `offset` on: they must be what every other one got there."""
