@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from uuid import UUID
 
 import click
@@ -52,6 +53,16 @@ _PATIENCE_MS = 15_000
 @click.option(
     "--under-replicated-partitions", is_flag=True, help="Describe only partitions with replicas not in sync."
 )
+@click.option(
+    "--under-min-isr-partitions",
+    is_flag=True,
+    help="Describe only partitions with fewer replicas in sync than min.insync.replicas.",
+)
+@click.option(
+    "--at-min-isr-partitions",
+    is_flag=True,
+    help="Describe only partitions with just as many replicas in sync as min.insync.replicas.",
+)
 @click.option("--command-config", metavar="FILE", help="A properties file for the admin client.")
 def topics(
     bootstrap: str,
@@ -67,6 +78,8 @@ def topics(
     topics_with_overrides: bool,
     unavailable_partitions: bool,
     under_replicated_partitions: bool,
+    under_min_isr_partitions: bool,
+    at_min_isr_partitions: bool,
     command_config: str | None,
 ) -> None:
     """Create, list, describe, alter or delete topics."""
@@ -99,7 +112,12 @@ def topics(
                     admin.delete_topics(names)
             case "describe":
                 names = existing(admin, topic, exclude_internal, if_exists or topic is None)
-                wanted = _partition_filter(unavailable_partitions, under_replicated_partitions)
+                wanted = _partition_filter(
+                    unavailable_partitions,
+                    under_replicated_partitions,
+                    under_min_isr_partitions,
+                    at_min_isr_partitions,
+                )
                 describe(admin, names, wanted, topics_with_overrides)
 
 
@@ -147,15 +165,28 @@ def existing(admin: Admin, pattern: str | None, exclude_internal: bool, if_exist
     return names
 
 
-PartitionFilter = Callable[[PartitionInfo], bool]
+@dataclass(frozen=True)
+class PartitionFilter:
+    """Which partitions alone to show, by their state and their topic's min.insync.replicas."""
+
+    matches: Callable[[PartitionInfo, int], bool]
+    needs_min_isr: bool = False
 
 
-def _partition_filter(unavailable: bool, under_replicated: bool) -> PartitionFilter | None:
-    """Which partitions alone to show; None for all, and the topics' own lines as well."""
+def _partition_filter(
+    unavailable: bool, under_replicated: bool, under_min_isr: bool, at_min_isr: bool
+) -> PartitionFilter | None:
+    """None for all partitions, and the topics' own lines as well."""
+    if [unavailable, under_replicated, under_min_isr, at_min_isr].count(True) > 1:
+        raise click.UsageError("only one of the options that choose partitions may be given")
     if unavailable:
-        return lambda row: row.leader < 0
+        return PartitionFilter(lambda row, min_isr: row.leader < 0)
     if under_replicated:
-        return lambda row: len(row.isr) < len(row.replicas)
+        return PartitionFilter(lambda row, min_isr: len(row.isr) < len(row.replicas))
+    if under_min_isr:
+        return PartitionFilter(lambda row, min_isr: len(row.isr) < min_isr, needs_min_isr=True)
+    if at_min_isr:
+        return PartitionFilter(lambda row, min_isr: len(row.isr) == min_isr, needs_min_isr=True)
     return None
 
 
@@ -166,7 +197,8 @@ def describe(
     if not names:
         return
     found = admin.describe_topics(names)
-    overrides = _overrides(admin, found) if wanted is None else {}
+    overrides = _overrides(admin, found) if wanted is None or only_with_overrides else {}
+    min_isr = _min_isr(admin, found) if wanted is not None and wanted.needs_min_isr else {}
     for each in sorted(found, key=lambda each: each.name):
         if only_with_overrides and not overrides.get(each.name):
             continue
@@ -174,7 +206,7 @@ def describe(
             click.echo(topic_line(each, overrides.get(each.name, "")))
         if not only_with_overrides:
             for row in each.partitions:
-                if wanted is None or wanted(row):
+                if wanted is None or wanted.matches(row, min_isr.get(each.name, 1)):
                     click.echo(partition_line(each.name, row))
 
 
@@ -189,6 +221,17 @@ def _overrides(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str
             f"{entry.name}={entry.value}" for entry in entries if entry.source is ConfigSource.TOPIC
         )
         for resource, entries in described.items()
+    }
+
+
+def _min_isr(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, int]:
+    """The topics' min.insync.replicas."""
+    described = admin.describe_configs([ConfigResource(ResourceType.TOPIC, each.name) for each in found])
+    return {
+        resource.name: int(entry.value)
+        for resource, entries in described.items()
+        for entry in entries
+        if entry.name == "min.insync.replicas" and entry.value is not None
     }
 
 

@@ -157,3 +157,25 @@ def test_settings_are_shown_and_changed(cluster: Cluster) -> None:
     shown = program(cluster, configs, "--describe", "--entity-type", "topics")
     assert "retention.ms" not in shown
     assert "broker.id=1" in program(cluster, configs, "--describe", "--broker", "1", "--all")
+
+
+def test_partitions_in_trouble_are_told_apart(cluster: Cluster) -> None:
+    cluster.start(3, {**PROPERTIES, "controlled.shutdown.max.retries": "0"})
+    create_topic(cluster.bootstrap, "sound", 1, 3, {"min.insync.replicas": "1"})
+    create_topic(cluster.bootstrap, "strict", 1, 3, {"min.insync.replicas": "3"})
+    create_topic(cluster.bootstrap, "tight", 1, 3, {"min.insync.replicas": "2"})
+
+    def shown(option: str) -> list[str]:
+        lines = program(cluster, topics, "--describe", option).splitlines()
+        return [line.split("\t")[1].removeprefix("Topic: ") for line in lines]
+
+    assert shown("--under-replicated-partitions") == []
+    assert shown("--at-min-isr-partitions") == ["strict"]
+    cluster.brokers[2].stop()
+    deadline = time.monotonic() + DEADLINE_S
+    while shown("--under-replicated-partitions") != ["sound", "strict", "tight"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert shown("--under-min-isr-partitions") == ["strict"]
+    assert shown("--at-min-isr-partitions") == ["tight"]
+    assert shown("--unavailable-partitions") == []
