@@ -1,4 +1,15 @@
 """A whole cluster in one process, on a simulated clock, network, disk and ZooKeeper, driven from one seed.
 
-The broker code is the real one; what it stands on is modelled here, with faults. Checkers stand outside.
+The broker code is the real one, wired by the real composition root; what it stands on is modelled here, with
+faults. From the ground up:
+
+world       time, chance, processes that die and pause, the trace and its hash
+disk, network, zookeeper    the models; the last is held against the real server by its contract test
+cluster     machines, on which brokers live one life after the other
+clients, history    producers and consumers that speak the protocol, and what they were told
+faults      what goes wrong in a minute
+checkers    the judges, who know the history and read the files on the disks
+scenario    one seed's story; campaign: many of them; mutations: known bugs put back
+
+`scripts/simulate.sh --help` runs campaigns, replays a seed with its trace, and puts bugs back.
 """
