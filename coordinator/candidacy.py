@@ -66,6 +66,8 @@ class Candidacy:
         self._session: Session | None = None
         self._looking = False
         self._look_again = False
+        self._elected_by = 0
+        """The transaction that has made /controller for this broker."""
 
     def add_listener(self, listener: CandidacyListener) -> None:
         self._listeners.append(listener)
@@ -148,9 +150,12 @@ class Candidacy:
             controller_id = znodes.decode_controller(data)
             if stat.ephemeral_owner != session.session_id:
                 return controller_id, None
-            if self.term is not None:
-                return controller_id, self.term
-            return controller_id, await self._term(session, stat)
+            if self.term is None or stat.czxid != self._elected_by:
+                # Elected, perhaps anew: somebody may have removed the znode of our last term.
+                term = await self._term(session, stat)
+                self._elected_by = stat.czxid
+                return controller_id, term
+            return controller_id, self.term
 
     async def _stand(self, session: Session) -> None:
         """Try to become the controller; who has become it is for the caller to read."""

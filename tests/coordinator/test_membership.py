@@ -10,7 +10,9 @@ from twisted.internet.defer import DeferredList, ensureDeferred
 
 from coordinator import znodes
 from coordinator.cluster import cluster_id, generate_broker_id, prepare_layout
+from coordinator.controller_events import NewTopic
 from coordinator.membership import BrokerIdInUse
+from protocol.errors import ErrorCode
 from tests.coordinator.members import Members, broker_info, cluster
 from tests.coordinator.test_zookeeper import connected, end_session
 from tests.reactor import in_thread, on_reactor, until
@@ -132,6 +134,18 @@ async def test_a_controller_removed_by_hand_is_followed_by_an_election(zookeeper
         await until(lambda: any(each.term is not None and each.term.epoch > first.epoch for each in terms))
         await until(lambda: len({each.controller_id for each in terms}) == 1)
         assert sum(member.controller.is_active for member in members.members.values()) == 1
+
+
+@on_reactor
+async def test_a_controller_that_wins_against_itself_has_a_new_term(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1) as members:
+        one = members.members[1]
+        first = one.candidacy.term
+        assert first is not None
+        await one.zookeeper.session.delete(znodes.CONTROLLER)
+        await until(lambda: one.candidacy.term not in (None, first))
+        made = await one.controller.create_topics([NewTopic("t")], 15_000)
+        assert made["t"].error == ErrorCode.NONE
 
 
 @on_reactor

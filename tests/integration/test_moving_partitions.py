@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 from click.testing import CliRunner
+from kafka import KafkaAdminClient as StockAdmin
+from kafka import TopicPartition as StockPartition
 
 from clients.admin import Admin
 from clients.message import TopicPartition
@@ -179,3 +181,24 @@ def test_partitions_in_trouble_are_told_apart(cluster: Cluster) -> None:
     assert shown("--under-min-isr-partitions") == ["strict"]
     assert shown("--at-min-isr-partitions") == ["tight"]
     assert shown("--unavailable-partitions") == []
+
+
+def test_a_stock_client_moves_and_elects(cluster: Cluster) -> None:
+    cluster.start(2, PROPERTIES)
+    create_topic(cluster.bootstrap, "events")
+    ((leader, _),) = replicas_of(cluster, "events")
+    other = 3 - leader
+    stock = StockAdmin(bootstrap_servers=cluster.bootstrap)
+    try:
+        partition = StockPartition("events", 0)
+        assert stock.alter_partition_reassignments({partition: [other, leader]}) == {partition: None}
+        deadline = time.monotonic() + DEADLINE_S
+        while stock.list_partition_reassignments():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        stock.elect_leaders(0, {"events": [0]}, raise_errors=False)
+        assert replicas_of(cluster, "events") == [(other, (other, leader))]
+        refused = stock.alter_partition_reassignments({partition: [99]})
+        assert refused[partition] is not None
+    finally:
+        stock.close()
