@@ -34,6 +34,10 @@ class FetchLimits:
         """How long to pause after so many failures in a row."""
         return min(self.backoff_ms, _FIRST_PAUSE_MS << min(failures - 1, 16))
 
+    def is_over(self, pause_end_ms: int, now_ms: int) -> bool:
+        """Whether a pause is over: also where it seems longer than any is, since the clock was set back."""
+        return not 0 < pause_end_ms - now_ms <= self.backoff_ms
+
 
 @dataclass(slots=True, eq=False)
 class _Copy:
@@ -93,10 +97,15 @@ class Fetcher:
 
     def next_fetch(self, now_ms: int) -> Asked | None:
         """The fetch to send now, if there is one: to be asked for until there is none."""
-        if now_ms < self._ready_ms or len(self._under_way) > 1:
+        is_over = self._limits.is_over
+        if len(self._under_way) > 1 or not is_over(self._ready_ms, now_ms):
             return None
         candidates = self._unjoined if self._under_way else self._copies
-        copies = [copy for copy in candidates.values() if copy.ready_ms <= now_ms and not copy.is_asked]
+        copies = [
+            copy
+            for copy in candidates.values()
+            if not copy.is_asked and (copy.is_joined or is_over(copy.ready_ms, now_ms))
+        ]
         if not copies:
             return None
         fetch = self._ask(copies, waits=not self._under_way)

@@ -58,7 +58,9 @@ class Fetchers:
         loop = self._loops.get(key)
         if loop is None:
             fetcher = Fetcher(self._local_id, self._limits, self._broker_epoch)
-            loop = self._loops[key] = _Loop(key[0], fetcher, self._clock, self._sends[key[1]])
+            loop = self._loops[key] = _Loop(
+                key[0], fetcher, self._clock, self._sends[key[1]], self._limits.backoff_ms
+            )
         self._followed[partition.key] = loop
         loop.follow(partition)
 
@@ -82,8 +84,11 @@ class Fetchers:
 class _Loop:
     """Keeps one fetcher going."""
 
-    def __init__(self, leader: int, fetcher: Fetcher, clock: Clock, send: SendFetch) -> None:
+    def __init__(
+        self, leader: int, fetcher: Fetcher, clock: Clock, send: SendFetch, pause_ms_max: int
+    ) -> None:
         self._leader = leader
+        self._pause_ms_max = pause_ms_max
         self._fetcher = fetcher
         self._clock = clock
         self._send = send
@@ -112,7 +117,8 @@ class _Loop:
         due_ms = self._fetcher.next_fetch_ms()
         self._cancel_timer()
         if due_ms is not None:
-            delay_ms = max(0, due_ms - self._now_ms())
+            # No pause is longer, whatever has become of the clock.
+            delay_ms = min(max(0, due_ms - self._now_ms()), self._pause_ms_max)
             self._timer = self._clock.callLater(delay_ms / 1000, self._timer_ended)
 
     def _cancel_timer(self) -> None:

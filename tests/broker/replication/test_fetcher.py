@@ -251,6 +251,18 @@ def test_pauses_stay_within_the_setting(failures: int) -> None:
     assert 20 <= FetchLimits(backoff_ms=1000).pause_ms(failures) <= 1000
 
 
+def test_a_clock_that_is_set_back_holds_up_nothing() -> None:
+    pair = Pair(partitions=2)
+    pair.follow(0, 1)
+    pair.fail(pair.ask(), errors={1: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+    pair.now_ms -= 3_600_000
+    fetch = pair.ask()
+    assert indexes(fetch) == [0, 1]
+    pair.fetcher.failed(fetch, pair.now_ms)
+    pair.now_ms -= 3_600_000
+    assert indexes(pair.ask()) == [0, 1]
+
+
 class History(RuleBasedStateMachine):
     """Three replicas, all in sync throughout, whose leaders change at any moment, with fetches under way.
 

@@ -174,3 +174,17 @@ def test_an_answer_for_another_topic_is_left_aside() -> None:
     response.responses[0].topic_id = uuid.UUID(int=99)
     answer.callback(response)
     assert copy.log.log_end_offset == 0
+
+
+def test_a_clock_that_is_set_back_lengthens_no_pause() -> None:
+    broker = Broker()
+    broker.clock.advance(10_000)
+    broker.fetchers.follow(follower())
+    broker.pass_turn()
+    _, _, answer = broker.lanes[0].take()
+    answer.errback(ChannelLost("it is gone"))
+    broker.clock.rightNow -= 3_600  # what is due stays due when it was
+    broker.fetchers.follow(follower(1))
+    broker.pass_turn()
+    broker.clock.advance(LIMITS.backoff_ms / 1000)
+    assert indexes(broker.lanes[0].take()[1]) == [0, 1]
