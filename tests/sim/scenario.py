@@ -21,7 +21,7 @@ from tests.sim.cluster import LOG_DIRECTORIES, Cluster, logs_in_trace
 from tests.sim.faults import Faults
 from tests.sim.history import History, TopicPartition
 from tests.sim.network import Weather
-from tests.sim.world import World
+from tests.sim.world import StandsStill, World
 
 FAULTY_S = 60.0
 HEALING_S_MAX = 60.0
@@ -68,7 +68,10 @@ def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) 
     world = World(seed, keep_lines=keep_lines)
     with logs_in_trace(world), _collecting_at_the_end():
         story = Story(world, shape)
-        story.live()
+        try:
+            story.live()
+        except StandsStill as error:
+            world.problem("clock", str(error))
         verdict = story.verdict()
         del story
     # Failures that nobody has looked at are found when the last reference to them goes.

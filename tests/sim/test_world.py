@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 
-from tests.sim.world import Process, SimClock, Workers, World
+from tests.sim.world import Process, SimClock, StandsStill, Workers, World
 
 
 def test_calls_are_made_in_the_order_of_their_times_and_of_their_making() -> None:
@@ -16,6 +16,17 @@ def test_calls_are_made_in_the_order_of_their_times_and_of_their_making() -> Non
     clock.callLater(1, made.append, "b")
     clock.advance(3)
     assert made == ["a", "b", "c"]
+
+
+def test_a_clock_that_is_kept_busy_without_time_passing_says_so() -> None:
+    clock = SimClock()
+
+    def again() -> None:
+        clock.callLater(0, again)
+
+    again()
+    with pytest.raises(StandsStill, match=r"100000 calls at 0\.0000 s, now <call of .*again>"):
+        clock.advance(1)
 
 
 def test_a_call_can_be_put_off_brought_forward_and_cancelled() -> None:

@@ -23,6 +23,11 @@ from twisted.python.failure import Failure
 START_S = 1_700_000_000.0
 """When every simulation begins, in seconds since the epoch."""
 _PROBLEMS_MAX = 20
+_CALLS_AT_A_TIME_MAX = 100_000
+
+
+class StandsStill(Exception):
+    """Calls follow each other for ever, and time does not pass: somebody is waiting for it busily."""
 
 
 class SimCall:
@@ -46,6 +51,9 @@ class SimCall:
         self._arguments = arguments
         self._keywords = keywords
         self._state = "active"
+
+    def __repr__(self) -> str:
+        return f"<call of {getattr(self._function, '__qualname__', self._function)}>"
 
     def active(self) -> bool:
         return self._state == "active"
@@ -108,6 +116,7 @@ class SimClock(Clock):
         self.rightNow = START_S
         self._heap: list[tuple[float, int, SimCall]] = []
         self._turns = itertools.count()
+        self._calls_now = 0
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: object, **kw: object) -> Any:
         call = SimCall(self, 0.0, callable, args, kw)
@@ -128,12 +137,20 @@ class SimClock(Clock):
             pass
 
     def step(self, until_s: float) -> bool:
-        """Make the next call due by `until_s`; False, and the clock stands there, if there is none."""
+        """Make the next call due by `until_s`; False, and the clock stands there, if there is none.
+
+        Raises `StandsStill`.
+        """
         heap = self._heap
         while heap and heap[0][0] <= until_s:
             due_s, turn, call = heapq.heappop(heap)
             if call.turn == turn:
-                self.rightNow = max(self.rightNow, due_s)
+                if due_s > self.rightNow:
+                    self.rightNow = due_s
+                    self._calls_now = 0
+                self._calls_now += 1
+                if self._calls_now > _CALLS_AT_A_TIME_MAX:
+                    raise StandsStill(f"{_CALLS_AT_A_TIME_MAX} calls at {due_s - START_S:.4f} s, now {call}")
                 call.run()
                 return True
         self.rightNow = until_s
