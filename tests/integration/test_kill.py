@@ -7,6 +7,7 @@ it were built anew.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import threading
@@ -25,7 +26,7 @@ from broker.log.segment import Segment
 from broker.tools.broker_process import BrokerProcess
 from coordinator.tools.zookeeper_process import ZooKeeperProcess
 
-KILLS = 25  # in each of the two modes
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "25"))  # in each of the two modes
 PARTITIONS = 2
 SEGMENT_BYTES = 4 << 20  # small, so that kills hit rolls too
 
