@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from protocol.batches import BatchHeader
@@ -20,7 +20,6 @@ MAX_PRODUCERS = 100_000
 """Producers remembered in one log; beyond it the one silent for longest is forgotten."""
 
 _SEQUENCE_MASK = 0x7FFFFFFF
-_HALF_OF_SEQUENCES = 1 << 30
 
 _SNAPSHOT_VERSION = 1
 _HEAD = struct.Struct(">hI")
@@ -110,8 +109,8 @@ class ProducerStates:
         """Whether a leader may append these batches, in order; nothing is changed.
 
         The appended batch that one of them repeats, or None. Raises BrokerError: INVALID_PRODUCER_EPOCH for
-        an epoch below the producer's, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, DUPLICATE_SEQUENCE_NUMBER for a
-        batch that came before the five that are remembered.
+        an epoch below the producer's, OUT_OF_ORDER_SEQUENCE_NUMBER for a sequence that is neither the next
+        one nor that of a remembered batch.
         """
         ahead: dict[int, tuple[int, int]] = {}  # What the batches before in this append will have changed.
         for header in headers:
@@ -130,7 +129,7 @@ class ProducerStates:
                 # is taken (KIP-360).
                 ahead[header.producer_id] = header.producer_epoch, header.last_sequence
                 continue
-            _check_sequence(header, epoch, last_sequence, entry)
+            _check_sequence(header, epoch, last_sequence)
             ahead[header.producer_id] = header.producer_epoch, header.last_sequence
         return None
 
@@ -248,7 +247,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
     return list(entries.values())
 
 
-def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int, entry: ProducerEntry | None) -> None:
+def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int) -> None:
     who = f"producer {header.producer_id}"
     if header.producer_epoch < epoch:
         raise error_for(
@@ -264,25 +263,10 @@ def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int, entry: 
     expected = (last_sequence + 1) & _SEQUENCE_MASK
     if header.base_sequence == expected:
         return
-    if entry is not None and _is_before_remembered(header, entry.batches):
-        raise error_for(
-            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-            f"{who} repeats sequence {header.base_sequence}, its last is {last_sequence}",
-        )
+    # A sequence from before the remembered batches is not called a duplicate, which would acknowledge it:
+    # where this state began in the middle of a producer's life, the batch may never have arrived; and where it
+    # did, it may not be committed yet. Those who keep to five batches in flight never repeat an older one.
     raise _out_of_order(f"{who} sends sequence {header.base_sequence} where {expected} comes next")
-
-
-def _is_before_remembered(header: BatchHeader, remembered: Iterable[AppendedBatch]) -> bool:
-    """Whether the batch precedes five batches that follow one another without a gap.
-
-    Only then it is a repetition for certain: with fewer remembered, for instance where the state began in the
-    middle of a producer's life, it may be a batch that never arrived, and must not be called a duplicate.
-    """
-    batches = tuple(remembered)
-    if len(batches) < REMEMBERED_BATCHES:
-        return False
-    distance = (batches[0].first_sequence - header.last_sequence) & _SEQUENCE_MASK
-    return 0 < distance < _HALF_OF_SEQUENCES
 
 
 def _out_of_order(message: str) -> BrokerError:
