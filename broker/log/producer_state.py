@@ -264,8 +264,8 @@ def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int) -> None
     if header.base_sequence == expected:
         return
     # A sequence from before the remembered batches is not called a duplicate, which would acknowledge it:
-    # where this state began in the middle of a producer's life, the batch may never have arrived; and where it
-    # did, it may not be committed yet. Those who keep to five batches in flight never repeat an older one.
+    # where this state began in the middle of a producer's life, the batch may never have arrived; and where
+    # it did, it may not be committed yet. Those who keep to five batches in flight never repeat an older one.
     raise _out_of_order(f"{who} sends sequence {header.base_sequence} where {expected} comes next")
 
 
