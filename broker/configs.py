@@ -12,6 +12,7 @@ from typing import Any
 
 from broker.log.config import BROKER_SYNONYM, TOPIC_SETTINGS, LogConfig, topic_defaults
 from clients.settings import REQUIRED, Setting, SettingError, Settings, SettingType, closest_name
+from protocol.configs import ConfigOperation
 from protocol.errors import BrokerError, ErrorCode
 
 
@@ -33,15 +34,6 @@ class ConfigType(enum.IntEnum):
     DOUBLE = 6
     LIST = 7
     PASSWORD = 9
-
-
-class ConfigOperation(enum.IntEnum):
-    """What IncrementalAlterConfigs does to a value (KIP-339)."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True)

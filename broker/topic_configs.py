@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,17 +13,11 @@ from broker.log.manager import LogManager
 from broker.metadata import MetadataCache
 from clients.settings import SettingError
 from coordinator.configs import DynamicConfigs
+from protocol.configs import ResourceType
 from protocol.errors import BrokerError, ErrorCode
 
 TOPICS = "topics"
 """The kind of entity, among those that have dynamic configs."""
-
-
-class ResourceType(enum.IntEnum):
-    """What has settings, as administrators' requests number it."""
-
-    TOPIC = 2
-    BROKER = 4
 
 
 _log = logging.getLogger(__name__)

@@ -31,6 +31,8 @@ from clients.offsets import (
     wait_for_metadata,
 )
 from protocol.api import Request, Response
+from protocol.configs import ConfigOperation as ConfigOperation  # For those who use the admin client.
+from protocol.configs import ResourceType as ResourceType
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -115,13 +117,6 @@ class ClusterDescription:
     controller: Node | None
 
 
-class ResourceType(enum.IntEnum):
-    """What a configuration belongs to."""
-
-    TOPIC = 2
-    BROKER = 4
-
-
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
     """A topic, a broker by its id, or with an empty name the defaults of all brokers."""
@@ -160,15 +155,6 @@ class ConfigEntry:
     def is_default(self) -> bool:
         """Whether nobody has set it."""
         return self.source in (ConfigSource.DEFAULT, ConfigSource.UNKNOWN)
-
-
-class ConfigOperation(enum.IntEnum):
-    """What to do with a setting; the last two are for lists."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,11 +89,6 @@ class Metadata:
         """Ask for the view to be renewed soon: something in it has proved wrong."""
         self._is_stale = True
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether a renewal has been asked for and has not come yet."""
-        return self._is_stale
-
     def due_at_ms(self) -> int:
         """When the next request should be sent."""
         if self._is_stale:

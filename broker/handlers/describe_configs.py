@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from broker.call import Call, Handler
 from broker.configs import ConfigEntry, ConfigView
 from broker.metadata import MetadataCache
-from broker.topic_configs import TOPICS, ResourceType
+from broker.topic_configs import TOPICS
 from coordinator.configs import DynamicConfigs
+from protocol.configs import ResourceType
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,

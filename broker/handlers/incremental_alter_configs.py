@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from broker.call import Call, Handler
-from broker.configs import Alteration, ConfigOperation
+from broker.configs import Alteration
 from broker.topic_configs import TopicConfigs
+from protocol.configs import ConfigOperation
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,

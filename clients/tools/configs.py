@@ -10,13 +10,12 @@ from clients.admin import (
     Admin,
     ConfigChange,
     ConfigEntry,
-    ConfigOperation,
     ConfigResource,
     ConfigSource,
-    ResourceType,
 )
 from clients.settings import read_properties
 from clients.tools.command import CONTEXT, bootstrap_option, properties, run
+from protocol.configs import ConfigOperation, ResourceType
 
 _PATIENCE_MS = 15_000
 _TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}

@@ -15,12 +15,12 @@ from clients.admin import (
     ConfigResource,
     ConfigSource,
     NewTopic,
-    ResourceType,
     TopicDescription,
 )
 from clients.errors import UnsupportedRequestError
 from clients.metadata import PartitionInfo
 from clients.tools.command import CONTEXT, bootstrap_option, pairs, properties, run
+from protocol.configs import ResourceType
 from protocol.errors import ErrorCode, TopicExistsError, error_for
 
 _PATIENCE_MS = 15_000

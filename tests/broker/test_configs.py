@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.configs import Alteration, ConfigEntry, ConfigOperation, ConfigSource, ConfigView
+from broker.configs import Alteration, ConfigEntry, ConfigSource, ConfigView
 from broker.settings import broker_settings
 from clients.settings import SettingError
+from protocol.configs import ConfigOperation
 from protocol.errors import BrokerError
 
 

@@ -1,0 +1,21 @@
+"""The numbers by which the configuration APIs name what they are about and what is done to it."""
+
+from __future__ import annotations
+
+import enum
+
+
+class ResourceType(enum.IntEnum):
+    """What a configuration belongs to."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigOperation(enum.IntEnum):
+    """What IncrementalAlterConfigs does to a value; the last two are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
