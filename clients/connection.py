@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from clients.config import ADMIN_ROWS, Properties, load_settings, split_address
-from clients.errors import ClosedError, NoBrokerError, RequestTimeoutError
+from clients.errors import ClosedError, ConnectionFailedError, NoBrokerError, RequestTimeoutError
 from clients.link import Call, Link, LinkSettings, Reply
 from clients.metadata import Metadata, Node
 from clients.network import Channel, Network, SystemNetwork
@@ -291,7 +291,8 @@ class Connection:
         for id_, link in list(self._links.items()):
             node = nodes.get(id_)
             if node is None or (node.host, node.port) != (link.host, link.port):
-                self._kept += link.close(ClosedError(f"{link} is no longer broker {id_}"), now_ms)
+                error = ConnectionFailedError(f"{link} is no longer broker {id_}")
+                self._kept += link.close(error, now_ms)
                 del self._links[id_]
         for node in nodes.values():
             if node.id not in self._links:
