@@ -125,6 +125,20 @@ def test_a_connection_that_breaks_is_told_and_made_anew(how: str) -> None:
     assert connection.ask(1, MetadataRequest(topics=None)).cluster_id == "fake"
 
 
+def test_what_was_under_way_to_a_broker_that_the_metadata_no_longer_has_may_be_tried_again() -> None:
+    cluster = FakeCluster(2)
+    connection = connection_to(cluster)
+    connection.ask(ANY_NODE, MetadataRequest(topics=None))
+    cluster.brokers[2].is_silent = True
+    assert connection.poll(0, ask_for("flights", node=2)) == []
+    del cluster.brokers[2]
+    connection.metadata.renew()
+    (reply,) = collect(connection, 1)
+
+    assert isinstance(reply.error, ConnectionFailedError) and reply.error.retriable
+    assert "no longer broker 2" in str(reply.error)
+
+
 def test_a_response_that_does_not_come_ends_all_behind_it() -> None:
     cluster = FakeCluster()
     connection = connection_to(cluster, {"request.timeout.ms": 2000})
