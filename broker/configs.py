@@ -12,16 +12,8 @@ from typing import Any
 
 from broker.log.config import BROKER_SYNONYM, TOPIC_SETTINGS, LogConfig, topic_defaults
 from clients.settings import REQUIRED, Setting, SettingError, Settings, SettingType, closest_name
-from protocol.configs import ConfigOperation
+from protocol.configs import ConfigOperation, ConfigSource
 from protocol.errors import BrokerError, ErrorCode
-
-
-class ConfigSource(enum.IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers it."""
-
-    DYNAMIC_TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
 
 
 class ConfigType(enum.IntEnum):

@@ -19,7 +19,7 @@ from protocol.configs import ConfigOperation, ResourceType
 
 _PATIENCE_MS = 15_000
 _TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
-_DYNAMIC = (ConfigSource.TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+_DYNAMIC = (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
 
 
 @click.command(context_settings=CONTEXT)

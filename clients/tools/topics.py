@@ -218,7 +218,7 @@ def _overrides(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str
         return {}
     return {
         resource.name: ",".join(
-            f"{entry.name}={entry.value}" for entry in entries if entry.source is ConfigSource.TOPIC
+            f"{entry.name}={entry.value}" for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC
         )
         for resource, entries in described.items()
     }

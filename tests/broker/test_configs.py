@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.configs import Alteration, ConfigEntry, ConfigSource, ConfigView
+from broker.configs import Alteration, ConfigEntry, ConfigView
 from broker.settings import broker_settings
 from clients.settings import SettingError
-from protocol.configs import ConfigOperation
+from protocol.configs import ConfigOperation, ConfigSource
 from protocol.errors import BrokerError
 
 

@@ -1,0 +1,136 @@
+"""The settings of topics and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from clients.admin.asking import AdminBase, raise_first
+from clients.connection import ANY_NODE, CONTROLLER
+from protocol.configs import ConfigOperation, ConfigSource, ResourceType
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """A topic, a broker by its id, or with an empty name the defaults of all brokers."""
+
+    type: ResourceType
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type.name.lower()} {self.name or '(defaults)'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A setting in force. `value` is None where it is unset, or kept secret (`is_sensitive`)."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool
+    is_sensitive: bool
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source in (ConfigSource.DEFAULT, ConfigSource.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A change of one setting."""
+
+    name: str
+    value: str | None = None
+    operation: ConfigOperation = ConfigOperation.SET
+
+
+class ConfigAdmin(AdminBase):
+    """Describes and alters settings."""
+
+    def describe_configs(
+        self, resources: Iterable[ConfigResource], *, include_documentation: bool = False
+    ) -> dict[ConfigResource, list[ConfigEntry]]:
+        """The settings in force of topics and brokers, those with default values included."""
+        found: dict[ConfigResource, list[ConfigEntry]] = {}
+        for node, asked in _by_node(resources).items():
+            request = DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(
+                        resource_type=each.type, resource_name=each.name, configuration_keys=None
+                    )
+                    for each in asked
+                ],
+                include_documentation=include_documentation,
+            )
+            response = self._ask(node, request, lambda answer: [row.error_code for row in answer.results])
+            raise_first((row.resource_name, row.error_code, row.error_message) for row in response.results)
+            for row in response.results:
+                resource = ConfigResource(ResourceType(row.resource_type), row.resource_name)
+                found[resource] = [
+                    ConfigEntry(
+                        each.name,
+                        each.value,
+                        _source(each.config_source),
+                        each.read_only,
+                        each.is_sensitive,
+                        each.documentation,
+                    )
+                    for each in row.configs
+                ]
+        return found
+
+    def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Iterable[ConfigChange]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Change single settings and leave the others as they are (KIP-339). Raises InvalidConfigError."""
+        for node, asked in _by_node(changes).items():
+            request = IncrementalAlterConfigsRequest(
+                resources=[
+                    AlterConfigsResource(
+                        resource_type=each.type,
+                        resource_name=each.name,
+                        configs=[
+                            AlterableConfig(
+                                name=change.name, config_operation=change.operation, value=change.value
+                            )
+                            for change in changes[each]
+                        ],
+                    )
+                    for each in asked
+                ],
+                validate_only=validate_only,
+            )
+            response = self._ask(
+                CONTROLLER if node == ANY_NODE else node,
+                request,
+                lambda answer: [row.error_code for row in answer.responses],
+            )
+            raise_first((row.resource_name, row.error_code, row.error_message) for row in response.responses)
+
+
+def _by_node(resources: Iterable[ConfigResource]) -> dict[int, list[ConfigResource]]:
+    """Resources divided by who answers for them: each broker for itself, any for the rest."""
+    divided: dict[int, list[ConfigResource]] = {}
+    for each in resources:
+        node = int(each.name) if each.type is ResourceType.BROKER and each.name else ANY_NODE
+        divided.setdefault(node, []).append(each)
+    return divided
+
+
+def _source(number: int) -> ConfigSource:
+    try:
+        return ConfigSource(number)
+    except ValueError:
+        return ConfigSource.UNKNOWN
