@@ -70,11 +70,10 @@ class Broker:
             raise StartError(f"none of the log directories (log.dirs) can be used: {failures}")
         self._is_zookeeper_open = True
         self._around.zookeeper.start()
-        session = self._around.zookeeper.session
         cluster_id = await self._within_connection_timeout(
-            ensureDeferred(cluster.cluster_id(session, self._around.random.randbytes))
+            ensureDeferred(cluster.cluster_id(self._around.zookeeper, self._around.random.randbytes))
         )
-        broker_id = await self._identify(session, cluster_id)
+        broker_id = await self._identify(cluster_id)
         node = self.node = Node(
             self._settings, self._around, self._logs, self._endpoints, broker_id, cluster_id
         )
@@ -103,7 +102,7 @@ class Broker:
                 f"within {timeout_ms} ms"
             ) from None
 
-    async def _identify(self, session: Session, cluster_id: str) -> int:
+    async def _identify(self, cluster_id: str) -> int:
         """This broker's id: as set, as the log directories have it, or a new one."""
         try:
             known = self._logs.identity()
@@ -112,7 +111,7 @@ class Broker:
                 broker_id = known.broker_id
             if broker_id == _NO_ID:
                 broker_id = await cluster.generate_broker_id(
-                    session, self._settings["reserved.broker.max.id"]
+                    self._around.zookeeper, self._settings["reserved.broker.max.id"]
                 )
             self._logs.claim(MetaProperties(broker_id, cluster_id))
         except IdentityError as error:

@@ -27,6 +27,7 @@ from broker.lifecycle import Broker, StartError
 from broker.log.config import log_directories
 from broker.log.disk import OsDisk
 from broker.network.transport import SocketOptions, TcpNetwork
+from broker.session_file import SessionFile, boot_id
 from broker.workers import ThreadWorkers
 from clients.settings import SettingError, Settings
 from coordinator.zookeeper import KazooZooKeeper
@@ -67,6 +68,7 @@ class BrokerProcess:
                 settings["zookeeper.connect"],
                 settings["zookeeper.session.timeout.ms"],
                 _reactor.callFromThread,
+                SessionFile(directories, boot_id()),
             ),
             network=TcpNetwork(_reactor, SocketOptions.from_settings(settings)),
             workers=self._workers,
@@ -103,6 +105,8 @@ class BrokerProcess:
         gc.set_threshold(*_GC_THRESHOLDS)
 
     def _start_failed(self, failure: Failure) -> None:
+        if self._is_stopping:
+            return  # What the start still waited for has been taken from under it.
         if isinstance(failure.value, StartError | SettingError | OSError):
             self._fail(str(failure.value))
         else:

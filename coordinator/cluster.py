@@ -11,7 +11,8 @@ from uuid import UUID
 
 from coordinator import znodes
 from coordinator.pipelined import results
-from coordinator.store import ConnectionLost, NodeExists, NoNode, Session
+from coordinator.sessions import on_any_session
+from coordinator.store import ConnectionLost, NodeExists, NoNode, Session, ZooKeeper
 
 
 async def create_if_missing(session: Session, path: str, data: bytes = b"") -> bool:
@@ -38,27 +39,35 @@ async def prepare_layout(session: Session) -> None:
             await create_if_missing(session, path)
 
 
-async def cluster_id(session: Session, random_bytes: Callable[[int], bytes]) -> str:
+async def cluster_id(zookeeper: ZooKeeper, random_bytes: Callable[[int], bytes]) -> str:
     """The cluster's id; the first broker to ask makes it, of 16 random bytes."""
-    while True:
-        try:
-            data, _ = await session.get(znodes.CLUSTER_ID)
-            return znodes.decode_cluster_id(data)
-        except NoNode:
-            made = znodes.encode_uuid(UUID(bytes=random_bytes(16), version=4))
-            await create_if_missing(session, znodes.CLUSTER_ID, znodes.encode_cluster_id(made))
+
+    async def read_or_make(session: Session) -> str:
+        while True:
+            try:
+                data, _ = await session.get(znodes.CLUSTER_ID)
+                return znodes.decode_cluster_id(data)
+            except NoNode:
+                made = znodes.encode_uuid(UUID(bytes=random_bytes(16), version=4))
+                await create_if_missing(session, znodes.CLUSTER_ID, znodes.encode_cluster_id(made))
+
+    return await on_any_session(zookeeper, read_or_make)
 
 
-async def generate_broker_id(session: Session, reserved_broker_id_max: int) -> int:
+async def generate_broker_id(zookeeper: ZooKeeper, reserved_broker_id_max: int) -> int:
     """A broker id that no other broker is given, above those that operators choose themselves.
 
     The number is the version of a znode that every caller writes. A lost connection may waste one.
     """
-    while True:
-        try:
-            stat = await session.set(znodes.BROKER_SEQUENCE, b"")
-            return reserved_broker_id_max + stat.version
-        except NoNode:
-            await create_if_missing(session, znodes.BROKER_SEQUENCE)
-        except ConnectionLost:
-            continue
+
+    async def draw(session: Session) -> int:
+        while True:
+            try:
+                stat = await session.set(znodes.BROKER_SEQUENCE, b"")
+                return reserved_broker_id_max + stat.version
+            except NoNode:
+                await create_if_missing(session, znodes.BROKER_SEQUENCE)
+            except ConnectionLost:
+                continue
+
+    return await on_any_session(zookeeper, draw)

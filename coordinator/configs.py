@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from coordinator import znodes
 from coordinator.clock import Clock, now_ms
 from coordinator.pipelined import outcomes, results
+from coordinator.sessions import on_any_session
 from coordinator.store import (
     BadVersion,
     ConnectionLost,
@@ -76,10 +77,9 @@ class DynamicConfigs:
 
     def load(self) -> Deferred[None]:
         """Read all configs: to be awaited before anything that depends on them is started."""
-        return ensureDeferred(self._load())
+        return ensureDeferred(on_any_session(self._zookeeper, self._load))
 
-    async def _load(self) -> None:
-        session = self._zookeeper.session
+    async def _load(self, session: Session) -> None:
         for kind in znodes.CONFIG_TYPES:
             try:
                 names = await session.children(f"{znodes.CONFIG}/{kind}")
@@ -93,11 +93,11 @@ class DynamicConfigs:
     def refresh(self, kind: str, name: str) -> Deferred[Configs]:
         """Read one entity's configs now, for what cannot wait until the notification has come."""
 
-        async def read() -> Configs:
-            await self._read(self._zookeeper.session, [(kind, name)])
+        async def read(session: Session) -> Configs:
+            await self._read(session, [(kind, name)])
             return self.get(kind, name)
 
-        return ensureDeferred(read())
+        return ensureDeferred(on_any_session(self._zookeeper, read))
 
     async def _read(self, session: Session, entities: list[Entity]) -> None:
         found = await outcomes([session.get(znodes.config_path(kind, name)) for kind, name in entities])
@@ -128,7 +128,7 @@ class DynamicConfigs:
         # What was changed while there was no session is found by reading everything.
         self._session = session
         self._last_seen = ""
-        ensureDeferred(self._load()).addErrback(self._failed)
+        ensureDeferred(self._load(session)).addErrback(self._failed)
         self._changed()
 
     def suspended(self) -> None:
@@ -209,11 +209,16 @@ class DynamicConfigs:
         `change` is called again with newer configs when somebody else has changed them meanwhile. It may
         raise, and nothing is changed then.
         """
-        return ensureDeferred(self._update(kind, name, change))
 
-    async def _update(self, kind: str, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        async def write(session: Session) -> None:
+            await self._update(session, kind, name, change)
+
+        return ensureDeferred(on_any_session(self._zookeeper, write))
+
+    async def _update(
+        self, session: Session, kind: str, name: str, change: Callable[[dict[str, str]], dict[str, str]]
+    ) -> None:
         path = znodes.config_path(kind, name)
-        session = self._zookeeper.session
         while True:
             try:
                 data, stat = await session.get(path)

@@ -13,7 +13,8 @@ from twisted.python.failure import Failure
 
 from coordinator import znodes
 from coordinator.cluster import create_if_missing
-from coordinator.store import BadVersion, ConnectionLost, NoNode, Session, SessionExpired, ZooKeeper
+from coordinator.sessions import on_any_session
+from coordinator.store import BadVersion, ConnectionLost, NoNode, Session, ZooKeeper
 from coordinator.znodes import ProducerIdBlock
 
 BLOCK_SIZE = 1000
@@ -49,7 +50,8 @@ class ProducerIds:
             self._waiting.popleft().callback(given)
         if self._waiting and not self._fetching:
             self._fetching = True
-            ensureDeferred(self._fetch_block()).addCallbacks(self._fetched, self._failed)
+            fetched = ensureDeferred(on_any_session(self._zookeeper, self._take_block))
+            fetched.addCallbacks(self._fetched, self._failed)
 
     def _fetched(self, block: ProducerIdBlock) -> None:
         self._fetching = False
@@ -61,13 +63,6 @@ class ProducerIds:
         waiting, self._waiting = self._waiting, deque()
         for wanted in waiting:
             wanted.errback(failure)
-
-    async def _fetch_block(self) -> ProducerIdBlock:
-        while True:
-            try:
-                return await self._take_block(self._zookeeper.session)
-            except SessionExpired:
-                continue  # The next session takes another block.
 
     async def _take_block(self, session: Session) -> ProducerIdBlock:
         while True:

@@ -14,7 +14,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -92,18 +93,53 @@ def split_connect(connect: str) -> tuple[str, str]:
     return hosts, (slash + chroot).rstrip("/")
 
 
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """What ZooKeeper wants to be shown by whoever takes up, or ends, a session."""
+
+    session_id: int
+    password: bytes
+
+
+class SessionMemory(Protocol):
+    """Keeps the key of a process's session beyond the process's life. None of the methods may raise."""
+
+    def recall(self) -> SessionKey | None:
+        """The session of a process before this one, where that is sure to be dead."""
+        ...
+
+    def remember(self, key: SessionKey) -> None:
+        """This process has this session."""
+        ...
+
+    def forget(self) -> None:
+        """This process has ended its session."""
+        ...
+
+
 class KazooZooKeeper:
     """Implements `coordinator.store.ZooKeeper`.
 
-    `connect` is `host:port,…[/chroot]`; the chroot is made where it is missing.
+    `connect` is `host:port,…[/chroot]`; the chroot is made where it is missing. With a `memory`, what a
+    process before this one has left in ZooKeeper is removed at the start, instead of when its session has run
+    out.
     """
 
-    def __init__(self, connect: str, session_timeout_ms: int, call_from_thread: CallFromThread) -> None:
+    def __init__(
+        self,
+        connect: str,
+        session_timeout_ms: int,
+        call_from_thread: CallFromThread,
+        memory: SessionMemory | None = None,
+    ) -> None:
         self.hosts, self.chroot = split_connect(connect)
         self.session_timeout_ms = session_timeout_ms
         self._call_from_thread = call_from_thread
+        self._memory = memory
         self._listeners: list[SessionListener] = []
         self._closed = False
+        self._former: KazooSession | None = None
+        """The session of a process before this one, until it has been ended."""
         self._session = self._new_session()
 
     @property
@@ -114,21 +150,47 @@ class KazooZooKeeper:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        self._session.start()
+        key = None if self._memory is None else self._memory.recall()
+        if key is None:
+            self._session.start()
+        else:
+            _log.info("ending ZooKeeper session 0x%x, left by a broker that was killed", key.session_id)
+            self._former = self._new_session(key)
+            self._former.start()
 
     def close(self) -> Deferred[None]:
         self._closed = True
-        return self._session.close()
+        closed = self._session.close()
+        if self._former is not None:
+            former, self._former = self._former, None
+            closed.addCallback(lambda _: former.close())
+        elif self._memory is not None:
+            memory = self._memory
+            closed.addCallback(lambda _: memory.forget())
+        return closed
 
-    def _new_session(self) -> KazooSession:
+    def _new_session(self, key: SessionKey | None = None) -> KazooSession:
         return KazooSession(
-            self.hosts, self.chroot, self.session_timeout_ms, self._call_from_thread, self._changed
+            self.hosts, self.chroot, self.session_timeout_ms, self._call_from_thread, self._changed, key
         )
 
+    def _end_former(self, former: KazooSession) -> None:
+        """Being connected it is the former session, or a new one because that had run out: let it end."""
+        former.close().addCallback(self._former_ended, former)
+
+    def _former_ended(self, _: None, former: KazooSession) -> None:
+        if self._former is former:
+            self._former = None
+            self._session.start()
+
     def _changed(self, session: KazooSession, state: str) -> None:
+        if session is self._former and state == KazooState.CONNECTED:
+            self._end_former(session)
         if self._closed or session is not self._session:
             return
         if state == KazooState.CONNECTED:
+            if self._memory is not None:
+                self._memory.remember(SessionKey(session.session_id, session.password))
             for listener in self._listeners:
                 listener.session_connected(session)
         elif state == KazooState.SUSPENDED:
@@ -207,7 +269,9 @@ class KazooSession:
         timeout_ms: int,
         call_from_thread: CallFromThread,
         changed: Callable[[KazooSession, str], None],
+        key: SessionKey | None = None,
     ) -> None:
+        """Opens a session of its own at the start; with a `key`, takes that one up, if it still is."""
         self.expired = False
         self.session_id = 0
         self.password = b""
@@ -222,6 +286,7 @@ class KazooSession:
             hosts=hosts,
             timeout=timeout_ms / 1000,
             handler=self._handler,
+            client_id=None if key is None else (key.session_id, key.password),
             connection_retry=KazooRetry(
                 max_tries=-1, delay=_RECONNECT_DELAY_S, max_delay=_RECONNECT_DELAY_MAX_S
             ),
@@ -361,9 +426,11 @@ class KazooSession:
             except ZooKeeperError as error:
                 answered.errback(error)
             except KazooException as error:
+                # Kazoo may fail what is asked for before it reports the loss; here the loss is told first.
                 if isinstance(error, ConnectionLoss):
-                    # Kazoo fails what is pending before it reports the loss; here the loss is told first.
                     self._on_state(KazooState.SUSPENDED, None)
+                elif isinstance(error, SessionExpiredError):
+                    self._on_state(KazooState.LOST, None)
                 answered.errback(_typed(error, path))
             else:
                 answered.callback(converted)

@@ -152,6 +152,6 @@ async def test_a_controller_that_wins_against_itself_has_a_new_term(zookeeper: s
 async def test_a_cluster_has_one_id_and_gives_each_broker_another_number(zookeeper: str) -> None:
     async with connected(zookeeper) as client, connected(zookeeper) as other:
         await DeferredList([ensureDeferred(prepare_layout(each.session)) for each in (client, other)])
-        assert await cluster_id(client.session, os.urandom) == await cluster_id(other.session, os.urandom)
-        numbers = [await generate_broker_id(each.session, 1000) for each in (client, other, client)]
+        assert await cluster_id(client, os.urandom) == await cluster_id(other, os.urandom)
+        numbers = [await generate_broker_id(each, 1000) for each in (client, other, client)]
         assert numbers == [1001, 1002, 1003]

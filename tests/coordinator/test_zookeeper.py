@@ -25,7 +25,7 @@ from coordinator.store import (
     WatchEvent,
     WatchKind,
 )
-from coordinator.zookeeper import KazooSession, KazooZooKeeper, split_connect
+from coordinator.zookeeper import KazooSession, KazooZooKeeper, SessionKey, split_connect
 from tests.reactor import in_thread, on_reactor, reactor, until
 from tests.zookeeper import ZooKeeperProcess
 
@@ -270,3 +270,62 @@ def test_a_connect_string_is_split() -> None:
     assert split_connect("a:1") == ("a:1", "")
     with pytest.raises(ValueError, match="host:port"):
         split_connect("/kafka")
+
+
+class Memory:
+    """What is left of a process that has ended."""
+
+    def __init__(self) -> None:
+        self.key: SessionKey | None = None
+
+    def recall(self) -> SessionKey | None:
+        return self.key
+
+    def remember(self, key: SessionKey) -> None:
+        self.key = key
+
+    def forget(self) -> None:
+        self.key = None
+
+
+@on_reactor
+async def test_a_process_begins_by_ending_the_session_of_the_one_before(zookeeper: str) -> None:
+    memory = Memory()
+    dead = KazooZooKeeper(zookeeper, SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
+    dead.start()
+    await dead.session.create("/mine", ephemeral=True)
+    left = memory.key
+    assert left == SessionKey(dead.session.session_id, dead.session.password)
+    next_one = KazooZooKeeper(zookeeper, SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
+    next_one.start()
+    # Asked before there is a session, and answered on the new one: what the old one held has gone.
+    _, made = await next_one.session.create("/mine", ephemeral=True)
+    assert made.ephemeral_owner == next_one.session.session_id != left.session_id
+    assert memory.key == SessionKey(next_one.session.session_id, next_one.session.password)
+    await dead.close()
+    await next_one.close()
+    assert memory.key is None
+
+
+@on_reactor
+async def test_a_former_session_that_has_run_out_is_no_hindrance(zookeeper: str) -> None:
+    memory = Memory()
+    memory.key = SessionKey(0x1234_5678, b"\x02" * 16)
+    client = KazooZooKeeper(zookeeper, SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
+    client.start()
+    await client.session.create("/mine", ephemeral=True)
+    assert memory.key.session_id == client.session.session_id
+    await client.close()
+
+
+@on_reactor
+async def test_a_client_can_be_closed_before_the_former_session_was_ended() -> None:
+    memory = Memory()
+    memory.key = SessionKey(0x1234_5678, b"\x02" * 16)
+    client = KazooZooKeeper("127.0.0.1:1", SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
+    client.start()
+    asked = client.session.exists("/mine")
+    await client.close()
+    with pytest.raises(SessionExpired):
+        await asked
+    assert memory.key is not None, "the next process has it to end still"

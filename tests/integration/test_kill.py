@@ -12,7 +12,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,6 @@ from broker.log.disk import OsDisk
 from broker.log.open_files import OpenFiles
 from broker.log.segment import Segment
 from broker.tools.broker_process import BrokerProcess
-from coordinator.tools.zookeeper_process import ZooKeeperProcess
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "25"))  # in each of the two modes
 PARTITIONS = 2
@@ -142,18 +141,15 @@ def rebuild_indexes(log: Path, directory: Path) -> Path:
 
 @pytest.mark.parametrize("flush_before_ack", ["false", "true"])
 def test_no_acknowledged_record_is_lost_and_none_is_there_twice(
-    flush_before_ack: str, zookeeper_process: Callable[..., ZooKeeperProcess], tmp_path: Path
+    flush_before_ack: str, zookeeper: str, tmp_path: Path
 ) -> None:
-    # A quick clock, for each restart waits until ZooKeeper has given up the session that was killed.
-    zookeeper = zookeeper_process(tick_time_ms=200)
     broker = BrokerProcess(
         tmp_path,
         broker_id=1,
-        zookeeper_connect=zookeeper.connect,
+        zookeeper_connect=zookeeper,
         properties={
             "flush.before.ack": flush_before_ack,
             "log.segment.bytes": str(SEGMENT_BYTES),
-            "zookeeper.session.timeout.ms": "600",
         },
     )
     broker.start()

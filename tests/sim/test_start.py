@@ -1,0 +1,49 @@
+"""A broker's start, with its ZooKeeper session ended at one moment after another."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator import znodes
+from tests.sim.cluster import Cluster, Machine, logs_in_trace
+from tests.sim.world import World
+
+MOMENTS_MS = range(0, 100, 4)
+"""Between two of these ZooKeeper answers once or twice."""
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["first-of-its-cluster", "with-another"])
+def test_a_broker_whose_session_expires_while_it_starts_goes_on_with_the_next(others: int) -> None:
+    before_registration = [starts_although_its_session_expires(others, moment) for moment in MOMENTS_MS]
+    assert before_registration.count(True) > 5
+    assert before_registration.count(False) > 1
+
+
+def starts_although_its_session_expires(others: int, moment_ms: int) -> bool:
+    """Whether the session expired before the broker was registered; that it came up is asserted here."""
+    world = World(moment_ms)
+    with logs_in_trace(world):
+        cluster = Cluster(world, others + 1)
+        for other in cluster.machines[:others]:
+            other.start()
+        world.run(5 * others)
+        machine = cluster.machine(others + 1)
+        machine.start()
+        client = machine.client
+        assert client is not None
+        assert world.run_until(lambda: client.session.session_id != 0, 5)
+        world.run(moment_ms / 1000)
+        is_registered = str(machine.broker_id) in cluster.zookeeper.names_below(znodes.BROKER_IDS)
+        session = client.session
+        cluster.zookeeper.end_session(session.session_id, "expired")
+        session.disconnect()
+        client.mend()
+        assert world.run_until(lambda: is_served(machine), 30), "\n".join(world.trace.lines)
+        assert machine.life == 1, "it is the process that was started"
+    assert world.problems == []
+    return not is_registered
+
+
+def is_served(machine: Machine) -> bool:
+    node = None if machine.broker is None else machine.broker.node
+    return node is not None and node.membership.is_connected and node.metadata.is_live(node.broker_id)
