@@ -18,6 +18,7 @@ from coordinator.controller_effects import (
     Answer,
     Order,
     ReadOrder,
+    RecordBrokers,
     RemoveOrders,
     RemoveTopic,
     SetBrokers,
@@ -77,6 +78,7 @@ class Controller:
     def __init__(self, controller_id: int, controller_epoch: int, policy: ControllerPolicy) -> None:
         self.state = ControllerState(controller_id, controller_epoch)
         self._policy = policy
+        self._recorded_epochs: Mapping[int, int] | None = None
         self._batch = RequestBatch(self.state, policy.inter_broker_listener)
         self._leaders = Leaders(self.state, self._batch, policy.unclean_allowed)
         self._isr = InSyncSets(self.state, self._batch, self._leaders)
@@ -130,6 +132,7 @@ class Controller:
     def _begin(self, snapshot: Snapshot) -> Steps[None]:
         """Take over: mend what the last controller left undone, then tell every broker everything."""
         state = self.state
+        self._recorded_epochs = snapshot.recorded_epochs
         state.brokers = dict(snapshot.brokers)
         for topic in snapshot.topics.values():
             state.add_topic(topic)
@@ -140,6 +143,7 @@ class Controller:
                 yield RemoveTopic(name)
         yield SetBrokers(state.brokers)
         yield from self._lose_unseen(snapshot)
+        yield from self._record(state.brokers)
         yield from self._leaders.elect_leaderless()
         for broker_id in state.brokers:
             self._batch.everything(broker_id)
@@ -150,17 +154,11 @@ class Controller:
     def _lose_unseen(self, snapshot: Snapshot) -> Steps[None]:
         """Take from brokers what they lost while no controller was looking.
 
-        Some have gone. Others are back already: their registration is younger than a state that still counts
-        them in, and what they had not flushed may be lost (KIP-380 tells only their requests apart).
+        Some have gone. Others are back already, and what they had not flushed may be lost (KIP-380 tells only
+        their requests apart).
         """
         state = self.state
-        bounced = {
-            member: None
-            for _, partition in state.partitions()
-            if partition.state is not None
-            for member in partition.state.isr
-            if member in state.brokers and 0 <= partition.read_zxid < state.brokers[member].epoch
-        }
+        bounced = self._bounced(snapshot)
         gone = {
             replica: None
             for _, partition in state.partitions()
@@ -172,6 +170,34 @@ class Controller:
         }
         yield from self._leaders.lose_brokers({**gone, **bounced})
         state.brokers = dict(snapshot.brokers)
+
+    def _bounced(self, snapshot: Snapshot) -> dict[int, None]:
+        """The live brokers that have started anew since the last controller saw to them.
+
+        Where none has recorded whom it saw to, as in a cluster that Kafka has run, these are told by their
+        registration: it is younger than a state that counts them in.
+        """
+        brokers, recorded = self.state.brokers, snapshot.recorded_epochs
+        if recorded is not None:
+            return {
+                broker_id: None
+                for broker_id, broker in brokers.items()
+                if recorded.get(broker_id) != broker.epoch
+            }
+        return {
+            member: None
+            for _, partition in self.state.partitions()
+            if partition.state is not None
+            for member in partition.state.isr
+            if member in brokers and 0 <= partition.read_zxid < brokers[member].epoch
+        }
+
+    def _record(self, brokers: Mapping[int, LiveBroker]) -> Steps[None]:
+        """These lives of brokers have been seen to: no state counts an earlier one in."""
+        epochs = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
+        if epochs != self._recorded_epochs:
+            yield RecordBrokers(epochs)
+            self._recorded_epochs = epochs
 
     def _brokers_changed(self, now: Mapping[int, LiveBroker]) -> Steps[None]:
         """Brokers have come or gone. One that has both, since we last looked, has another epoch."""
@@ -188,6 +214,7 @@ class Controller:
         ]
         if gone:
             yield from self._lose(gone)
+        yield from self._record(now)
         if joined or self.state.brokers != now:
             yield from self._welcome(joined, now)
 

@@ -123,6 +123,17 @@ class SetBrokers:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordBrokers:
+    """Write down, by broker id, the epochs of those lives of brokers that all states take account of.
+
+    The next controller so learns who has started anew since, whatever became of the states meanwhile. No
+    result.
+    """
+
+    epochs: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     """Requests to brokers, each to be sent until it is answered or the broker has gone. No result.
 
@@ -157,6 +168,7 @@ Effect: TypeAlias = (
     | MarkDeleted
     | RemoveTopic
     | SetBrokers
+    | RecordBrokers
     | Send
     | Answer
 )

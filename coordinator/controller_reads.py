@@ -63,6 +63,15 @@ async def _read_states(session: Session, topics: dict[str, Topic]) -> None:
         partition.read_zxid = stat.mzxid
 
 
+async def read_recorded_epochs(session: Session) -> dict[int, int] | None:
+    """What the last controller recorded of brokers; None where it did not, or where it cannot be read."""
+    try:
+        data, _ = await session.get(znodes.CONTROLLER_BROKERS)
+        return znodes.decode_controller_brokers(data)
+    except (NoNode, znodes.BadZnode):
+        return None
+
+
 async def read_deletions(session: Session) -> tuple[str, ...]:
     """The topics that are marked for deletion."""
     return tuple(await session.children(znodes.DELETE_TOPICS))

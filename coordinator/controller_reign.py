@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from coordinator import controller_writes as writes
 from coordinator.clock import Clock, DelayedCall
 from coordinator.controller import Controller, ControllerPolicy
+from coordinator.controller_account import EventAccount
 from coordinator.controller_answers import WaitingRequest, not_controller
 from coordinator.controller_channel import ControllerChannel, SendRequest
 from coordinator.controller_effects import (
@@ -28,6 +29,7 @@ from coordinator.controller_effects import (
     Effect,
     MarkDeleted,
     ReadOrder,
+    RecordBrokers,
     RemoveOrders,
     RemoveTopic,
     Send,
@@ -46,7 +48,7 @@ from coordinator.controller_events import (
     Event,
 )
 from coordinator.controller_orders import OrderWatch, read_order
-from coordinator.controller_reads import read_brokers, read_deletions, read_topics
+from coordinator.controller_reads import read_brokers, read_deletions, read_recorded_epochs, read_topics
 from coordinator.controller_state import LiveBroker, Snapshot
 from coordinator.store import SessionExpired, WatchEvent
 from coordinator.term import Term
@@ -83,6 +85,7 @@ class Reign:
         self._over = False
         self._channels: dict[int, ControllerChannel] = {}
         self._sent: list[tuple[int, Deferred[bool]]] = []
+        self._account = EventAccount(clock)
         self._tokens = itertools.count(1)
         self._waiting: dict[int, WaitingRequest] = {}
         self._watched: dict[int, None] = {}
@@ -141,6 +144,8 @@ class Reign:
 
     async def _begin(self) -> None:
         session = self.term.session
+        # Before the brokers: whoever is in the record was in it when the others were read.
+        recorded = await read_recorded_epochs(session)
         brokers = await self._read_brokers()
         topics = await read_topics(session, self._policy.new_topic_id)
         deleting = await read_deletions(session)
@@ -151,7 +156,7 @@ class Reign:
             len(topics),
         )
         self._arm_balance()
-        await self._handle(Elected(Snapshot(brokers, topics, deleting)))
+        await self._handle(Elected(Snapshot(brokers, topics, deleting, recorded)))
         self._orders.begin()
         self._handling = False
         self._next()
@@ -169,19 +174,24 @@ class Reign:
 
     async def _handle(self, event: Event) -> None:
         self._sent = []
+        self._account = EventAccount(self._clock)
         steps = self.controller.handle(event)
         result: Any = None
         while not self._over:
             try:
                 effect = steps.send(result)
             except StopIteration:
-                return
+                break
             result = await self._perform(effect)
+        if isinstance(event, Elected | BrokersChanged) and not self._over:
+            self._account.close(sorted(self._channels))
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
             case WriteStates():
-                return await writes.write_states(self.term, effect.writes)
+                written = await writes.write_states(self.term, effect.writes)
+                self._account.wrote(len(written))
+                return written
             case CreateTopic():
                 return await writes.create_topic(self.term, effect)
             case WriteAssignments():
@@ -198,9 +208,13 @@ class Reign:
                 await writes.remove_topic(self.term, effect.name)
             case SetBrokers():
                 self._set_brokers(effect.brokers)
+            case RecordBrokers():
+                await writes.record_brokers(self.term, effect.epochs)
             case Send():
                 for broker_id, request in effect.requests:
-                    self._sent.append((broker_id, self._channels[broker_id].send(request)))
+                    answered = self._channels[broker_id].send(request)
+                    self._account.sent(request, answered)
+                    self._sent.append((broker_id, answered))
             case Answer():
                 self._answer(effect)
         return None

@@ -66,11 +66,15 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a new controller reads from ZooKeeper."""
+    """Everything that a new controller reads from ZooKeeper.
+
+    `recorded_epochs` are those that the last controller recorded (`RecordBrokers`); None: it recorded none.
+    """
 
     brokers: Mapping[int, LiveBroker]
     topics: Mapping[str, Topic]
     deleting: tuple[str, ...] = ()
+    recorded_epochs: Mapping[int, int] | None = None
 
 
 class ControllerState:

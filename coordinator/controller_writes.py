@@ -170,6 +170,19 @@ async def remove_orders(term: Term, paths: Sequence[str]) -> None:
             _raise_unless(error, NoNode)  # The second try after a lost connection.
 
 
+async def record_brokers(term: Term, epochs: Mapping[int, int]) -> None:
+    """Replace the record of the brokers' lives that have been seen to."""
+    path, data = znodes.CONTROLLER_BROKERS, znodes.encode_controller_brokers(epochs)
+    while True:
+        there = await term.session.exists(path)
+        operation = Create(path, data) if there is None else SetData(path, data, there.version)
+        try:
+            await _guarded(term, [operation])
+            return
+        except (MultiFailed, ConnectionLost) as error:
+            _raise_unless(error, BadVersion, NodeExists, NoNode)
+
+
 async def mark_deleted(term: Term, names: Sequence[str]) -> None:
     """Mark topics for deletion; those that are marked already stay so."""
     for batch in _batches(names):

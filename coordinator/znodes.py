@@ -58,6 +58,7 @@ TOPICS = "/brokers/topics"
 BROKER_SEQUENCE = "/brokers/seqid"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
+CONTROLLER_BROKERS = "/controller_brokers"
 CONFIG = "/config"
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
@@ -322,6 +323,22 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 def decode_controller_epoch(data: bytes) -> int:
     return _decode_int(CONTROLLER_EPOCH, data)
+
+
+# /controller_brokers: which lives of brokers the controllers have dealt with. Not one of Kafka's znodes.
+
+
+def encode_controller_brokers(epochs: Mapping[int, int]) -> bytes:
+    """`epochs` has the broker epoch of each broker that was alive, by its id."""
+    return _encode({"version": 1, "epochs": {str(broker): epoch for broker, epoch in sorted(epochs.items())}})
+
+
+def decode_controller_brokers(data: bytes) -> dict[int, int]:
+    value = _decode(CONTROLLER_BROKERS, data)
+    try:
+        return {int(broker): int(epoch) for broker, epoch in value["epochs"].items()}
+    except WRONG_SHAPE as error:
+        raise BadZnode(f"{CONTROLLER_BROKERS} does not list broker epochs: {error!r}") from None
 
 
 # /cluster/id

@@ -15,6 +15,7 @@ from coordinator.controller_effects import (
     MarkDeleted,
     Order,
     ReadOrder,
+    RecordBrokers,
     RemoveOrders,
     RemoveTopic,
     Send,
@@ -66,8 +67,15 @@ class Store:
         }
     )
     removed_orders: list[str] = field(default_factory=list)
+    recorded_epochs: dict[int, int] | None = None
     zxid: int = -1
     """The transaction in which all states are said to have been written."""
+    next_epoch: int = 100
+
+    def new_epoch(self) -> int:
+        """A broker epoch that no life of a broker has had."""
+        self.next_epoch += 1
+        return self.next_epoch - 1
 
     def write(self, write: StateWrite) -> StateWritten:
         there = self.states.get(write.at)
@@ -87,7 +95,7 @@ class Store:
             for number, replicas in assignment.partitions.items():
                 state, version = self.states.get((name, number), (None, -1))
                 topics[name].partitions[number] = Partition(replicas, state, version, self.zxid)
-        return Snapshot(brokers, topics, tuple(self.deleting))
+        return Snapshot(brokers, topics, tuple(self.deleting), self.recorded_epochs)
 
 
 class Machine:
@@ -104,7 +112,6 @@ class Machine:
         self.store = store or Store()
         self.effects: list[Effect] = []
         self._ids = iter(range(1, 1000))
-        self._epochs = iter(range(100, 1000))
         self.brokers = dict(brokers or {broker_id: self.life(broker_id) for broker_id in broker_ids})
         self.controller = Controller(
             broker_ids[0],
@@ -115,7 +122,7 @@ class Machine:
 
     def life(self, broker_id: int) -> LiveBroker:
         """A broker under an epoch that no life of a broker has had."""
-        return LiveBroker(broker_info(broker_id), next(self._epochs))
+        return LiveBroker(broker_info(broker_id), self.store.new_epoch())
 
     def handle(self, event: Event, *, cut: int | None = None) -> list[Effect]:
         """Handle one event to its end, or until the controller dies after `cut` effects; what came of it."""
@@ -156,6 +163,8 @@ class Machine:
                     self.store.deleting.remove(effect.name)
                 for at in [at for at in self.store.states if at[0] == effect.name]:
                     del self.store.states[at]
+            case RecordBrokers():
+                self.store.recorded_epochs = dict(effect.epochs)
             case Send() | Answer() | SetBrokers():
                 pass
         return None

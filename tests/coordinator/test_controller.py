@@ -523,7 +523,7 @@ def test_a_new_controller_mends_what_the_last_left_undone() -> None:
     old.delete("going")
     del old.store.states["half", 0]  # It had written the topic, and had not come to electing.
     old.store.deleting.append("gone")  # It had removed the topic, and not yet the mark.
-    new = Machine(2, 3, store=old.store, epoch=2)
+    new = Machine(2, 3, store=old.store, epoch=2, brokers={each: old.brokers[each] for each in (2, 3)})
     assert new.state("t") == PartitionState(2, 1, (2, 3), 2)
     assert new.state("half") == PartitionState(2, 0, (2, 3), 2)
     assert RemoveTopic("gone") in new.effects
@@ -538,7 +538,7 @@ def test_a_new_controller_mends_what_the_last_left_undone() -> None:
 def test_a_new_controller_of_a_healthy_cluster_writes_nothing() -> None:
     old = Machine(1, 2)
     old.create("t", (1, 2))
-    new = Machine(2, 1, store=old.store, epoch=2)
+    new = Machine(2, 1, store=old.store, epoch=2, brokers=old.brokers)
     assert writes(new.effects) == []
     assert led(new.effects, 1) == {("t", 0): 1}
 
@@ -547,12 +547,58 @@ def test_a_new_controller_sees_who_has_bounced_while_nobody_was_looking() -> Non
     old = Machine(1, 2, 3)
     old.create("t", (2, 1, 3))
     old.create("alone", (2,))
-    old.store.zxid = 101
-    # Brokers 1, 3 and 2 are registered by the transactions 100, 101 and 102.
-    new = Machine(1, 3, 2, store=old.store, epoch=2)
+    new = Machine(1, store=old.store, epoch=2, brokers={**old.brokers, 2: old.life(2)})
     assert new.state("t") == PartitionState(1, 1, (1, 3), 2)
+    # It had gone and come back: two epochs, so that nobody takes its old leadership for the new.
     assert new.state("alone") == PartitionState(2, 2, (2,), 2)
     assert led(new.effects, 2) == {("t", 0): 1, ("alone", 0): 2}
+
+
+def test_a_bounce_is_seen_though_the_last_controller_wrote_the_state_after_it() -> None:
+    """It had not looked yet, and took the new life's place in sync for the old one's."""
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 1, 3))
+    returned = old.life(2)
+    old.propose("t", 2, 1)
+    old.store.zxid = returned.epoch + 1
+    new = Machine(1, store=old.store, epoch=2, brokers={**old.brokers, 2: returned})
+    assert new.state("t") == PartitionState(1, 1, (1,), 2)
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_bounce_is_seen_to_by_the_next_controller_wherever_the_last_one_ended(written: int) -> None:
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 1, 3))
+    old.create("u", (2, 3, 1))
+    brokers = {**old.brokers, 2: old.life(2)}
+    old.handle(BrokersChanged(brokers), cut=written)
+    new = Machine(1, store=old.store, epoch=2, brokers=brokers)
+    for name, leader in (("t", 1), ("u", 3)):
+        assert new.state(name).leader == leader
+        assert sorted(new.state(name).isr) == [1, 3]
+    assert new.store.recorded_epochs == {each: broker.epoch for each, broker in brokers.items()}
+
+
+def test_a_broker_that_has_been_seen_to_keeps_its_place_under_the_next_controller() -> None:
+    old = Machine(1, 2)
+    old.create("t", (2, 1))
+    old.start(2)
+    old.propose("t", 1, 2)
+    assert old.state("t").isr == (1, 2)
+    new = Machine(1, store=old.store, epoch=2, brokers=old.brokers)
+    assert writes(new.effects) == []
+
+
+def test_where_no_controller_has_recorded_brokers_a_bounce_shows_in_the_transactions() -> None:
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 1, 3))
+    old.create("alone", (2,))
+    old.store.recorded_epochs = None  # As Kafka leaves it.
+    brokers = {1: old.life(1), 3: old.life(3), 2: old.life(2)}
+    old.store.zxid = brokers[3].epoch
+    new = Machine(1, store=old.store, epoch=2, brokers=brokers)
+    assert new.state("t") == PartitionState(1, 1, (1, 3), 2)
+    assert new.state("alone") == PartitionState(2, 2, (2,), 2)
 
 
 def test_a_state_that_is_not_as_believed_is_decided_anew() -> None:

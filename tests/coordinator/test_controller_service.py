@@ -145,7 +145,9 @@ async def test_a_proposal_for_the_in_sync_set_is_written(zookeeper: str) -> None
 async def test_a_controlled_shutdown_moves_leadership_first(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2) as members:
         one, two = members.members[1], members.members[2]
-        await until(lambda: len(one.requests_of(UpdateMetadataRequest)[-1].live_brokers) == 2)
+        await until(
+            lambda: any(len(told.live_brokers) == 2 for told in one.requests_of(UpdateMetadataRequest))
+        )
         await create(members, NewTopic("t", assignments={0: (2, 1)}), NewTopic("only", assignments={0: (2,)}))
         result = await one.controller.controlled_shutdown(2, two.membership.broker_epoch)
         assert (result.error, result.remaining) == (ErrorCode.NONE, ())

@@ -135,6 +135,12 @@ def test_the_cluster_id_and_a_block_of_producer_ids() -> None:
     assert json.loads(znodes.encode_producer_id_block(ProducerIdBlock(1, 1000, 1999))) == json.loads(data)
 
 
+def test_the_record_of_brokers_seen_to_is_read_as_it_was_written() -> None:
+    data = znodes.encode_controller_brokers({2: 1 << 40, 1: 7})
+    assert json.loads(data) == {"version": 1, "epochs": {"1": 7, "2": 1 << 40}}
+    assert znodes.decode_controller_brokers(data) == {1: 7, 2: 1 << 40}
+
+
 def test_parents_are_listed_from_the_top() -> None:
     assert znodes.parents("/a/b/c") == ["/a", "/a/b"]
     assert znodes.parents("/a") == []
@@ -154,10 +160,11 @@ DECODERS = [
     lambda data: znodes.decode_isr_change("/x", data),
     lambda data: znodes.decode_log_dir_event("/x", data),
     znodes.decode_producer_id_block,
+    znodes.decode_controller_brokers,
 ]
 NAMES = """version brokerid host port endpoints features partitions topic_id leader isr adding_replicas
     leader_epoch controller_epoch config entity_path id broker 0 listener_security_protocol_map min_version
-    block_start block_end topic partition replicas"""
+    block_start block_end epochs topic partition replicas"""
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: (
