@@ -1,21 +1,19 @@
 """The records inside a batch: many appended, encoded together; one batch decoded into columns.
 
-A record is, every number but the attributes a zigzag varint:
-
-    length | attributes (int8) | timestamp delta | offset delta | key length, key | value length, value
-    | header count | (key length, key, value length, value) of each header
-
-Length -1 stands for null. Records come in batches and are treated so: a `BatchBuilder` keeps references until
-the batch is built, then encodes all records in one loop; `decode_columns` takes a batch apart in one loop
-into a list for each field. Whoever wants records one by one has `iterate`.
+Records come in batches and are treated so: a `BatchBuilder` keeps references until the batch is built, then
+encodes all records in one loop; `decode_columns` takes a batch apart in one loop into a list for each field.
+Whoever wants records one by one has `iterate`. The loops themselves are in `protocol.record_codec`, or in its
+compiled twin where there is one; the environment variable HOLDFAST_PURE_PYTHON does without that.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple, TypeAlias
+from types import ModuleType
+from typing import NamedTuple
 
 from protocol.batches import (
     HEADER_SIZE,
@@ -33,8 +31,25 @@ from protocol.batches import (
 from protocol.checksum import Buffer
 from protocol.compression import DEFAULT_LIMIT, DecompressionError, compress, decompress
 from protocol.errors import BrokerError, ErrorCode
+from protocol.record_codec import NO_HEADERS, Headers, encode_headers
 
-Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+PURE_PYTHON_VARIABLE = "HOLDFAST_PURE_PYTHON"
+
+
+def _fastest_codec() -> ModuleType:
+    if not os.environ.get(PURE_PYTHON_VARIABLE):
+        try:
+            from protocol import _record_codec
+        except ImportError:
+            pass
+        else:
+            return _record_codec
+    from protocol import record_codec
+
+    return record_codec
+
+
+_codec = _fastest_codec()
 
 TYPICAL_OVERHEAD = 14
 """What a record of a middling batch takes besides its key and value: short varints and the attributes."""
@@ -71,75 +86,41 @@ class Columns:
 # Encoding ---------------------------------------------------------------------------------------------
 
 
-def zigzag_varint(number: int) -> bytes:
-    """`number`, of at most 64 bits, as Kafka writes signed numbers of variable length."""
-    rest = (number << 1) ^ (number >> 63)
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
-
-
-_VARINT_COUNT = 8192
-_VARINTS = [zigzag_varint(number) for number in range(_VARINT_COUNT)]
-"""Encoded ahead: all that take one or two bytes, which is nearly every number in nearly every record."""
-_NULL = zigzag_varint(-1)
-_NO_HEADERS = zigzag_varint(0)
-
-
-def _varint(number: int) -> bytes:
-    return _VARINTS[number] if 0 <= number < _VARINT_COUNT else zigzag_varint(number)
-
-
-def _encode_headers(headers: Headers) -> bytes:
-    parts = [_varint(len(headers))]
-    for key, value in headers:
-        name = key.encode()
-        parts += (_varint(len(name)), name)
-        if value is None:
-            parts.append(_NULL)
-        else:
-            parts += (_varint(len(value)), value)
-    return b"".join(parts)
-
-
 class BatchBuilder:
     """Records on their way to becoming one batch.
 
     Appending keeps references and adds up sizes; the work is done in `build`, which a sending thread calls.
     """
 
-    __slots__ = ("_compression", "_headers", "_keys", "_level", "_values", "size", "timestamps")
+    __slots__ = ("_compression", "_headers", "_level", "keys", "size", "timestamps", "values")
 
     def __init__(self, compression: Compression = Compression.NONE, level: int | None = None) -> None:
         self.size = HEADER_SIZE
         """About how many bytes the batch would have uncompressed."""
         self._compression = compression
         self._level = level
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
         self.timestamps: list[int] = []
         """Of each record, in ms."""
         self._headers: dict[int, bytes] = {}
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.values)
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
         """Add a record, which must not change any more; its offset delta in the batch. `timestamp` in ms."""
-        delta = len(self._values)
+        delta = len(self.values)
         size = self.size + TYPICAL_OVERHEAD
         if key is not None:
             size += len(key)
         if value is not None:
             size += len(value)
         if headers:
-            self._headers[delta] = encoded = _encode_headers(headers)
+            self._headers[delta] = encoded = encode_headers(headers)
             size += len(encoded)
-        self._keys.append(key)
-        self._values.append(value)
+        self.keys.append(key)
+        self.values.append(value)
         self.timestamps.append(timestamp)
         self.size = size
         return delta
@@ -154,11 +135,11 @@ class BatchBuilder:
     ) -> bytearray:
         """The batch, checksum included; there must be a record in it. May be called again."""
         if self._compression is Compression.NONE:
-            batch = bytearray().join((bytes(HEADER_SIZE), *self._encode()))
+            batch = self._encode(HEADER_SIZE)
         else:
-            records = compress(self._compression, b"".join(self._encode()), self._level)
+            records = compress(self._compression, self._encode(0), self._level)
             batch = bytearray().join((bytes(HEADER_SIZE), records))
-        count = len(self._values)
+        count = len(self.values)
         write_header(
             batch,
             attributes=attributes(self._compression),
@@ -173,39 +154,12 @@ class BatchBuilder:
         )
         return batch
 
-    def _encode(self) -> list[bytes]:
-        """The records in pieces: joining them copies every byte once."""
-        pieces: list[bytes] = []
-        varints, known, slow = _VARINTS, _VARINT_COUNT, zigzag_varint
-        base = last = self.timestamps[0]
-        start = b"\0\0"  # attributes and timestamp delta, which seldom change from one record to the next
-        for delta, (timestamp, key, value, headers) in enumerate(
-            zip(self.timestamps, self._keys, self._values, self._tails(), strict=False)
-        ):
-            if timestamp != last:
-                start = b"\0" + _varint(timestamp - base)
-                last = timestamp
-            offset = varints[delta] if delta < known else slow(delta)
-            if key is None:
-                key, key_length, size = b"", _NULL, 0
-            else:
-                size = len(key)
-                key_length = varints[size] if size < known else slow(size)
-            if value is None:
-                value, value_length = b"", _NULL
-            else:
-                length = len(value)
-                value_length = varints[length] if length < known else slow(length)
-                size += length
-            size += len(start) + len(offset) + len(key_length) + len(value_length) + len(headers)
-            total = varints[size] if size < known else slow(size)
-            pieces += (total, start, offset, key_length, key, value_length, value, headers)
-        return pieces
-
-    def _tails(self) -> Iterable[bytes]:
-        if not self._headers:
-            return repeat(_NO_HEADERS)
-        return [self._headers.get(delta, _NO_HEADERS) for delta in range(len(self._values))]
+    def _encode(self, prefix_size: int) -> bytearray:
+        tails = None
+        if self._headers:
+            tails = [self._headers.get(delta, NO_HEADERS) for delta in range(len(self.values))]
+        encoded: bytearray = _codec.encode(prefix_size, self.timestamps, self.keys, self.values, tails)
+        return encoded
 
 
 def set_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
@@ -252,14 +206,22 @@ def decode_columns(
         header = read_header(buffer)
     data = _records_of(buffer, header, limit)
     try:
-        columns, end = _decode(data, header)
+        offsets, timestamps, keys, values, headers = _codec.decode(
+            data, header.record_count, header.last_offset_delta, header.base_offset, header.base_timestamp
+        )
     except IndexError:
         raise corrupt("the records of a batch end early") from None
     except UnicodeDecodeError:
         raise corrupt("the key of a record's header is not UTF-8") from None
-    if end != len(data):
-        raise corrupt(f"{len(data) - end} bytes after the last record of a batch")
-    return columns
+    except ValueError as error:
+        raise corrupt(str(error)) from None
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        timestamps = [header.max_timestamp] * len(values)
+    if offsets is None:
+        return Columns(
+            range(header.base_offset, header.base_offset + len(values)), timestamps, keys, values, headers
+        )
+    return Columns(offsets, timestamps, keys, values, headers)
 
 
 def _records_of(buffer: Buffer, header: BatchHeader, limit: int) -> bytes:
@@ -276,149 +238,3 @@ def _records_of(buffer: Buffer, header: BatchHeader, limit: int) -> bytes:
         return bytes(decompress(codec, memoryview(buffer)[header.position + HEADER_SIZE : header.end], limit))
     except DecompressionError as error:
         raise corrupt(str(error)) from None
-
-
-def _decode(data: bytes, header: BatchHeader) -> tuple[Columns, int]:
-    """The columns and where the records end. Raises IndexError where the data ends before the records do.
-
-    The loop is one function on purpose: calls would cost more than what they do. Its pattern for a varint:
-    one byte, else two, else the general case.
-    """
-    timestamps: list[int] = []
-    keys: list[bytes | None] = []
-    values: list[bytes | None] = []
-    headers: dict[int, Headers] = {}
-    sparse_offsets: list[int] = []
-    is_sparse = header.record_count != header.last_offset_delta + 1
-    base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    position = 0
-    last_delta = -1
-    for index in range(header.record_count):
-        number = data[position]
-        if number < 0x80:
-            position += 1
-        elif (high := data[position + 1]) < 0x80:
-            number = number & 0x7F | high << 7
-            position += 2
-        else:
-            number, position = _zigzag(data, position)
-        end = position + (number >> 1)
-
-        position += 1  # attributes, of which none are defined
-        number = data[position]
-        if number < 0x80:
-            position += 1
-        elif (high := data[position + 1]) < 0x80:
-            number = number & 0x7F | high << 7
-            position += 2
-        else:
-            number, position = _zigzag(data, position)
-        timestamps.append(base_timestamp + ((number >> 1) ^ -(number & 1)))
-
-        number = data[position]
-        if number < 0x80:
-            position += 1
-        elif (high := data[position + 1]) < 0x80:
-            number = number & 0x7F | high << 7
-            position += 2
-        else:
-            number, position = _zigzag(data, position)
-        if is_sparse:
-            delta = (number >> 1) ^ -(number & 1)
-            if not last_delta < delta <= header.last_offset_delta:
-                raise corrupt(f"offset delta {delta} after {last_delta}")
-            sparse_offsets.append(base_offset + delta)
-            last_delta = delta
-        elif number != index + index:
-            raise corrupt(f"offset delta {(number >> 1) ^ -(number & 1)} where {index} is due")
-
-        number = data[position]
-        if number < 0x80:
-            position += 1
-        elif (high := data[position + 1]) < 0x80:
-            number = number & 0x7F | high << 7
-            position += 2
-        else:
-            number, position = _zigzag(data, position)
-        if not number & 1:
-            start = position
-            position += number >> 1
-            keys.append(data[start:position])
-        elif number == 1:
-            keys.append(None)
-        else:
-            raise corrupt("the length of a key is below -1")
-
-        number = data[position]
-        if number < 0x80:
-            position += 1
-        elif (high := data[position + 1]) < 0x80:
-            number = number & 0x7F | high << 7
-            position += 2
-        else:
-            number, position = _zigzag(data, position)
-        if not number & 1:
-            start = position
-            position += number >> 1
-            values.append(data[start:position])
-        elif number == 1:
-            values.append(None)
-        else:
-            raise corrupt("the length of a value is below -1")
-
-        if data[position]:
-            headers[index], position = _decode_headers(data, position)
-        else:
-            position += 1
-        if position != end:
-            raise corrupt(f"a record ends {position - end} bytes from where its length says")
-    columns = Columns(
-        offsets=sparse_offsets if is_sparse else range(base_offset, base_offset + len(values)),
-        timestamps=timestamps,
-        keys=keys,
-        values=values,
-        headers=[headers.get(index, ()) for index in range(len(values))] if headers else None,
-    )
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        columns.timestamps = [header.max_timestamp] * len(values)
-    return columns, position
-
-
-def _zigzag(data: bytes, position: int) -> tuple[int, int]:
-    """The varint at `position`, its zigzag not undone, and where it ends."""
-    number = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-        shift += 7
-        if shift > 63:
-            raise corrupt("a number of more than 64 bits")
-
-
-def _decode_headers(data: bytes, position: int) -> tuple[Headers, int]:
-    count, position = _zigzag(data, position)
-    if count & 1:
-        raise corrupt("the number of a record's headers is negative")
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count >> 1):
-        key, position = _decode_bytes(data, position)
-        if key is None:
-            raise corrupt("a record's header has no key")
-        value, position = _decode_bytes(data, position)
-        headers.append((key.decode(), value))
-    return tuple(headers), position
-
-
-def _decode_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    number, position = _zigzag(data, position)
-    if number == 1:
-        return None, position
-    if number & 1:
-        raise corrupt("the length in a record's header is below -1")
-    end = position + (number >> 1)
-    if end > len(data):
-        raise IndexError
-    return data[position:end], end

@@ -113,7 +113,7 @@ extras() {
 
 # A line that changes where what is to be installed has changed.
 fingerprint() {
-    cat "$HOLDFAST_HOME/setup.cfg" "$HOLDFAST_HOME/pyproject.toml" | cksum
+    cat "$HOLDFAST_HOME"/{setup.cfg,setup.py,pyproject.toml,protocol/_record_codec.c} | cksum
 }
 
 # What was installed before stays: --with-tests once, and the next plain run keeps the tests' packages.

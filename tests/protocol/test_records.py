@@ -26,7 +26,8 @@ from protocol.batches import (
     write_header,
 )
 from protocol.errors import BrokerError, ErrorCode
-from protocol.records import BatchBuilder, Record, decode_columns, iterate, zigzag_varint
+from protocol.record_codec import zigzag_varint
+from protocol.records import BatchBuilder, Record, decode_columns, iterate
 
 NOW = 1_700_000_000_000
 CODECS = list(Compression)
