@@ -177,14 +177,15 @@ def _known_brokers(port: int) -> int:
     try:
         with socket.create_connection((HOST, port), timeout=2.0) as connection:
             connection.sendall(request)
-            (size,) = SIZE.unpack(_receive(connection, SIZE.size))
-            answer = decode_response(MetadataRequest, _METADATA_VERSION, _receive(connection, size))
+            (size,) = SIZE.unpack(receive(connection, SIZE.size))
+            answer = decode_response(MetadataRequest, _METADATA_VERSION, receive(connection, size))
     except (OSError, EOFError):
         return 0
     return len(answer.brokers)
 
 
-def _receive(connection: socket.socket, size: int) -> bytes:
+def receive(connection: socket.socket, size: int) -> bytes:
+    """So many bytes. Raises EOFError where the connection ends before."""
     data = b""
     while len(data) < size:
         chunk = connection.recv(size - len(data))

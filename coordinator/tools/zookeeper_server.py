@@ -149,14 +149,27 @@ def answers(host: str, port: int, timeout_s: float = 2.0) -> bool:
     It asks `srvr` and looks for the mode: `ruok` is answered before the database is up.
     """
     try:
-        with socket.create_connection((host, port), timeout=timeout_s) as connection:
-            connection.sendall(b"srvr")
-            shown = b""
-            while chunk := connection.recv(4096):
-                shown += chunk
+        return "Mode:" in status(host, port, timeout_s)
     except OSError:
         return False
-    return b"Mode:" in shown
+
+
+def transactions(host: str, port: int, timeout_s: float = 2.0) -> int:
+    """How many transactions the server has seen since its ensemble last elected a leader. Raises OSError."""
+    found = re.search(r"^Zxid: 0x([0-9a-f]+)$", status(host, port, timeout_s), re.MULTILINE)
+    if found is None:
+        raise OSError(f"the ZooKeeper server at {host}:{port} does not serve")
+    return int(found[1], 16) & 0xFFFFFFFF
+
+
+def status(host: str, port: int, timeout_s: float = 2.0) -> str:
+    """The server's answer to `srvr`. Raises OSError where there is none."""
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        connection.sendall(b"srvr")
+        shown = b""
+        while chunk := connection.recv(4096):
+            shown += chunk
+    return shown.decode()
 
 
 def start(config_path: Path, overrides: Mapping[str, str], *, daemon: bool) -> None:

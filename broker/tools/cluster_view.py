@@ -1,0 +1,166 @@
+"""A running cluster as ZooKeeper has it, for tools, benchmarks and tests that wait until something is so.
+
+Calls wait. Nothing is polled: ZooKeeper's watches tell when it is worth looking again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from coordinator import znodes
+from coordinator.store import NoNode, Session, SessionExpired, Watch, WatchEvent
+from coordinator.znodes import NO_LEADER, PartitionState
+from coordinator.zookeeper import KazooZooKeeper
+
+T = TypeVar("T")
+
+TIMEOUT_S = 60.0
+
+
+class ClusterView:
+    """Looks at the cluster at `zookeeper_connect`; a context manager that opens and closes its session."""
+
+    def __init__(self, zookeeper_connect: str, *, session_timeout_ms: int = 10_000) -> None:
+        # All of the session's work happens on this one thread, as it does on a broker's reactor.
+        self._thread = ThreadPoolExecutor(1, "cluster-view")
+        self._zookeeper = KazooZooKeeper(zookeeper_connect, session_timeout_ms, self._thread.submit)
+        self._zookeeper.add_listener(self)
+        self._waiting: list[threading.Event] = []
+
+    def __enter__(self) -> Self:
+        self._thread.submit(self._zookeeper.start).result()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        closed = threading.Event()
+        self._thread.submit(lambda: self._zookeeper.close().addBoth(lambda _: closed.set()))
+        closed.wait(TIMEOUT_S)
+        self._thread.shutdown()
+
+    def controller(self, *, other_than: int | None = None, timeout_s: float = TIMEOUT_S) -> int:
+        """The controller's broker id, as soon as there is one, and not the one given."""
+        found = self._wait_for(_CONTROLLER, lambda broker: broker not in (None, other_than), timeout_s)
+        assert found is not None
+        return found
+
+    def leader(
+        self, topic: str, partition: int, *, other_than: int = NO_LEADER, timeout_s: float = TIMEOUT_S
+    ) -> int:
+        """The broker that leads a partition, as soon as there is one, and not the one given."""
+        state = self._wait_for(
+            _state_of(topic, partition),
+            lambda state: state is not None and state.leader not in (NO_LEADER, other_than),
+            timeout_s,
+        )
+        assert state is not None
+        return state.leader
+
+    def wait_for_in_sync(
+        self, topic: str, partition: int, brokers: Collection[int], timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """Return once the in-sync set of a partition is this one."""
+        self._wait_for(
+            _state_of(topic, partition),
+            lambda state: state is not None and set(state.isr) == set(brokers),
+            timeout_s,
+        )
+
+    def wait_until_gone(self, broker_id: int, timeout_s: float = TIMEOUT_S) -> float:
+        """Return once a broker is registered no more: by `time.monotonic()`, when that was told."""
+        path = znodes.broker_path(broker_id)
+        told_at = time.monotonic()
+
+        def look(session: Session, watch: Watch) -> Deferred[bool]:
+            def seen(event: WatchEvent) -> None:
+                nonlocal told_at
+                told_at = time.monotonic()
+                watch(event)
+
+            return session.exists(path, seen).addCallback(lambda stat: stat is not None)
+
+        self._wait_for(look, lambda is_there: not is_there, timeout_s)
+        return told_at
+
+    # SessionListener
+
+    def session_connected(self, session: Session) -> None:
+        pass
+
+    def session_suspended(self, session: Session) -> None:
+        pass
+
+    def session_expired(self, session: Session) -> None:
+        for changed in self._waiting:
+            changed.set()  # Its watch will not tell any more.
+
+    # Waiting
+
+    def _wait_for(
+        self,
+        look: Callable[[Session, Watch], Deferred[T]],
+        is_enough: Callable[[T], bool],
+        timeout_s: float,
+    ) -> T:
+        """Look until what is seen is enough. Raises TimeoutError, with what was seen last."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            changed = threading.Event()
+            self._waiting.append(changed)
+            try:
+                seen = self._look(look, changed, deadline)
+                if is_enough(seen):
+                    return seen
+                if not changed.wait(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError(f"after {timeout_s:.0f} s it is still {seen}")
+            except SessionExpired:
+                pass  # There is another session by now.
+            finally:
+                self._waiting.remove(changed)
+
+    def _look(
+        self, look: Callable[[Session, Watch], Deferred[T]], changed: threading.Event, deadline: float
+    ) -> T:
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            looked = look(self._zookeeper.session, lambda event: changed.set())
+            looked.addCallbacks(answer.set_result, lambda failure: answer.set_exception(failure.value))
+
+        self._thread.submit(run)
+        return answer.result(max(0.0, deadline - time.monotonic()))
+
+
+def _read(path: str, decode: Callable[[bytes], T]) -> Callable[[Session, Watch], Deferred[T | None]]:
+    """A look at a znode; None, and a watch for the day that it is made, where there is none."""
+
+    def look(session: Session, watch: Watch) -> Deferred[T | None]:
+        def absent(failure: Failure) -> Deferred[T | None]:
+            failure.trap(NoNode)
+            return session.exists(path, watch).addCallback(
+                lambda stat: None if stat is None else look(session, watch)
+            )
+
+        return session.get(path, watch).addCallbacks(lambda found: decode(found[0]), absent)
+
+    return look
+
+
+def _state_of(topic: str, partition: int) -> Callable[[Session, Watch], Deferred[PartitionState | None]]:
+    path = znodes.partition_state_path(topic, partition)
+    return _read(path, lambda data: znodes.decode_partition_state(topic, partition, data))
+
+
+_CONTROLLER = _read(znodes.CONTROLLER, znodes.decode_controller)
