@@ -6,8 +6,9 @@ Every broker answers for the whole cluster from this cache, so that clients may 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
@@ -57,6 +58,18 @@ class TopicMetadata:
     partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
 
 
+class TopicListener(Protocol):
+    """Whoever has to know which topics there are."""
+
+    def topics_changed(self, topics: Collection[str]) -> None:
+        """`topics` have been created or given more partitions."""
+        ...
+
+    def topics_deleted(self, topics: Collection[str]) -> None:
+        """`topics` are gone. One that was made anew at once is told as deleted, and then as changed."""
+        ...
+
+
 class MetadataCache:
     """The cluster as the controller last described it."""
 
@@ -67,6 +80,10 @@ class MetadataCache:
         self.controller_epoch = -1
         self._names: dict[uuid.UUID, str] = {}
         self._awaited: list[Deferred[None]] = []
+        self._listeners: list[TopicListener] = []
+
+    def add_listener(self, listener: TopicListener) -> None:
+        self._listeners.append(listener)
 
     def next_update(self) -> Deferred[None]:
         """Fires when the controller has told something next."""
@@ -97,17 +114,29 @@ class MetadataCache:
         # A request without brokers is about partitions only; one with brokers names all that live.
         if request.live_brokers:
             self.brokers = {broker.id: _node(broker) for broker in request.live_brokers}
-        gone = []
+        gone, grown = [], []
         for topic in request.topic_states:
-            states = topic.partition_states
-            self._take_topic(topic.topic_name, topic.topic_id, states)
-            known = self.topics.get(topic.topic_name)
-            if known is not None and not known.partitions:
+            name = topic.topic_name
+            before = self.topics.get(name)
+            count_before = 0 if before is None else len(before.partitions)
+            self._take_topic(name, topic.topic_id, topic.partition_states)
+            known = self.topics[name]
+            if count_before and known is not before:
+                gone.append(name)
+                count_before = 0
+            if not known.partitions:
                 self._forget(known)
-                gone.append(topic.topic_name)
+                gone.append(name)
+            elif len(known.partitions) > count_before:
+                grown.append(name)
         awaited, self._awaited = self._awaited, []
         for each in awaited:
             each.callback(None)
+        for listener in self._listeners:
+            if gone:
+                listener.topics_deleted(gone)
+            if grown:
+                listener.topics_changed(grown)
         return gone
 
     def _take_topic(self, name: str, topic_id: uuid.UUID, states: list[UpdateMetadataPartitionState]) -> None:
