@@ -10,9 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.controller_events import DEFAULT, MorePartitions, NewTopic
+from coordinator.group_partitions import OFFSETS_TOPIC
 from coordinator.placement import Assignment, place
 from protocol.errors import BrokerError, ErrorCode
 
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+"""Topics that the brokers keep for themselves: everybody may read them, only brokers write them."""
 NAME_LENGTH_MAX = 249
 PARTITION_COUNT_MAX = 100_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -50,6 +53,15 @@ def check_name(name: str, existing: Collection[str]) -> None:
                 )
 
 
+def check_deletable(name: str) -> None:
+    """Whether a topic may be deleted."""
+    if name in INTERNAL_TOPICS:
+        raise BrokerError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name} is internal and stays: without it every group would begin anew",
+        )
+
+
 def assign_new_topic(
     topic: NewTopic, defaults: TopicDefaults, racks: Mapping[int, str | None], start: int
 ) -> dict[int, Assignment]:
@@ -80,6 +92,11 @@ def assign_more_partitions(
 ) -> dict[int, Assignment]:
     """Where the new partitions of a topic go. They have as many replicas as the ones that exist."""
     have = len(existing)
+    if growth.name in INTERNAL_TOPICS:
+        raise BrokerError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{growth.name} keeps its {have} partitions: which of them keeps a group follows from their number",
+        )
     if growth.count <= have:
         raise BrokerError(
             ErrorCode.INVALID_PARTITIONS,

@@ -15,6 +15,7 @@ from broker.call import Call, Handler
 from broker.metadata import MetadataCache
 from coordinator.controller_events import TopicResult
 from coordinator.controller_service import ControllerService
+from coordinator.topic_rules import check_deletable
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -48,8 +49,13 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
                 name = self.metadata.name_of(wanted.topic_id)
             if name is None:
                 refused.append(_result(None, wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, None))
-            else:
-                names[name] = self.metadata.topic_id(name)
+                continue
+            topic_id = self.metadata.topic_id(name)
+            try:
+                check_deletable(name)
+                names[name] = topic_id
+            except BrokerError as error:
+                refused.append(_result(name, topic_id, error.code, error.message))
         if not names:
             return succeed(DeleteTopicsResponse(throttle_time_ms=0, responses=refused))
         deleted = self.controller.delete_topics(list(names), request.timeout_ms)

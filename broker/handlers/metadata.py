@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 from broker.call import Call, Handler
 from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
 from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from coordinator.topic_rules import INTERNAL_TOPICS
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -28,8 +29,6 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 NO_LEADER = -1
 

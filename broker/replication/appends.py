@@ -1,4 +1,4 @@
-"""Appends of one produce request: all prepared, then all admitted, then all appended, then awaited.
+"""Appends of one request: all prepared, then all admitted, then all appended, then awaited.
 
 The order matters. Nothing of a request is in a log before all of it has been judged, so that a condition on
 one partition can refuse the rest (seed kip-27-conditional-publish).
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.log.append import AppendResult, PreparedAppend
+from broker.log.append import AppendOrigin, AppendResult, PreparedAppend
 from broker.replication.admission import Origin
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
+from coordinator.topic_rules import INTERNAL_TOPICS
 from protocol.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -23,14 +24,20 @@ ACKS_NONE = 0
 
 
 class Append:
-    """What is appended to one partition, and what becomes of it. `error` is set where it failed."""
+    """What is appended to one partition, and what becomes of it. `error` is set where it failed.
 
-    __slots__ = ("error", "index", "partition", "prepared", "records", "result", "topic")
+    What the broker itself appends (`AppendOrigin.COORDINATOR`) nobody's admission is asked for.
+    """
 
-    def __init__(self, topic: str, index: int, records: memoryview) -> None:
+    __slots__ = ("error", "index", "origin", "partition", "prepared", "records", "result", "topic")
+
+    def __init__(
+        self, topic: str, index: int, records: memoryview, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> None:
         self.topic = topic
         self.index = index
         self.records = records
+        self.origin = origin
         self.partition: Partition | None = None
         self.prepared: PreparedAppend | None = None
         self.result: AppendResult | None = None
@@ -39,6 +46,10 @@ class Append:
     def prepare(self, replicas: Replicas, acks: int, now_ms: int) -> None:
         """Find the partition, and check the batches and the right to append them here."""
         try:
+            if self.topic in INTERNAL_TOPICS and self.origin is AppendOrigin.CLIENT:
+                raise BrokerError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"{self.topic} is written by the brokers alone"
+                )
             partition = replicas.partition(self.topic, self.index)
             leadership = partition.leadership()
             if acks == ACKS_ALL and len(leadership.isr) < partition.log.config.min_insync_replicas:
@@ -47,7 +58,7 @@ class Append:
                     f"{len(leadership.isr)} in-sync replicas, min.insync.replicas is "
                     f"{partition.log.config.min_insync_replicas}",
                 )
-            self.prepared = partition.log.prepare_append(self.records, now_ms=now_ms)
+            self.prepared = partition.log.prepare_append(self.records, origin=self.origin, now_ms=now_ms)
             self.partition = partition
         except BrokerError as error:
             self.error = error
@@ -59,6 +70,7 @@ class Append:
             partition is None
             or prepared is None
             or partition.admission is None
+            or self.origin is AppendOrigin.COORDINATOR
             or prepared.duplicate is not None
         ):
             return

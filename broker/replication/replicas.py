@@ -122,6 +122,16 @@ class Replicas:
         self._propose_isr = propose_isr
         self._copier = copier
         self._topics: dict[str, dict[int, Partition]] = {}
+        self._role_listeners: list[Callable[[Partition], None]] = []
+
+    def add_role_listener(self, listener: Callable[[Partition], None]) -> None:
+        """Call `listener` with a partition whose leadership, by this broker, begins in a new leader epoch or
+        may have ended; its role says which. It is told before those who wait at the partition are woken."""
+        self._role_listeners.append(listener)
+
+    def _role_changed(self, partition: Partition) -> None:
+        for listener in self._role_listeners:
+            listener(partition)
 
     def now_ms(self) -> int:
         return int(self._clock.seconds() * 1000)
@@ -157,6 +167,10 @@ class Replicas:
         return self._metadata.is_live(broker_id)
 
     # -- in and out of touch with the cluster -------------------------------------------------------------
+
+    @property
+    def is_suspended(self) -> bool:
+        return self._is_suspended
 
     def suspend(self) -> None:
         """This broker cannot know whether it is still a member of the cluster: until `resume`, nothing is
@@ -376,12 +390,15 @@ class Replicas:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
         if assignment.leader == self.local_id:
             self._copier.forget(partition)
-            if partition.lead(assignment, self.now_ms()):
-                _log.info("Leading %s-%d from epoch %d on", topic, index, assignment.leader_epoch)
+            begins = partition.lead(assignment, self.now_ms())
             # What was recovered, or followed, may be durable no further than the recovery point.
             self._grown(partition, self.now_ms())
+            if begins:
+                _log.info("Leading %s-%d from epoch %d on", topic, index, assignment.leader_epoch)
+                self._role_changed(partition)
         elif partition.follow(assignment):
             self._copier.follow(partition)
+            self._role_changed(partition)
         self._wake_all(partition)
 
     def _create(self, topic: str, topic_id: uuid.UUID, index: int, is_new: bool) -> Partition:
@@ -418,6 +435,7 @@ class Replicas:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self._copier.forget(partition)
             partition.stop()
+            self._role_changed(partition)
             self._topics[topic].pop(index)
             if not self._topics[topic]:
                 del self._topics[topic]
@@ -442,6 +460,7 @@ class Replicas:
                 _log.error("%s-%d is offline: its log directory failed", partition.topic, partition.index)
                 self._copier.forget(partition)
                 partition.stop()
+                self._role_changed(partition)
                 self._wake_all(partition)
 
     # -- for the next start ------------------------------------------------------------------------------
