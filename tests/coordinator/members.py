@@ -102,6 +102,10 @@ class Member:
     def requests_of(self, kind: type) -> list[Any]:
         return [request for request in self.requests if isinstance(request, kind)]
 
+    def was_told_of(self, brokers: int) -> bool:
+        """Whether the controller has told it of so many live brokers."""
+        return any(len(told.live_brokers) == brokers for told in self.requests_of(UpdateMetadataRequest))
+
     # MembershipListener
 
     def registered(self, session: Session, broker_epoch: int) -> None:

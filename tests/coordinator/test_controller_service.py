@@ -87,7 +87,7 @@ async def test_a_topic_of_many_partitions_is_written_in_several_multis(zookeeper
 @on_reactor
 async def test_a_broker_that_leaves_is_replaced_and_a_new_controller_carries_on(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2, 3) as members:
-        await until(lambda: len(members.members[1].requests_of(UpdateMetadataRequest)[-1].live_brokers) == 3)
+        await until(lambda: members.members[1].was_told_of(3))
         made = await create(members, NewTopic("t", assignments={0: (1, 2, 3), 1: (2, 3, 1)}))
         assert made["t"].error == ErrorCode.NONE
         await members.stop(1)
@@ -105,7 +105,7 @@ async def test_a_broker_that_leaves_is_replaced_and_a_new_controller_carries_on(
 async def test_a_proposal_for_the_in_sync_set_is_written(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2) as members:
         one, two = members.members[1], members.members[2]
-        await until(lambda: len(one.requests_of(UpdateMetadataRequest)[-1].live_brokers) == 2)
+        await until(lambda: one.was_told_of(2))
         made = (await create(members, NewTopic("t", assignments={0: (1, 2)})))["t"]
 
         def proposal(isr: tuple[int, ...], partition_epoch: int) -> AlterPartitionRequest:
@@ -145,9 +145,7 @@ async def test_a_proposal_for_the_in_sync_set_is_written(zookeeper: str) -> None
 async def test_a_controlled_shutdown_moves_leadership_first(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2) as members:
         one, two = members.members[1], members.members[2]
-        await until(
-            lambda: any(len(told.live_brokers) == 2 for told in one.requests_of(UpdateMetadataRequest))
-        )
+        await until(lambda: one.was_told_of(2))
         await create(members, NewTopic("t", assignments={0: (2, 1)}), NewTopic("only", assignments={0: (2,)}))
         result = await one.controller.controlled_shutdown(2, two.membership.broker_epoch)
         assert (result.error, result.remaining) == (ErrorCode.NONE, ())
