@@ -21,7 +21,6 @@ from protocol.messages.alter_partition import (
     TopicData,
 )
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.coordinator.members import Members, cluster, healthy_answer
 from tests.coordinator.test_zookeeper import end_session
 from tests.reactor import in_thread, on_reactor, until
