@@ -188,6 +188,13 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132, FATAL, "The topology's epoch has passed."
     SHARE_SESSION_LIMIT_REACHED = 133, RETRIABLE, "The broker has as many share sessions as it may."
 
+    OWNERSHIP_FENCED = 10_000, FATAL, "The resource is not this owner's any more: do not go on with it."
+    STALE_GENERATION = 10_001, FATAL, "The generation in force is higher than the one that the claim names."
+    RESOURCE_OWNED = 10_002, FATAL, "Another owns the resource, and the claim takes from nobody."
+    CLAIM_QUEUED = 10_003, RETRIABLE, "The claim stands in the queue of the resource."
+    INVALID_GENERATION = 10_004, FATAL, "The generation is outside of what may be claimed."
+    OFFSET_MISMATCH = 10_005, FATAL, "The log does not end at the offset that was expected."
+
 
 class BrokerError(Exception):
     """An error with a code of the protocol: told by a broker, or about to be.
@@ -258,6 +265,18 @@ class GroupRebalanceError(BrokerError):
     """The member's place in its group has passed: it must join again."""
 
 
+class FencedInstanceIdError(BrokerError):
+    """Another consumer with the same `group.instance.id` has taken this one's place; this one must stop."""
+
+
+class GroupNotEmptyError(BrokerError):
+    """The group still has members."""
+
+
+class GroupNotFoundError(BrokerError):
+    """There is no such group."""
+
+
 class AuthorizationError(BrokerError):
     """The principal may not do this."""
 
@@ -292,6 +311,37 @@ class OutOfOrderSequenceError(BrokerError):
 
 class ProducerFencedError(BrokerError):
     """Another producer has taken over; this one must not write any more."""
+
+
+class OwnershipFencedError(BrokerError):
+    """The resource was lost to another, or the session has ended. It is not taken back unasked."""
+
+
+class OwnershipRefusedError(BrokerError):
+    """The claim was refused: the generation in force is higher, or the owner is not to be disturbed."""
+
+
+class ClaimQueuedError(BrokerError):
+    """The claim was not granted yet: it stands in the queue."""
+
+
+class OffsetMismatchError(BrokerError):
+    """The log did not end at the expected offset, and nothing was appended (KIP-27).
+
+    `next_offset` is where it ends, and all before it is committed; `last_leader_epoch` is the leader epoch of
+    its last record. Both are -1 where the broker did not say.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode = ErrorCode.OFFSET_MISMATCH,
+        message: str | None = None,
+        next_offset: int = -1,
+        last_leader_epoch: int = -1,
+    ) -> None:
+        super().__init__(code, message)
+        self.next_offset = next_offset
+        self.last_leader_epoch = last_leader_epoch
 
 
 class OperationNotAttemptedError(BrokerError):
@@ -333,6 +383,9 @@ _EXCEPTIONS: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.ILLEGAL_GENERATION: GroupRebalanceError,
     ErrorCode.UNKNOWN_MEMBER_ID: GroupRebalanceError,
     ErrorCode.REBALANCE_IN_PROGRESS: GroupRebalanceError,
+    ErrorCode.FENCED_INSTANCE_ID: FencedInstanceIdError,
+    ErrorCode.NON_EMPTY_GROUP: GroupNotEmptyError,
+    ErrorCode.GROUP_ID_NOT_FOUND: GroupNotFoundError,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
@@ -353,6 +406,12 @@ _EXCEPTIONS: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.FENCED_LEADER_EPOCH: FencedLeaderEpochError,
     ErrorCode.UNKNOWN_LEADER_EPOCH: UnknownLeaderEpochError,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: QuotaExceededError,
+    ErrorCode.OWNERSHIP_FENCED: OwnershipFencedError,
+    ErrorCode.STALE_GENERATION: OwnershipRefusedError,
+    ErrorCode.RESOURCE_OWNED: OwnershipRefusedError,
+    ErrorCode.INVALID_GENERATION: OwnershipRefusedError,
+    ErrorCode.CLAIM_QUEUED: ClaimQueuedError,
+    ErrorCode.OFFSET_MISMATCH: OffsetMismatchError,
 }
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from protocol.api import Request, Response, request
 from protocol.schema import Int16, Int32, Int64, Records, struct, wire
 
+FIRST_OWN_TAG = 10_000
+"""Tags from here on are Holdfast's, so that no later version of Kafka's messages collides with them."""
+
 
 @struct
 class BatchIndexAndErrorMessage:
@@ -24,7 +27,12 @@ class LeaderIdAndEpoch:
 
 @struct
 class PartitionProduceResponse:
-    """`base_offset` is that of the first record, -1 on error; `log_append_time_ms` is -1 for CreateTime."""
+    """`base_offset` is that of the first record, -1 on error; `log_append_time_ms` is -1 for CreateTime.
+
+    In answer to a condition Holdfast says where the log ends, and before that all is committed: `next_offset`
+    is the offset of the next record, `last_leader_epoch` the leader epoch of the last one (-1: there is
+    none).
+    """
 
     index: Int32
     error_code: Int16
@@ -34,6 +42,8 @@ class PartitionProduceResponse:
     record_errors: list[BatchIndexAndErrorMessage] = wire("8+", ignorable=True)
     error_message: str | None = wire("8+", default=None, ignorable=True)
     current_leader: LeaderIdAndEpoch = wire("10+", tag=0, ignorable=True)
+    next_offset: Int64 = wire("9+", default=-1, tag=FIRST_OWN_TAG, ignorable=True)
+    last_leader_epoch: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 1, ignorable=True)
 
 
 @struct
@@ -63,10 +73,20 @@ class ProduceResponse(Response):
 
 @struct
 class PartitionProduceData:
-    """Record batches of one partition, one after the other."""
+    """Record batches of one partition, one after the other.
+
+    Holdfast's own fields make it a condition (seed kip-27-conditional-publish); they are sent only to brokers
+    with the feature `holdfast.expected.offset`. The log has to end at `expected_offset`, and the record
+    before it to have `expected_leader_epoch`; -1: any. Without records the partition is a guard for the
+    others of the request. `attempt` is raised by a client that has seen a refusal: what it sent under the
+    refused attempt is refused as well; -1: it has one request in flight.
+    """
 
     index: Int32
     records: Records | None
+    expected_offset: Int64 = wire("9+", default=-1, tag=FIRST_OWN_TAG)
+    expected_leader_epoch: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 1)
+    attempt: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 2)
 
 
 @struct
