@@ -6,7 +6,8 @@ faults. From the ground up:
 world       time, chance, processes that die and pause, the trace and its hash
 disk, network, zookeeper    the models; the last is held against the real server by its contract test
 cluster     machines, on which brokers live one life after the other
-clients, history    producers and consumers that speak the protocol, and what they were told
+client      producer, consumer, operator: clients that speak the protocol; history: what they were told
+plan        what a seed draws: topics, habits, which faults and changes there may be
 faults      what goes wrong in a minute
 checkers    the judges, who know the history and read the files on the disks
 scenario    one seed's story; campaign: many of them; mutations: known bugs put back

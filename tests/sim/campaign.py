@@ -16,8 +16,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.sim.mutations import MUTATIONS, SEEDS_PER_MUTATION, Mutation, hunt
-from tests.sim.scenario import SHAPES, Verdict, run_seed
+from tests.sim.mutation import Mutation
+from tests.sim.mutations import MUTATIONS, SEEDS_PER_MUTATION, hunt
+from tests.sim.plan import SHAPES
+from tests.sim.scenario import Verdict, run_seed
 
 _TRACE_LINES = 120
 

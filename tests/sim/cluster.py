@@ -21,7 +21,8 @@ from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.settings import broker_settings
 from coordinator import znodes
-from coordinator.znodes import PartitionState
+from coordinator.placement import Assignment
+from coordinator.znodes import PartitionState, TopicAssignment
 from tests.sim.disk import SimDisk
 from tests.sim.network import SimNetwork
 from tests.sim.world import Process, Workers, World
@@ -225,9 +226,15 @@ class Machine:
         self._world.trace(self.name, f"{directory} fails{' to write' if only_writes else ''}")
         self.disk.fail(directory, only_writes=only_writes)
 
+    def fill_up(self, room: int) -> None:
+        """So many bytes are left on the disk from now on."""
+        self._world.trace(self.name, f"has {room} bytes left on its disk")
+        self.disk.leave_room(room)
+
     def mend_directories(self) -> None:
         for directory in LOG_DIRECTORIES:
             self.disk.mend(directory)
+        self.disk.leave_room(None)
 
 
 class Cluster:
@@ -265,13 +272,20 @@ class Cluster:
             machine.disk.spare()
             # A log directory that was offline stays so until the broker starts anew, and one that is about to
             # stop would not come back.
-            if machine.disk.is_failing or machine.is_stopping:
+            if machine.disk.is_failing or machine.disk.is_bounded or machine.is_stopping:
                 machine.mend_directories()
                 machine.kill()
             machine.resume()
             machine.start()
 
     # What an all-seeing observer sees
+
+    def topics(self) -> dict[str, TopicAssignment]:
+        """The topics that ZooKeeper holds."""
+        return {
+            name: znodes.decode_topic(name, self.zookeeper.read(znodes.topic_path(name)).data)
+            for name in self.zookeeper.names_below(znodes.TOPICS)
+        }
 
     def states(self) -> dict[tuple[str, int], PartitionState]:
         """What ZooKeeper holds of every partition."""
@@ -284,15 +298,28 @@ class Cluster:
                     states[topic, int(number)] = znodes.decode_partition_state(topic, int(number), data)
         return states
 
-    def is_whole(self, partitions: int, replication: int) -> bool:
-        """Whether all brokers are there, and all partitions led by one at work, with all replicas in sync."""
+    def is_whole(self) -> bool:
+        """Whether all brokers are there, and all partitions led by one at work, with all replicas in sync and
+        none that moves."""
         registered = self.zookeeper.names_below(znodes.BROKER_IDS)
         if len(registered) < len(self.machines) or not all(machine.is_running for machine in self.machines):
             return False
+        if self.zookeeper.names_below(znodes.DELETE_TOPICS):
+            return False
         states = self.states()
-        return len(states) >= partitions and all(
-            state.leader > 0 and len(state.isr) == replication and self._leads(at, state)
-            for at, state in states.items()
+        return all(
+            self._is_in_order((name, number), kept, states.get((name, number)))
+            for name, topic in self.topics().items()
+            for number, kept in topic.partitions.items()
+        )
+
+    def _is_in_order(self, at: tuple[str, int], kept: Assignment, state: PartitionState | None) -> bool:
+        return (
+            state is not None
+            and state.leader > 0
+            and not (kept.adding or kept.removing)
+            and sorted(state.isr) == sorted(kept.replicas)
+            and self._leads(at, state)
         )
 
     def _leads(self, at: tuple[str, int], state: PartitionState) -> bool:

@@ -121,6 +121,7 @@ class SimDisk:
         self.rng = rng
         self.now_ms = now_ms
         self.capacity = capacity
+        self._whole_capacity = capacity
         self.cold_share = cold_share
         self.life = 0
         self._files: dict[str, _Inode] = {}
@@ -164,6 +165,18 @@ class SimDisk:
 
     def mend(self, directory: str) -> None:
         self._failing.pop(directory, None)
+
+    def leave_room(self, room: int | None) -> None:
+        """So many bytes can be written from now on, until something is removed; None: as many as ever."""
+        self.capacity = self._whole_capacity
+        if room is not None:
+            self.capacity += room - self.room()
+        self._used_at_most = self.capacity - self.room()
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether less room was left than there was at first."""
+        return self.capacity != self._whole_capacity
 
     @property
     def is_failing(self) -> bool:

@@ -21,7 +21,6 @@ from tests.sim.world import Process
 if TYPE_CHECKING:
     from tests.sim.scenario import Story
 
-_MEAN_PAUSE_S = 5.0
 _FOLLOW_UP_SHARE = 0.35
 _FOLLOW_UP_S = 0.05
 _WHOLE_POLL_S = 0.25
@@ -49,12 +48,14 @@ class Faults:
         self.rng: random.Random = story.rng
         self._story = story
         self._world = story.world
+        self._kinds = [kind for kind in KINDS if kind.name in story.plan.faults]
+        self._pause_s = story.plan.fault_pause_s
         self._active = 0
         self._is_fragile = False
         """Whether a machine has lost data that it has not got back yet."""
 
     def begin(self) -> None:
-        self._world.clock.callLater(self.rng.expovariate(1 / _MEAN_PAUSE_S), self._strike)
+        self._world.clock.callLater(self.rng.expovariate(1 / self._pause_s), self._strike)
 
     def _strike(self) -> None:
         if not self._story.is_faulty:
@@ -63,12 +64,12 @@ class Faults:
         pause_s = (
             self.rng.random() * _FOLLOW_UP_S
             if self.rng.random() < _FOLLOW_UP_SHARE
-            else self.rng.expovariate(1 / _MEAN_PAUSE_S)
+            else self.rng.expovariate(1 / self._pause_s)
         )
         self._world.clock.callLater(pause_s, self._strike)
 
     def _try_one(self) -> None:
-        kind = self.rng.choices(KINDS, [kind.weight for kind in KINDS])[0]
+        kind = self.rng.choices(self._kinds, [kind.weight for kind in self._kinds])[0]
         machine = self._victim()
         seconds = self.rng.uniform(*kind.seconds)
         if self._is_fragile:
@@ -153,6 +154,50 @@ class Faults:
         zookeeper.written = written
         return end
 
+    def strike_leader(self, machine: Machine) -> End | None:
+        """The next broker that is to lead what another led is paused, or killed, before it knows."""
+        zookeeper = self.cluster.zookeeper
+        if zookeeper.written is not None:
+            return None
+        is_killed = self.rng.random() < 0.7
+        leaders = {at: state.leader for at, state in self.cluster.states().items()}
+        struck: list[Machine] = []
+
+        def written(operations: Sequence[Operation], process: Process) -> None:
+            for at, state in self.cluster.states().items():
+                if state.leader > 0 and leaders.get(at, 0) not in (0, state.leader):
+                    zookeeper.written = None
+                    leader = self.cluster.machine(state.leader)
+                    struck.append(leader)
+                    if is_killed:
+                        leader.kill()
+                    else:
+                        leader.pause()
+                    return
+
+        def end() -> None:
+            zookeeper.written = None
+            for leader in struck:
+                leader.resume()
+                leader.start()
+
+        zookeeper.written = written
+        return end
+
+    def fail_rack(self, machine: Machine) -> End | None:
+        """All machines but one end at almost the same time."""
+        others = [other for other in self.cluster.machines if other is not machine and other.is_up]
+        if not others or len(others) + 1 < len(self.cluster.machines):
+            return None
+        for other in others:
+            self._world.clock.callLater(self.rng.random() * _FOLLOW_UP_S, other.kill)
+
+        def end() -> None:
+            for other in others:
+                other.start()
+
+        return end
+
     def lose_power(self, machine: Machine) -> End | None:
         if not self._may_lose_data(machine):
             return None
@@ -181,8 +226,24 @@ class Faults:
         machine.set_clock(self.rng.uniform(-20, 20))
         return lambda: None  # It stays wrong.
 
+    def jitter_clock(self, machine: Machine) -> End | None:
+        """The machine's clock is corrected again and again, forward and back."""
+        is_over = False
+
+        def jump() -> None:
+            if not is_over and self._story.is_faulty:
+                machine.set_clock(self.rng.uniform(-0.5, 0.5))
+                self._world.clock.callLater(self.rng.uniform(0.05, 1.0), jump)
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+
+        jump()
+        return end
+
     def wipe(self, machine: Machine) -> End | None:
-        if self._story.shape.replication == 1 or not self._may_lose_data(machine):
+        if self._story.plan.shape.replicas == 1 or not self._may_lose_data(machine):
             return None
         machine.wipe()
         return machine.start
@@ -190,19 +251,16 @@ class Faults:
     def _may_lose_data(self, machine: Machine, active: int = 0) -> bool:
         """Whether every partition of the machine's is in sync elsewhere, where nothing else goes wrong:
         `active` faults are the machine's own."""
-        if self._story.shape.replication == 1:
+        if self._story.plan.shape.replicas == 1:
             return machine.is_up  # What is acknowledged there is durable: flush.before.ack.
-        if self._active > active or not self.cluster.is_whole(
-            len(self._story.partitions), self._story.shape.replication
-        ):
+        if self._active > active or not self.cluster.is_whole():
             return False
         self._is_fragile = True
         self._world.clock.callLater(_WHOLE_POLL_S, self._look_whether_whole)
         return True
 
     def _look_whether_whole(self) -> None:
-        shape = self._story.shape
-        if self.cluster.is_whole(len(self._story.partitions), shape.replication):
+        if self.cluster.is_whole():
             self._is_fragile = False
         else:
             self._world.clock.callLater(_WHOLE_POLL_S, self._look_whether_whole)
@@ -211,13 +269,19 @@ class Faults:
         if not machine.is_running or machine.disk.is_failing:
             return None
         machine.fail_directory(self.rng.choice(LOG_DIRECTORIES), only_writes=self.rng.random() < 0.5)
+        return lambda: self._repair(machine)
 
-        def replace() -> None:
-            machine.mend_directories()
-            machine.kill()
-            machine.start()
+    def fill_up(self, machine: Machine) -> End | None:
+        if not machine.is_running or machine.disk.is_bounded:
+            return None
+        machine.fill_up(self.rng.randrange(16 * 1024))
+        return lambda: self._repair(machine)
 
-        return replace
+    def _repair(self, machine: Machine) -> None:
+        """New devices with the old content: a log directory that was offline stays so until a new start."""
+        machine.mend_directories()
+        machine.kill()
+        machine.start()
 
     # ZooKeeper
 
@@ -252,7 +316,7 @@ class Faults:
         return self.cluster.network.heal
 
     def cut_clients(self, machine: Machine) -> End | None:
-        for client in (*self._story.producers, *self._story.consumers):
+        for client in self._story.clients:
             if self.rng.random() < 0.5:
                 self._cut(machine.name, client.name, out=True, back=self.rng.random() < 0.5)
         return self.cluster.network.heal
@@ -287,11 +351,15 @@ KINDS = (
     Kind("stop", 8, (0.5, 6.0), Faults.stop),
     Kind("pause", 12, (0.2, 12.0), Faults.pause),
     Kind("struck controller", 10, (8.0, 20.0), Faults.strike_controller),
+    Kind("struck leader", 10, (8.0, 20.0), Faults.strike_leader),
+    Kind("rack failure", 5, (4.0, 14.0), Faults.fail_rack),
     Kind("power loss", 10, (0.5, 9.0), Faults.lose_power),
     Kind("struck disk", 12, (2.0, 10.0), Faults.strike_disk),
     Kind("wrong clock", 3, (0.0, 0.0), Faults.set_clock),
+    Kind("jittery clock", 3, (1.0, 10.0), Faults.jitter_clock),
     Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
     Kind("failed directory", 5, (1.0, 8.0), Faults.fail_directory),
+    Kind("full disk", 5, (2.0, 8.0), Faults.fill_up),
     Kind("ZooKeeper cut", 12, (0.01, 12.0), Faults.cut_off_zookeeper),
     Kind("ZooKeeper outage", 3, (0.5, 15.0), Faults.stop_zookeeper),
     Kind("isolation", 8, (0.2, 10.0), Faults.isolate),

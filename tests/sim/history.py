@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import uuid
 from dataclasses import dataclass, field
 
 from protocol.batches import BatchHeader
@@ -10,6 +11,18 @@ from protocol.records import decode_columns
 from tests.sim.world import World
 
 TopicPartition = tuple[str, int]
+NO_ID = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """One life of a partition: a topic that is deleted and made anew has the same name and another id."""
+
+    at: TopicPartition
+    topic_id: uuid.UUID = NO_ID
+
+    def __str__(self) -> str:
+        return f"{self.at[0]}-{self.at[1]}"
 
 
 class Outcome(enum.Enum):
@@ -37,6 +50,8 @@ class Batch:
     outcome: Outcome = Outcome.PENDING
     offset: int | None = None
     """That of its first record, if a broker told it."""
+    topic_id: uuid.UUID = NO_ID
+    """That of the topic it was made for."""
 
     def __str__(self) -> str:
         return f"batch {self.number} of {self.producer} for {self.at[0]}-{self.at[1]}"
@@ -45,48 +60,57 @@ class Batch:
 @dataclass(slots=True)
 class History:
     """`seen` has the values that consumers got of each partition, by offset from 0; `violations` is what was
-    found wrong while it happened."""
+    found wrong while it happened. Of the topics in `may_lose` records may vanish that were acknowledged."""
 
     world: World
+    may_lose: frozenset[str] = frozenset()
     batches: list[Batch] = field(default_factory=list)
-    seen: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    seen: dict[Incarnation, list[bytes]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     operations: int = 0
     """Answers that clients got."""
-    _decoded: dict[tuple[TopicPartition, int, int], list[bytes]] = field(default_factory=dict)
+    _decoded: dict[tuple[Incarnation, int, int], list[bytes]] = field(default_factory=dict)
 
     def violation(self, what: str) -> None:
         self.world.trace("checker", f"VIOLATION {what}")
         self.violations.append(f"{self.world.seconds():.4f} s: {what}")
 
-    def values_of(self, at: TopicPartition, records: memoryview, header: BatchHeader) -> list[bytes]:
+    def values_of(self, place: Incarnation, records: memoryview, header: BatchHeader) -> list[bytes]:
         """The values of a batch that a consumer got; each is decoded once, however many get it."""
-        key = (at, header.base_offset, header.crc)
+        key = (place, header.base_offset, header.crc)
         values = self._decoded.get(key)
         if values is None:
             values = [value or b"" for value in decode_columns(records, header).values]
             self._decoded[key] = values
         return values
 
-    def saw(self, consumer: str, at: TopicPartition, offset: int, values: list[bytes]) -> None:
+    def saw(self, consumer: str, place: Incarnation, offset: int, values: list[bytes]) -> None:
         """A consumer got these values from `offset` on: they must be what every other one got there."""
-        seen = self.seen.setdefault(at, [])
+        if place.at[0] in self.may_lose:
+            return
+        seen = self.seen.setdefault(place, [])
         if offset > len(seen):
-            self.violation(f"{consumer} got {_name(at)} from {offset} on; nobody has got {len(seen)} yet")
+            self.violation(f"{consumer} got {place} from {offset} on; nobody has got {len(seen)} yet")
             return
         known = seen[offset : offset + len(values)]
         for number, (before, now) in enumerate(zip(known, values, strict=False)):
             if before != now:
                 self.violation(
-                    f"{consumer} got {_short(now)} at {offset + number} of {_name(at)}; "
+                    f"{consumer} got {_short(now)} at {offset + number} of {place}; "
                     f"before there was {_short(before)}"
                 )
                 return
         seen.extend(values[len(known) :])
 
+    def parted(self, consumer: str, place: Incarnation, offset: int, what: str) -> None:
+        """The log is not the one any more that a consumer has read up to `offset`."""
+        if place.at[0] not in self.may_lose:
+            self.violation(f"{consumer} read {place} up to {offset}; {what}")
 
-def _name(at: TopicPartition) -> str:
-    return f"{at[0]}-{at[1]}"
+    def sequence_refused(self, batch: Batch, error: str) -> None:
+        """A broker does not know what came before a batch, all of which was acknowledged."""
+        if batch.at[0] not in self.may_lose:
+            self.violation(f"{batch} was refused with {error}")
 
 
 def _short(value: bytes) -> str:

@@ -12,37 +12,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from broker.replication.leadership import Leadership
 from tests.sim.checkers import StoredLog, check_all, read_log
-from tests.sim.clients import Administrator, Consumer, Producer, ProducerHabits
+from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import LOG_DIRECTORIES, Cluster, logs_in_trace
-from tests.sim.faults import Faults
-from tests.sim.history import History, TopicPartition
+from tests.sim.consumer import Consumer
+from tests.sim.faults import KINDS, Faults
+from tests.sim.history import NO_ID, History, Incarnation
 from tests.sim.network import Weather
+from tests.sim.operator import Operator
+from tests.sim.plan import THREE, Shape, draw
+from tests.sim.producer import Producer
 from tests.sim.world import StandsStill, World
 
 FAULTY_S = 60.0
 HEALING_S_MAX = 60.0
 _QUIET_S = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How large a world is."""
-
-    brokers: int = 3
-    partitions: int = 3
-    replication: int = 3
-    min_in_sync: int = 2
-    producers: int = 4
-    consumers: int = 2
-
-
-SINGLE = Shape(brokers=1, partitions=3, replication=1, min_in_sync=1)
-THREE = Shape()
-SHAPES = {"single": SINGLE, "three": THREE}
 
 
 @dataclass(slots=True)
@@ -99,59 +85,44 @@ class Story:
 
     def __init__(self, world: World, shape: Shape) -> None:
         self.world = world
-        self.shape = shape
+        self.plan = draw(shape, [kind.name for kind in KINDS], world.rng("plan"))
         self.rng = world.rng("scenario")
-        self.cluster = Cluster(world, shape.brokers)
-        self.history = History(world)
+        self.cluster = Cluster(world, shape.brokers, self.plan.settings)
+        self.history = History(world, frozenset(topic.name for topic in self.plan.topics if topic.may_lose))
         self.faults: Counter[str] = Counter()
-        self.topics = self._topics()
-        self.partitions: list[TopicPartition] = [
-            (name, number) for name, (count, _, _) in self.topics.items() for number in range(count)
-        ]
         self.is_faulty = False
         self._found: list[str] = []
-        bootstrap = [machine.address for machine in self.cluster.machines]
-        cluster, history = self.cluster, self.history
-
-        def common(name: str) -> tuple[Any, ...]:
-            return world, cluster.network, name, bootstrap, history, cluster.life_of
-
-        self.administrator = Administrator(*common("admin"))
+        around = Surroundings(
+            world,
+            self.cluster.network,
+            self.history,
+            [machine.address for machine in self.cluster.machines],
+            self.cluster.life_of,
+        )
+        plan = self.plan
+        names = [topic.name for topic in plan.topics]
+        self.operator = Operator(around, "admin", plan.topics, plan.changes, shape.brokers)
         self.producers = [
-            Producer(*common(f"p{number}"), partitions=self.partitions, habits=self._habits(number))
-            for number in range(shape.producers)
+            Producer(around, f"p{number}", follows=names, habits=habits)
+            for number, habits in enumerate(plan.producers)
         ]
         self.consumers = [
-            Consumer(*common(f"c{number}"), partitions=self.partitions) for number in range(shape.consumers)
+            Consumer(around, f"c{number}", follows=names, version=version)
+            for number, version in enumerate(plan.consumers)
         ]
-        self.cluster.network.weather = Weather(
-            delay_ms_max=self.rng.choice([1.0, 3.0, 20.0]),
-            slow_share=self.rng.choice([0.0, 0.0, 0.01]),
-            break_share=self.rng.choice([0.0, 0.0, 0.001]),
-        )
+        self.cluster.network.weather = plan.weather
 
-    def _topics(self) -> dict[str, tuple[int, int, dict[str, str]]]:
-        shape = self.shape
-        configs = {
-            "min.insync.replicas": str(shape.min_in_sync),
-            "flush.before.ack": "true" if shape.replication == 1 else "false",
-        }
-        return {"t": (shape.partitions, shape.replication, configs)}
-
-    def _habits(self, number: int) -> ProducerHabits:
-        """The first two producers are always those to whom most is promised."""
-        if number < 2:
-            return ProducerHabits(-1, is_idempotent=True, in_flight_max=self.rng.randint(1, 5))
-        acks = self.rng.choice([-1, 1, 0])
-        return ProducerHabits(acks, is_idempotent=acks == 1 and self.rng.random() < 0.5)
+    @property
+    def clients(self) -> list[Client]:
+        return [self.operator, *self.producers, *self.consumers]
 
     # The course of events
 
     def live(self) -> None:
         world, cluster = self.world, self.cluster
         cluster.start()
-        self.administrator.create(self.topics)
-        if not world.run_until(lambda: self.administrator.is_done and self._is_whole(), 30):
+        self.operator.start()
+        if not self._wait(self._is_whole, 30):
             self._found.append("the cluster was not whole 30 s after its start")
             return
         for producer in self.producers:
@@ -161,11 +132,12 @@ class Story:
         self.is_faulty = True
         until_s = world.clock.rightNow + FAULTY_S
         Faults(self).begin()
+        self.operator.begin_changes()
         world.run(until_s - world.clock.rightNow)
         self._heal()
 
     def _is_whole(self) -> bool:
-        return self.cluster.is_whole(len(self.partitions), self.shape.replication)
+        return self.operator.is_done and self.cluster.is_whole()
 
     def _heal(self) -> None:
         world = self.world
@@ -174,8 +146,9 @@ class Story:
         world.trace("scenario", "peace")
         self.cluster.zookeeper.written = None
         self.cluster.mend()
+        self.operator.end_changes()
         if not self._wait(self._is_whole):
-            self._found.append(f"the cluster did not heal: {self.cluster.states()}")
+            self._found.append(f"the cluster did not heal: {self.cluster.topics()}, {self.cluster.states()}")
             return
         world.run(2.0)
         for producer in self.producers:
@@ -186,27 +159,31 @@ class Story:
         world.run(_QUIET_S)
         if not self._wait(self._is_whole):
             self._found.append("the cluster did not stay whole")
-        self._wait(self._all_is_read)
+        if not self._wait(self._all_is_read):
+            self._found.append("consumers make no progress in a healthy cluster")
 
-    def _wait(self, condition: Callable[[], bool]) -> bool:
+    def _wait(self, condition: Callable[[], bool], seconds: float = HEALING_S_MAX) -> bool:
         """Let time pass until a condition holds, looked at ten times a second."""
-        for _ in range(int(HEALING_S_MAX * 10)):
+        for _ in range(int(seconds * 10)):
             if condition():
                 return True
             self.world.run(0.1)
         return False
 
     def _all_is_read(self) -> bool:
+        topics = self.cluster.topics()
         ends = {
-            partition.key: partition.log.log_end_offset
+            Incarnation(partition.key, topics[partition.topic].topic_id or NO_ID): (
+                partition.log.log_end_offset
+            )
             for machine in self.cluster.machines
             for partition in machine.partitions()
             if isinstance(partition.role, Leadership)
         }
         return all(
-            position >= ends.get(at, 0)
+            consumer.positions().get(place, -1) >= end
             for consumer in self.consumers
-            for at, position in consumer.positions().items()
+            for place, end in ends.items()
         )
 
     # The judgement
@@ -230,13 +207,13 @@ class Story:
         )
 
     def _judge(self) -> list[str]:
-        states = self.cluster.states()
-        logs: dict[TopicPartition, list[StoredLog]] = {}
+        topics = self.cluster.topics()
+        logs: dict[Incarnation, list[StoredLog]] = {}
         try:
-            for at, state in states.items():
+            for at, state in self.cluster.states().items():
                 # The leader's first: it is the one that clients talk to.
                 holders = [state.leader, *(member for member in state.isr if member != state.leader)]
-                logs[at] = [
+                logs[Incarnation(at, topics[at[0]].topic_id or NO_ID)] = [
                     read_log(self.cluster.machine(holder).disk, LOG_DIRECTORIES, at, f"b{holder}")
                     for holder in holders
                 ]

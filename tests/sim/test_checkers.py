@@ -7,10 +7,11 @@ import pytest
 from protocol.records import BatchBuilder
 from tests.sim.checkers import StoredLog, check_all, read_log
 from tests.sim.disk import SimDisk
-from tests.sim.history import Batch, History, Outcome
+from tests.sim.history import Batch, History, Incarnation, Outcome
 from tests.sim.world import World
 
 AT = ("t", 0)
+PLACE = Incarnation(AT)
 DIRECTORIES = ("/disk1", "/disk2")
 
 
@@ -39,7 +40,7 @@ class Room:
         return batch
 
     def found(self, *replicas: StoredLog) -> list[str]:
-        return check_all(self.history, {AT: replicas})
+        return check_all(self.history, {PLACE: replicas})
 
 
 def encoded(base_offset: int, epoch: int, values: list[bytes]) -> bytes:
@@ -56,7 +57,7 @@ def room() -> Room:
     room = Room()
     room.sent(0, [b"a", b"b"], outcome=Outcome.ACKED, offset=0)
     room.sent(1, [b"c"], outcome=Outcome.ACKED, offset=2)
-    room.history.seen[AT] = [b"a", b"b", b"c"]
+    room.history.seen[PLACE] = [b"a", b"b", b"c"]
     return room
 
 
@@ -69,13 +70,13 @@ def test_all_is_well(room: Room) -> None:
 
 
 def test_what_was_acknowledged_is_lost(room: Room) -> None:
-    room.history.seen[AT].pop()
+    room.history.seen[PLACE].pop()
     assert room.found(room.stored(GOOD[0])) == ["batch 1 of p0 for t-0, acknowledged at offset 2, is lost"]
 
 
 def test_what_was_acknowledged_by_the_leader_alone_may_be_lost(room: Room) -> None:
     room.history.batches[1].acks = 1
-    room.history.seen[AT].pop()
+    room.history.seen[PLACE].pop()
     assert room.found(room.stored(GOOD[0])) == []
 
 
@@ -117,12 +118,12 @@ def test_records_are_invented_and_repeated(room: Room) -> None:
 def test_a_producer_that_is_not_idempotent_may_repeat_what_it_sent_again(room: Room) -> None:
     room.history.batches[1].is_idempotent = False
     room.history.batches[1].sends = 2
-    room.history.seen[AT].append(b"c")
+    room.history.seen[PLACE].append(b"c")
     assert room.found(room.stored(*GOOD, (3, 1, [b"c"]))) == []
 
 
 def test_batches_of_an_idempotent_producer_have_changed_places(room: Room) -> None:
-    room.history.seen[AT] = [b"c", b"a", b"b"]
+    room.history.seen[PLACE] = [b"c", b"a", b"b"]
     room.history.batches[0].offset, room.history.batches[1].offset = 1, 0
     assert room.found(room.stored((0, 0, [b"c"]), (1, 0, [b"a", b"b"]))) == [
         "t-0: batch 1 of p0 for t-0 lies at 0, before batch 0 of p0 for t-0 at 1"
@@ -131,16 +132,16 @@ def test_batches_of_an_idempotent_producer_have_changed_places(room: Room) -> No
 
 def test_consumers_saw_what_is_not_there_and_did_not_see_all(room: Room) -> None:
     log = room.stored(*GOOD)
-    room.history.seen[AT] = [b"a", b"z"]
+    room.history.seen[PLACE] = [b"a", b"z"]
     assert room.found(log) == ["t-0: consumers got b'z' at 1, where now is b'b'"]
-    room.history.seen[AT] = [b"a"]
+    room.history.seen[PLACE] = [b"a"]
     assert room.found(log) == ["t-0 ends at 3, but consumers got no more than 1 records"]
 
 
 def test_consumers_contradict_each_other(room: Room) -> None:
-    room.history.saw("c0", AT, 0, [b"a", b"b"])
-    room.history.saw("c1", AT, 1, [b"x 1"])
-    room.history.saw("c1", AT, 9, [b"y"])
+    room.history.saw("c0", PLACE, 0, [b"a", b"b"])
+    room.history.saw("c1", PLACE, 1, [b"x 1"])
+    room.history.saw("c1", PLACE, 9, [b"y"])
     assert [violation.split(": ", 1)[1] for violation in room.history.violations] == [
         "c1 got x at 1 of t-0; before there was b",
         "c1 got t-0 from 9 on; nobody has got 3 yet",

@@ -136,3 +136,17 @@ def test_a_strike_can_be_taken_back() -> None:
     disk.strike(0, lambda: pytest.fail("it was struck"))
     disk.spare()
     disk.make_directory("/data/more")
+
+
+def test_room_that_is_taken_away_is_given_back() -> None:
+    disk = make_disk()
+    disk.make_directory("/disk1")
+    file = disk.open("/disk1/a", create=True)
+    file.append([b"1234"])
+    disk.leave_room(2)
+    assert (disk.room(), disk.is_bounded) == (2, True)
+    with pytest.raises(OSError, match="no space left"):
+        file.append([b"5678"])
+    disk.leave_room(None)
+    file.append([b"78"])
+    assert (file.pread(10, 0), disk.is_bounded) == (b"12345678", False)

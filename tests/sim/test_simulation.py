@@ -12,7 +12,8 @@ import pytest
 from tests.sim.campaign import Tally, relevant_lines, run_seeds
 from tests.sim.faults import KINDS
 from tests.sim.mutations import MUTATIONS, hunt
-from tests.sim.scenario import SINGLE, Verdict, run_seed
+from tests.sim.plan import SINGLE
+from tests.sim.scenario import Verdict, run_seed
 
 HOME = Path(__file__).parent.parent.parent
 

@@ -355,6 +355,13 @@ class SimSession:
 
         return self._ask(path, work, is_read=True)
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
+        def work() -> list[tuple[bytes, Stat] | None]:
+            nodes = [self._model.read(path) if self._model.exists(path) else None for path in paths]
+            return [None if node is None else (node.data, node.stat()) for node in nodes]
+
+        return self._ask(paths[0] if paths else "", work, is_read=True)
+
     def exists(self, path: str, watch: Watch | None = None) -> Deferred[Stat | None]:
         def work() -> Stat | None:
             if watch is not None:

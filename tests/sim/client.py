@@ -1,0 +1,172 @@
+"""What simulated clients have in common: a process, channels to brokers, and a view of the cluster.
+
+They stand on the codecs and on the broker's own `BrokerChannel`; what they do with answers is theirs, in the
+manner of Kafka's own clients: metadata asked of anyone, leaders followed by epoch, errors retried.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from broker.network.interfaces import Address
+from broker.network.outbound import BrokerChannel, ChannelSettings
+from protocol.api import Request, Response
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from tests.sim.history import History, TopicPartition
+from tests.sim.network import ProcessNetwork, SimNetwork
+from tests.sim.world import Process, World
+
+R = TypeVar("R", bound=Response)
+
+RETRY_S = 0.1
+_REQUEST_TIMEOUT_MS = 5000
+_METADATA_AGE_S = 4.0
+
+PASSING = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Errors that a healthy cluster under faults may answer with; they are tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all clients of a simulation are given.
+
+    `life_of` tells which life of a broker an address leads to now: no client knows that, but its judges do.
+    """
+
+    world: World
+    network: SimNetwork
+    history: History
+    bootstrap: Sequence[Address]
+    life_of: Callable[[Address], int]
+
+
+@dataclass(slots=True)
+class KnownTopic:
+    """A topic as metadata told of it: its id, and of each partition the leader (-1: none) and its epoch."""
+
+    topic_id: uuid.UUID
+    leaders: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class Client:
+    """One process that talks to brokers."""
+
+    def __init__(self, around: Surroundings, name: str) -> None:
+        self.name = name
+        self.world = around.world
+        self.history = around.history
+        self.life_of = around.life_of
+        self.process = Process(around.world, name)
+        self.rng: random.Random = self.process.rng("client")
+        self.topics: dict[str, KnownTopic] = {}
+        """Those of which metadata ever told. A broker that has just started may know fewer."""
+        self.present: dict[str, None] = {}
+        """The names of the topics of which metadata told last."""
+        self.controller_id = -1
+        self.network: ProcessNetwork = around.network.for_process(self.process)
+        self._bootstrap = list(around.bootstrap)
+        self._brokers: dict[int, Address] = {}
+        self._channels: dict[Address, BrokerChannel] = {}
+        self._is_refreshing = False
+
+    def later(self, seconds: float, function: Any, *arguments: Any) -> None:
+        self.process.clock.callLater(seconds, function, *arguments)
+
+    def address_of(self, broker_id: int) -> Address | None:
+        return self._brokers.get(broker_id)
+
+    def leader_of(self, at: TopicPartition) -> tuple[Address, int] | None:
+        """Where a partition's leader is, and its epoch, as far as that is known."""
+        topic = self.topics.get(at[0])
+        if topic is None:
+            return None
+        broker_id, epoch = topic.leaders.get(at[1], (-1, -1))
+        address = self._brokers.get(broker_id)
+        return None if address is None else (address, epoch)
+
+    def send(self, address: Address, request: Request[R], version: int | None = None) -> Deferred[R]:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = BrokerChannel(
+                address,
+                self.network,
+                self.process.clock,
+                self.rng.random,
+                ChannelSettings(self.name, _REQUEST_TIMEOUT_MS, connect_timeout_ms=1000),
+            )
+        return channel.send(request, version)
+
+    def anyone(self) -> Address:
+        known = list(self._brokers.values()) or self._bootstrap
+        return self.rng.choice(known)
+
+    # Metadata
+
+    def keep_fresh(self) -> None:
+        """Ask for metadata now, and again and again: partitions come without anybody being told."""
+        self.refresh()
+        self.later(_METADATA_AGE_S, self.keep_fresh)
+
+    def refresh(self) -> None:
+        """Ask for metadata, unless that is under way."""
+        if self._is_refreshing:
+            return
+        self._is_refreshing = True
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        answer = self.send(self.anyone(), request)
+        answer.addCallbacks(self._refreshed, self._refresh_failed)
+
+    def _refresh_failed(self, failure: Failure) -> None:
+        self._brokers = {}  # Whom the others know may be gone: back to the ones that never move.
+        self.later(RETRY_S, self._refresh_again)
+
+    def _refresh_again(self) -> None:
+        self._is_refreshing = False
+        self.refresh()
+
+    def _refreshed(self, response: MetadataResponse) -> None:
+        self._is_refreshing = False
+        self.history.operations += 1
+        self._brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+        self.controller_id = response.controller_id
+        self.present.clear()
+        for topic in response.topics:
+            if topic.error_code == ErrorCode.NONE:
+                self.present[topic.name or ""] = None
+                self._learn(topic.name or "", topic)
+        self.metadata_arrived()
+
+    def _learn(self, name: str, topic: MetadataResponseTopic) -> None:
+        known = self.topics.get(name)
+        if known is None or known.topic_id != topic.topic_id:
+            known = self.topics[name] = KnownTopic(topic.topic_id)
+        for partition in topic.partitions:
+            _, epoch = known.leaders.get(partition.partition_index, (-1, -1))
+            # An older broker's word does not count against what a newer one said (KIP-320).
+            if partition.leader_epoch >= epoch:
+                known.leaders[partition.partition_index] = (partition.leader_id, partition.leader_epoch)
+
+    def metadata_arrived(self) -> None:
+        """For those who wait for leaders."""

@@ -1,0 +1,203 @@
+"""Simulated consumers: they read everything from the beginning on, and hold brokers to what they said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.network.interfaces import Address
+from protocol.batches import has_valid_crc, whole_batches
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.schema import received_records
+from tests.sim.client import PASSING, RETRY_S, Client, Surroundings
+from tests.sim.history import Incarnation, TopicPartition
+
+_POLL_S = 0.3
+NAMES_VERSION = 12
+"""The last version of Fetch that names topics, and the first that tells a reader where logs part."""
+IDS_VERSION = 16
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A consumer's place in one partition."""
+
+    place: Incarnation
+    position: int = 0
+    last_epoch: int = -1
+    is_asked: bool = False
+    ready_s: float = 0.0
+    high_watermark: int = -1
+    told_by: tuple[int, int] | None = None
+    """The leader epoch, and the leader's life, in which that high watermark was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One fetch under way: of whom, in which of its lives, and each partition's leader epoch."""
+
+    address: Address
+    life: int
+    readings: Sequence[_Reading]
+    epochs: Sequence[int]
+
+
+class Consumer(Client):
+    """Reads every partition of some topics from the beginning on, for ever.
+
+    A topic that can be deleted and made anew is only read rightly by its id: `version` 13 or more.
+    """
+
+    def __init__(
+        self, around: Surroundings, name: str, *, follows: Sequence[str], version: int = IDS_VERSION
+    ) -> None:
+        super().__init__(around, name)
+        self._follows = follows
+        self._version = version
+        self._readings: dict[TopicPartition, _Reading] = {}
+
+    def start(self) -> None:
+        self.process.run(self._begin)
+
+    def _begin(self) -> None:
+        self.keep_fresh()
+        self._tick()
+
+    def positions(self) -> dict[Incarnation, int]:
+        return {reading.place: reading.position for reading in self._readings.values()}
+
+    def metadata_arrived(self) -> None:
+        for name in self._follows:
+            topic = self.topics.get(name)
+            for number in topic.leaders if topic is not None else ():
+                at = (name, number)
+                reading = self._readings.get(at)
+                if topic is not None and (reading is None or reading.place.topic_id != topic.topic_id):
+                    self._readings[at] = _Reading(Incarnation(at, topic.topic_id))
+
+    def _tick(self) -> None:
+        self._pump()
+        self.later(_POLL_S * self.rng.uniform(0.5, 1.5), self._tick)
+
+    def _pump(self) -> None:
+        """One fetch for each leader, of the partitions that none asks for yet."""
+        if not self._readings:
+            self.refresh()
+        now_s = self.process.clock.seconds()
+        by_leader: dict[Address, tuple[list[_Reading], list[int]]] = {}
+        for reading in self._readings.values():
+            if reading.is_asked or now_s < reading.ready_s:
+                continue
+            leader = self.leader_of(reading.place.at)
+            if leader is None:
+                self.refresh()
+            else:
+                address, epoch = leader
+                readings, epochs = by_leader.setdefault(address, ([], []))
+                readings.append(reading)
+                epochs.append(epoch)
+        for address, (readings, epochs) in by_leader.items():
+            self._fetch(_Asked(address, self.life_of(address), readings, epochs))
+
+    def _fetch(self, asked: _Asked) -> None:
+        topics: dict[str, FetchTopic] = {}
+        for reading, epoch in zip(asked.readings, asked.epochs, strict=True):
+            reading.is_asked = True
+            name, number = reading.place.at
+            topic = topics.setdefault(
+                name, FetchTopic(topic=name, topic_id=reading.place.topic_id, partitions=[])
+            )
+            topic.partitions.append(
+                FetchPartition(
+                    partition=number,
+                    current_leader_epoch=epoch,
+                    fetch_offset=reading.position,
+                    last_fetched_epoch=reading.last_epoch,
+                    partition_max_bytes=8 * 1024,
+                )
+            )
+        request = FetchRequest(
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=64 * 1024,
+            topics=list(topics.values()),
+            forgotten_topics_data=[],
+        )
+        self.send(asked.address, request, self._version).addCallbacks(
+            lambda response: self._answered(asked, response), lambda failure: self._unanswered(asked)
+        )
+
+    def _unanswered(self, asked: _Asked) -> None:
+        for reading in asked.readings:
+            self._pause(reading)
+        self.refresh()
+
+    def _pause(self, reading: _Reading) -> None:
+        reading.is_asked = False
+        reading.ready_s = self.process.clock.seconds() + RETRY_S
+
+    def _answered(self, asked: _Asked, response: FetchResponse) -> None:
+        self.history.operations += 1
+        by_id = self._version > NAMES_VERSION
+        rows = {
+            (topic.topic_id if by_id else topic.topic, row.partition_index): row
+            for topic in response.responses
+            for row in topic.partitions
+        }
+        for reading, epoch in zip(asked.readings, asked.epochs, strict=True):
+            name, number = reading.place.at
+            row = rows.get((reading.place.topic_id if by_id else name, number))
+            if row is None or row.error_code != ErrorCode.NONE:
+                self._refused(reading, ErrorCode.NONE if row is None else ErrorCode(row.error_code))
+            else:
+                reading.is_asked = False
+                self._read(reading, epoch, asked, row)
+
+    def _refused(self, reading: _Reading, code: ErrorCode) -> None:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self.history.parted(self.name, reading.place, reading.position, "that is out of range")
+            reading.position, reading.last_epoch = 0, -1
+        elif code not in PASSING and code != ErrorCode.NONE:
+            self.history.violation(f"{self.name} got {code.name} at {reading.position} of {reading.place}")
+        self._pause(reading)
+        self.refresh()
+
+    def _read(self, reading: _Reading, epoch: int, asked: _Asked, row: PartitionData) -> None:
+        place = reading.place
+        parted = row.diverging_epoch
+        if parted.epoch >= 0 or parted.end_offset >= 0:
+            what = f"the log parts from epoch {reading.last_epoch} at {parted.end_offset}"
+            self.history.parted(self.name, place, reading.position, what)
+            reading.position = min(reading.position, parted.end_offset)
+            reading.last_epoch = parted.epoch
+            self._pause(reading)
+            return
+        if self.life_of(asked.address) == asked.life:
+            self._note_high_watermark(reading, (epoch, asked.life), row.high_watermark)
+        records = received_records(row.records)
+        for header in whole_batches(records):
+            if not has_valid_crc(records, header):
+                self.history.violation(f"{self.name} got a damaged batch at {header.base_offset} of {place}")
+                return
+            if header.last_offset >= row.high_watermark:
+                self.history.violation(
+                    f"{self.name} got {header.last_offset} of {place}, high watermark {row.high_watermark}"
+                )
+            values = self.history.values_of(place, records, header)
+            skipped = max(0, reading.position - header.base_offset)
+            self.history.saw(self.name, place, header.base_offset + skipped, values[skipped:])
+            reading.position = max(reading.position, header.next_offset)
+            reading.last_epoch = header.leader_epoch
+
+    def _note_high_watermark(self, reading: _Reading, told_by: tuple[int, int], high_watermark: int) -> None:
+        """A leader's high watermark never goes back; one that has lost its memory begins anew."""
+        if told_by != reading.told_by:
+            reading.told_by = told_by
+            reading.high_watermark = high_watermark
+        elif high_watermark < reading.high_watermark:
+            self.history.violation(
+                f"{self.name} was told high watermark {high_watermark} of {reading.place} "
+                f"after {reading.high_watermark}, in the same leader epoch {told_by[0]}"
+            )
+        reading.high_watermark = max(reading.high_watermark, high_watermark)

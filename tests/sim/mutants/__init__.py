@@ -1,0 +1,1 @@
+"""Known bugs, by the room of the code that they mutate."""

@@ -1,0 +1,139 @@
+"""Bugs of the controller, and of those who obey it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broker.handlers import leader_and_isr, stop_replica, update_metadata
+from broker.replication.partition import Assignment
+from broker.replication.replicas import Replicas
+from coordinator import controller_writes, election
+from coordinator.candidacy import Candidacy
+from coordinator.controller import Controller
+from coordinator.controller_isr import InSyncSets
+from coordinator.controller_leaders import Leaders
+from coordinator.controller_reign import Reign
+from coordinator.store import ConnectionLost, SessionExpired, SetData
+from tests.sim.mutation import Mutation, Patch
+
+
+def _accept_replaced_controller() -> Sequence[Patch]:
+    """The controller writes through whatever session there is, unguarded, and brokers obey whoever speaks."""
+
+    async def unguarded(term: Any, operations: Sequence[Any]) -> Any:
+        while True:
+            session = term.session._owner.session
+            try:
+                return await session.multi(operations)
+            except SessionExpired:
+                if not term.session._owner.process.alive:
+                    raise
+            except ConnectionLost:
+                continue
+
+    write = controller_writes._state_operations
+
+    def unversioned(state_write: Any, existing: Any) -> Any:
+        return [
+            SetData(operation.path, operation.data) if isinstance(operation, SetData) else operation
+            for operation in write(state_write, existing)
+        ]
+
+    return [
+        (controller_writes, "_guarded", unguarded),
+        (controller_writes, "_state_operations", unversioned),
+        *_obey_anyone(),
+    ]
+
+
+def _obey_anyone() -> Sequence[Patch]:
+    apply, one = Replicas.apply_leader_and_isr, Replicas._apply
+
+    def any_controller(self: Replicas, request: Any) -> Any:
+        self.controller_epoch = min(self.controller_epoch, request.controller_epoch)
+        return apply(self, request)
+
+    def any_epoch(
+        self: Replicas, topic: str, topic_id: Any, index: int, assignment: Assignment, is_new: bool
+    ) -> None:
+        partition = self.find(topic, index)
+        if partition is not None and assignment.leader_epoch < partition.leader_epoch:
+            partition.leader_epoch = assignment.leader_epoch
+        one(self, topic, topic_id, index, assignment, is_new)
+
+    return [(Replicas, "apply_leader_and_isr", any_controller), (Replicas, "_apply", any_epoch)]
+
+
+def _accept_any_broker_epoch() -> Sequence[Patch]:
+    """Nobody asks in which of its lives a broker is spoken to, or speaks, or has caught up."""
+    changed = Controller._brokers_changed
+
+    def by_name(self: Controller, now: Any) -> Any:
+        before = self.state.brokers
+        for broker_id, broker in now.items():
+            if broker_id in before:
+                before[broker_id] = broker
+        return changed(self, now)
+
+    def eligible(self: InSyncSets, at: Any, members: Any, isr: Sequence[int]) -> bool:
+        return all(member in self._state.may_lead(at) for member in members if member not in isr)
+
+    def unseen(self: Controller, snapshot: Any) -> Any:
+        gone = {
+            replica: None
+            for _, partition in self.state.partitions()
+            for replica in partition.assignment.replicas
+            if replica not in self.state.brokers
+        }
+        yield from self._leaders.lose_brokers(gone)
+
+    handlers = (leader_and_isr, stop_replica, update_metadata)
+    return [
+        (Controller, "_brokers_changed", by_name),
+        (Controller, "_lose_unseen", unseen),
+        (InSyncSets, "_eligible", eligible),
+        *((handler, "check_broker_epoch", lambda requested, current: None) for handler in handlers),
+    ]
+
+
+def _elect_anyone() -> Sequence[Patch]:
+    elect = election.elect_after_failure
+
+    def mutant(
+        replicas: Sequence[int], isr: Sequence[int], live: Sequence[int], *, unclean_allowed: bool
+    ) -> Any:
+        return elect(replicas, isr, live, unclean_allowed=True)
+
+    return [(election, "elect_after_failure", mutant)]
+
+
+def _keep_the_dead_in_sync() -> Sequence[Patch]:
+    return [(Leaders, "_shrunk", lambda self, state, gone: None)]
+
+
+def _rule_after_the_end() -> Sequence[Patch]:
+    """A candidate that was the controller goes on as one when its session has expired."""
+
+    def expired(self: Candidacy) -> None:
+        self._session = None
+
+    return [
+        (Candidacy, "expired", expired),
+        (Reign, "end", lambda self: None),
+        *_accept_replaced_controller(),
+    ]
+
+
+MUTATIONS = (
+    Mutation(
+        "stale-controller", "a replaced controller's writes and words count (KAFKA-6082)", _rule_after_the_end
+    ),
+    Mutation(
+        "any-broker-epoch",
+        "lives of a broker are not told apart (KIP-380, KIP-903)",
+        _accept_any_broker_epoch,
+    ),
+    Mutation("unclean-election", "anyone may lead who is alive", _elect_anyone),
+    Mutation("dead-in-sync", "brokers that died stay in the in-sync sets", _keep_the_dead_in_sync),
+)

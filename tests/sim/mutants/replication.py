@@ -1,0 +1,168 @@
+"""Bugs of leaders and followers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker.replication import following
+from broker.replication.appends import Append
+from broker.replication.leadership import Leadership
+from broker.replication.partition import Assignment, Partition
+from protocol.messages.fetch import PartitionData
+from tests.sim.mutation import Mutation, Patch
+from tests.sim.plan import SINGLE
+
+# Followers
+
+
+def _truncate_to_high_watermark() -> Sequence[Patch]:
+    follow = Partition.follow
+
+    def mutant(self: Partition, assignment: Assignment) -> bool:
+        is_new = follow(self, assignment)
+        if is_new:
+            self.truncate_to(self.high_watermark, 0)
+        return is_new
+
+    return [(Partition, "follow", mutant)]
+
+
+def _never_truncate() -> Sequence[Patch]:
+    take_good = following._take_good
+
+    def mutant(partition: Partition, data: PartitionData, now_ms: int) -> None:
+        if data.diverging_epoch.end_offset < 0:
+            take_good(partition, data, now_ms)
+
+    def undivided(self: Partition, offset: int, last_fetched_epoch: int) -> None:
+        return None
+
+    return [(following, "_take_good", mutant), (Partition, "_divergence", undivided)]
+
+
+# Leaders
+
+
+def _acknowledge_before_in_sync() -> Sequence[Patch]:
+    return [(Append, "is_settled", lambda self, acks: True)]
+
+
+def _count_member_before_caught_up() -> Sequence[Patch]:
+    def mutant(
+        self: Leadership, replica_id: int, high_watermark: int, is_eligible: Callable[[int], bool]
+    ) -> tuple[int, ...] | None:
+        if self.pending is not None or replica_id in self.isr or replica_id not in self.remotes:
+            return None
+        return (*self.isr, replica_id)
+
+    return [(Leadership, "expanded_isr", mutant)]
+
+
+def _forget_pending_members() -> Sequence[Patch]:
+    def mutant(self: Leadership, local_offset: int, end_offset: int, now_ms: int, lag_ms_max: int) -> int:
+        counted = [self.remotes[member].log_end_offset for member in self.isr if member in self.remotes]
+        if self.pending is not None:
+            counted = [
+                self.remotes[member].log_end_offset for member in self.pending if member in self.remotes
+            ]
+        return min([local_offset, *counted])
+
+    return [(Leadership, "committed_offset", mutant)]
+
+
+def _high_watermark_moves_back() -> Sequence[Patch]:
+    def mutant(self: Partition, now_ms: int, lag_ms_max: int) -> bool:
+        role = self.role
+        if not isinstance(role, Leadership):
+            return False
+        end_offset = self.log.log_end_offset
+        before = self.high_watermark
+        self.high_watermark = max(0, role.committed_offset(end_offset, end_offset, now_ms, lag_ms_max))
+        return self.high_watermark != before
+
+    return [(Partition, "advance_high_watermark", mutant)]
+
+
+def _show_uncommitted() -> Sequence[Patch]:
+    read = Partition.read
+
+    def mutant(self: Partition, *arguments: Any, **keywords: Any) -> Any:
+        committed = self.high_watermark
+        self.high_watermark = self.log.log_end_offset
+        try:
+            return read(self, *arguments, **keywords)
+        finally:
+            self.high_watermark = committed
+
+    return [(Partition, "read", mutant)]
+
+
+def _acknowledge_before_durable() -> Sequence[Patch]:
+    def mutant(self: Partition, now_ms: int, lag_ms_max: int) -> bool:
+        role = self.role
+        if not isinstance(role, Leadership):
+            return False
+        end_offset = self.log.log_end_offset
+        committed = role.committed_offset(end_offset, end_offset, now_ms, lag_ms_max)
+        if committed <= self.high_watermark:
+            return False
+        self.high_watermark = committed
+        return True
+
+    return [(Partition, "advance_high_watermark", mutant)]
+
+
+def _lose_dedupe_state() -> Sequence[Patch]:
+    lead = Partition.lead
+
+    def mutant(self: Partition, assignment: Assignment, now_ms: int) -> bool:
+        is_new = lead(self, assignment, now_ms)
+        if is_new:
+            self.log.producers.clear(self.log.log_end_offset)
+        return is_new
+
+    return [(Partition, "lead", mutant)]
+
+
+def _accept_any_leader_epoch() -> Sequence[Patch]:
+    return [(Partition, "check_leader_epoch", lambda self, current_leader_epoch: None)]
+
+
+MUTATIONS = (
+    Mutation(
+        "truncate-to-high-watermark",
+        "a follower cuts its log at the high watermark instead of by leader epoch (before KIP-101)",
+        _truncate_to_high_watermark,
+    ),
+    Mutation("never-truncate", "a follower keeps what its leader does not have", _never_truncate),
+    Mutation(
+        "acknowledge-before-isr", "acks=all is answered when the leader has it", _acknowledge_before_in_sync
+    ),
+    Mutation(
+        "member-before-caught-up",
+        "a follower joins the in-sync set with its first fetch",
+        _count_member_before_caught_up,
+    ),
+    Mutation(
+        "pending-members-forgotten",
+        "the high watermark passes members whose removal the controller has not written yet (KIP-497)",
+        _forget_pending_members,
+    ),
+    Mutation(
+        "high-watermark-back",
+        "a leader's high watermark follows its followers back",
+        _high_watermark_moves_back,
+    ),
+    Mutation("uncommitted-shown", "consumers are shown what is not committed", _show_uncommitted),
+    Mutation(
+        "acknowledge-before-durable",
+        "flush.before.ack does not wait for the fsync",
+        _acknowledge_before_durable,
+        SINGLE,
+    ),
+    Mutation("dedupe-lost", "a new leader knows nothing of producers' sequences", _lose_dedupe_state),
+    Mutation(
+        "any-leader-epoch", "requests are not fenced by leader epoch (KIP-320)", _accept_any_leader_epoch
+    ),
+)

@@ -1,0 +1,202 @@
+"""The one who administers a simulated cluster: makes topics, and later changes them while all goes on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from twisted.python.failure import Failure
+
+from protocol.api import Request, Response
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.elect_leaders import ElectLeadersRequest
+from tests.sim.client import RETRY_S, Client, Surroundings
+from tests.sim.plan import Change, Topic
+
+R = TypeVar("R", bound=Response)
+
+_TIMEOUT_MS = 2000
+_PARTITIONS_MAX = 5
+_MEAN_PAUSE_S = 6.0
+
+
+class Operator(Client):
+    """Makes topics, and goes on trying until they are there; then changes things until it is told to stop."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        name: str,
+        topics: Sequence[Topic],
+        changes: Sequence[Change],
+        brokers: int,
+    ) -> None:
+        super().__init__(around, name)
+        self._topics = topics
+        self._changes = changes
+        self._brokers_all = range(1, brokers + 1)
+        self._missing = {topic.name: topic for topic in topics}
+        self._next: Callable[[], None] | None = self._create
+        self._is_changing = False
+        self._is_asking = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every topic has been made that is to be there, and nothing is under way."""
+        return not self._missing and self._next is None and not self._is_asking
+
+    def start(self) -> None:
+        self.process.run(self.refresh)
+
+    def begin_changes(self) -> None:
+        if self._changes:
+            self._is_changing = True
+            self.process.run(self._change_later)
+
+    def end_changes(self) -> None:
+        self._is_changing = False
+
+    # Requests to the controller: each is made as soon as somebody knows who that is.
+
+    def metadata_arrived(self) -> None:
+        work, self._next = self._next, None
+        if work is None:
+            return
+        if self.address_of(self.controller_id) is None:
+            self._try_again(work)
+        else:
+            work()
+
+    def _try_again(self, work: Callable[[], None]) -> None:
+        self._next = work
+        self.later(RETRY_S, self.refresh)
+
+    def _ask(self, request: Request[R], answered: Callable[[R], None], work: Callable[[], None]) -> None:
+        """Ask the controller; `work` is what to do where it does not answer."""
+        address = self.address_of(self.controller_id)
+        assert address is not None
+
+        self._is_asking = True
+
+        def done(response: R) -> None:
+            self._is_asking = False
+            answered(response)
+
+        def failed(failure: Failure) -> None:
+            self._is_asking = False
+            work()
+
+        self.send(address, request).addCallbacks(done, failed)
+
+    def _create(self) -> None:
+        self._ask(_creation(self._missing.values()), self._created, lambda: self._try_again(self._create))
+
+    def _created(self, response: CreateTopicsResponse) -> None:
+        for row in response.topics:
+            if row.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self._missing.pop(row.name, None)
+        if self._missing:
+            self._try_again(self._create)
+
+    # Changes
+
+    def _change_later(self) -> None:
+        self.later(self.rng.expovariate(1 / _MEAN_PAUSE_S), self._change)
+
+    def _change(self) -> None:
+        if not self._is_changing:
+            return
+        if self.is_done:
+            topic = self.rng.choice(self._topics)
+            change = self.rng.choice(self._changes)
+            self.world.trace(self.name, f"{change.value}: {topic.name}")
+            self._next = {
+                Change.GROW: lambda: self._grow(topic),
+                Change.MOVE: lambda: self._move(topic),
+                Change.ELECT: self._elect,
+                Change.REMAKE: lambda: self._remake(topic),
+            }[change]
+            self.refresh()
+        self._change_later()
+
+    def _once(self, request: Request[R]) -> None:
+        """Ask the controller, and let it be whatever becomes of it."""
+        address = self.address_of(self.controller_id)
+        assert address is not None
+        self.send(address, request).addErrback(lambda failure: None)
+
+    def _grow(self, topic: Topic) -> None:
+        known = self.topics.get(topic.name)
+        if known is not None and len(known.leaders) < _PARTITIONS_MAX:
+            wanted = CreatePartitionsTopic(name=topic.name, count=len(known.leaders) + 1, assignments=None)
+            self._once(CreatePartitionsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS, validate_only=False))
+
+    def _move(self, topic: Topic) -> None:
+        """Move one of its partitions to as many replicas, in another order, or elsewhere."""
+        known = self.topics.get(topic.name)
+        if known is None or not known.leaders:
+            return
+        partition = self.rng.choice(list(known.leaders))
+        replicas = self.rng.sample(self._brokers_all, topic.replicas)
+        if self.rng.random() < 0.2:
+            moved = ReassignablePartition(partition_index=partition, replicas=None)  # A move is cancelled.
+        else:
+            moved = ReassignablePartition(partition_index=partition, replicas=replicas)
+        self._once(
+            AlterPartitionReassignmentsRequest(
+                topics=[ReassignableTopic(name=topic.name, partitions=[moved])]
+            )
+        )
+
+    def _elect(self) -> None:
+        self._once(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=_TIMEOUT_MS))
+
+    def _remake(self, topic: Topic, old_id: uuid.UUID | None = None) -> None:
+        """Have a topic deleted and make it anew: one step, by what metadata shows; then the next."""
+        known = self.topics.get(topic.name)
+        if known is None or not topic.is_remade:
+            return
+        if old_id is None:
+            old_id = known.topic_id
+
+        def go_on(_: object = None) -> None:
+            self._try_again(lambda: self._remake(topic, old_id))
+
+        if topic.name not in self.present:
+            self._ask(_creation([topic]), go_on, go_on)
+        elif known.topic_id == old_id:
+            request = DeleteTopicsRequest(
+                topics=[DeleteTopicState(topic_id=old_id)], topic_names=[], timeout_ms=_TIMEOUT_MS
+            )
+            self._ask(request, go_on, go_on)
+
+
+def _creation(topics: Iterable[Topic]) -> CreateTopicsRequest:
+    return CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replicas,
+                assignments=[],
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in topic.configs],
+            )
+            for topic in topics
+        ],
+        timeout_ms=_TIMEOUT_MS,
+        validate_only=False,
+    )

@@ -1,0 +1,140 @@
+"""What a seed draws before it begins: topics, habits, settings, and which faults and changes there may be.
+
+Each seed has something of everything and nothing of some, so that a minute stays cheap, and rare things meet:
+where only disks fill up and leaders move, more of that happens than where all happens at once.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
+from tests.sim.network import Weather
+from tests.sim.producer import ProducerHabits
+
+
+class Change(enum.Enum):
+    """What is done to topics while all goes on."""
+
+    GROW = "more partitions"
+    MOVE = "replicas move"
+    ELECT = "preferred leaders lead"
+    REMAKE = "deleted and made anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large a world is."""
+
+    brokers: int = 3
+    replicas: int = 3
+    min_in_sync: int = 2
+    producers_max: int = 4
+    consumers_max: int = 2
+
+
+SINGLE = Shape(brokers=1, replicas=1, min_in_sync=1)
+THREE = Shape()
+SHAPES = {"single": SINGLE, "three": THREE}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of the simulation. `may_lose` is true of one whose leader may be elected uncleanly."""
+
+    name: str
+    partitions: int
+    replicas: int
+    configs: tuple[tuple[str, str], ...]
+    may_lose: bool = False
+    is_remade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that one seed has drawn. `consumers` are the versions of Fetch that they speak, `faults` the names
+    of those that there may be."""
+
+    shape: Shape
+    topics: tuple[Topic, ...]
+    producers: tuple[ProducerHabits, ...]
+    consumers: tuple[int, ...]
+    faults: tuple[str, ...]
+    fault_pause_s: float
+    changes: tuple[Change, ...]
+    weather: Weather
+    settings: Mapping[str, str | int | bool] = field(default_factory=dict)
+
+
+def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
+    """The plan of a seed, whose faults are some of `kinds`."""
+    topics = _topics(shape, rng)
+    return Plan(
+        shape,
+        topics,
+        tuple(_habits(number, rng) for number in range(rng.randint(2, shape.producers_max))),
+        _consumers(shape, topics, rng),
+        _some(kinds, rng, at_least=4),
+        rng.choice([3.0, 5.0, 8.0]),
+        _changes(topics, rng) if shape.brokers > 1 else (),
+        Weather(
+            delay_ms_max=rng.choice([1.0, 3.0, 20.0]),
+            slow_share=rng.choice([0.0, 0.0, 0.01]),
+            break_share=rng.choice([0.0, 0.0, 0.001]),
+        ),
+        {"leader.imbalance.check.interval.seconds": rng.choice([7, 300])},
+    )
+
+
+def _topics(shape: Shape, rng: random.Random) -> tuple[Topic, ...]:
+    """The first has what is promised most; of the others there are some."""
+    promised = (("min.insync.replicas", str(shape.min_in_sync)),)
+    if shape.replicas == 1:
+        # What one disk alone holds must be on it before it is acknowledged.
+        return (Topic("t", 3, 1, (*promised, ("flush.before.ack", "true"))),)
+    topics = [Topic("t", 3, shape.replicas, promised)]
+    if rng.random() < 0.25:
+        topics.append(Topic("flushed", 1, shape.replicas, (*promised, ("flush.before.ack", "true"))))
+    if rng.random() < 0.25:
+        topics.append(Topic("moving", 2, shape.replicas - 1, (("min.insync.replicas", "1"),)))
+    if rng.random() < 0.2:
+        topics.append(Topic("remade", 1, shape.replicas, promised, is_remade=True))
+    if rng.random() < 0.2:
+        loose = (("min.insync.replicas", "1"), ("unclean.leader.election.enable", "true"))
+        topics.append(Topic("loose", 2, shape.replicas, loose, may_lose=True))
+    return tuple(topics)
+
+
+def _habits(number: int, rng: random.Random) -> ProducerHabits:
+    """The first two producers are always those to whom most is promised."""
+    interval_ms = rng.choice([400, 700, 1000])
+    lanes_max = rng.randint(1, 4)
+    if number < 2:
+        return ProducerHabits(-1, True, interval_ms, lanes_max, in_flight_max=rng.randint(1, 5))
+    acks = rng.choice([-1, 1, 0])
+    return ProducerHabits(acks, acks == 1 and rng.random() < 0.5, interval_ms, lanes_max)
+
+
+def _consumers(shape: Shape, topics: Sequence[Topic], rng: random.Random) -> tuple[int, ...]:
+    by_name_too = not any(topic.is_remade for topic in topics)
+    versions = [NAMES_VERSION, IDS_VERSION] if by_name_too else [IDS_VERSION]
+    return tuple(rng.choice(versions) for _ in range(rng.randint(1, shape.consumers_max)))
+
+
+def _changes(topics: Sequence[Topic], rng: random.Random) -> tuple[Change, ...]:
+    possible = [Change.GROW, Change.MOVE, Change.ELECT]
+    chosen = [change for change in possible if rng.random() < 0.35]
+    if any(topic.is_remade for topic in topics):
+        chosen.append(Change.REMAKE)
+    return tuple(chosen)
+
+
+def _some(names: Sequence[str], rng: random.Random, at_least: int) -> tuple[str, ...]:
+    """About half of them, in their order."""
+    while True:
+        chosen = tuple(name for name in names if rng.random() < 0.5)
+        if len(chosen) >= min(at_least, len(names)):
+            return chosen
