@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from coordinator import znodes
 from coordinator.clock import Clock, now_ms
-from coordinator.pipelined import outcomes, results
+from coordinator.pipelined import outcomes, read_all, results
 from coordinator.sessions import on_any_session
 from coordinator.store import (
     BadVersion,
@@ -100,15 +100,13 @@ class DynamicConfigs:
         return ensureDeferred(on_any_session(self._zookeeper, read))
 
     async def _read(self, session: Session, entities: list[Entity]) -> None:
-        found = await outcomes([session.get(znodes.config_path(kind, name)) for kind, name in entities])
-        for entity, outcome in zip(entities, found, strict=True):
-            if isinstance(outcome, NoNode):
+        found = await read_all(session, [znodes.config_path(kind, name) for kind, name in entities])
+        for entity, there in zip(entities, found, strict=True):
+            if there is None:
                 self._learn(entity, {})
                 continue
-            if isinstance(outcome, Exception):
-                raise outcome
             try:
-                self._learn(entity, znodes.decode_config(znodes.config_path(*entity), outcome[0]))
+                self._learn(entity, znodes.decode_config(znodes.config_path(*entity), there[0]))
             except znodes.BadZnode as error:
                 _log.error("configs are left as they were: %s", error)
 
@@ -167,15 +165,13 @@ class DynamicConfigs:
         self._reading = False
 
     async def _entities_in(self, session: Session, changes: list[str]) -> list[Entity]:
-        found = await outcomes([session.get(f"{znodes.CONFIG_CHANGES}/{name}") for name in changes])
+        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in changes]
         entities: dict[Entity, None] = {}
-        for name, outcome in zip(changes, found, strict=True):
-            if isinstance(outcome, NoNode):
+        for path, there in zip(paths, await read_all(session, paths), strict=True):
+            if there is None:
                 continue
-            if isinstance(outcome, Exception):
-                raise outcome
             try:
-                entities[znodes.decode_config_change(f"{znodes.CONFIG_CHANGES}/{name}", outcome[0])] = None
+                entities[znodes.decode_config_change(path, there[0])] = None
             except znodes.BadZnode as error:
                 _log.error("a notification is ignored: %s", error)
         return list(entities)

@@ -17,8 +17,8 @@ from twisted.python.failure import Failure
 from coordinator import znodes
 from coordinator.controller_effects import Order
 from coordinator.controller_events import Event, Ordered
-from coordinator.pipelined import outcomes
-from coordinator.store import NoNode, Session, Watch
+from coordinator.pipelined import read_all
+from coordinator.store import Session, Watch
 from coordinator.znodes import BadZnode
 
 _PATHS = {
@@ -39,13 +39,9 @@ async def read_order(session: Session, order: Order) -> Any:
     """What is ordered: see `controller_effects.Order`. What cannot be understood counts as nothing."""
     found: dict[str, bytes] = {}
     paths = await _znodes_of(session, order)
-    read = await outcomes([session.get(path) for path in paths])
-    for path, outcome in zip(paths, read, strict=True):
-        if isinstance(outcome, NoNode):
-            continue  # Withdrawn.
-        if isinstance(outcome, Exception):
-            raise outcome
-        found[path] = outcome[0]
+    for path, there in zip(paths, await read_all(session, paths), strict=True):
+        if there is not None:  # Otherwise it has been withdrawn.
+            found[path] = there[0]
     match order:
         case Order.REASSIGNMENT:
             return next(

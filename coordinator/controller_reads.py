@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from coordinator import znodes
 from coordinator.controller_state import LiveBroker, Partition, Topic
-from coordinator.pipelined import outcomes, results
+from coordinator.pipelined import outcomes, read_all
 from coordinator.store import NoNode, Session, Watch
 from coordinator.znodes import TopicPartition
 
@@ -35,11 +35,12 @@ async def read_topics(session: Session, new_topic_id: Callable[[], uuid.UUID]) -
     A topic of a cluster that knew no topic ids gets one, which is not written here.
     """
     names = await session.children(znodes.TOPICS)
+    found = await read_all(session, [znodes.topic_path(name) for name in names])
     topics: dict[str, Topic] = {}
-    for name, (data, _) in zip(
-        names, await results([session.get(znodes.topic_path(name)) for name in names]), strict=True
-    ):
-        read = znodes.decode_topic(name, data)
+    for name, there in zip(names, found, strict=True):
+        if there is None:
+            continue  # Removed by hand since: this is the only controller.
+        read = znodes.decode_topic(name, there[0])
         partitions = {number: Partition(assignment) for number, assignment in sorted(read.partitions.items())}
         topics[name] = Topic(name, read.topic_id or new_topic_id(), partitions)
     await _read_states(session, topics)
@@ -50,13 +51,11 @@ async def _read_states(session: Session, topics: dict[str, Topic]) -> None:
     at: list[TopicPartition] = [
         (topic.name, number) for topic in topics.values() for number in topic.partitions
     ]
-    found = await outcomes([session.get(znodes.partition_state_path(*each)) for each in at])
-    for (name, number), outcome in zip(at, found, strict=True):
-        if isinstance(outcome, NoNode):
+    found = await read_all(session, [znodes.partition_state_path(*each) for each in at])
+    for (name, number), there in zip(at, found, strict=True):
+        if there is None:
             continue  # The last controller has not come to electing a leader.
-        if isinstance(outcome, Exception):
-            raise outcome
-        data, stat = outcome
+        data, stat = there
         partition = topics[name].partitions[number]
         partition.state = znodes.decode_partition_state(name, number, data)
         partition.version = stat.version

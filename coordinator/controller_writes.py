@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from coordinator import znodes
 from coordinator.controller_effects import CreateTopic, StateWrite, StateWritten
-from coordinator.pipelined import outcomes, results
+from coordinator.pipelined import read_all, results
 from coordinator.store import (
     BadVersion,
     ConnectionLost,
@@ -95,16 +95,14 @@ def _state_operations(write: StateWrite, existing: dict[str, None]) -> list[Oper
 
 async def _look_into(session: Session, writes: Sequence[tuple[int, StateWrite]]) -> dict[int, StateWritten]:
     """Of writes that failed, or whose answer was lost: those about which the znodes leave no doubt."""
-    found = await outcomes([session.get(znodes.partition_state_path(*write.at)) for _, write in writes])
+    found = await read_all(session, [znodes.partition_state_path(*write.at) for _, write in writes])
     settled = {}
-    for (index, write), outcome in zip(writes, found, strict=True):
-        if isinstance(outcome, NoNode):
+    for (index, write), there in zip(writes, found, strict=True):
+        if there is None:
             if write.version is not None:
                 settled[index] = StateWritten(False, None, -1)
-        elif isinstance(outcome, Exception):
-            raise outcome
         else:
-            data, stat = outcome
+            data, stat = there
             state: PartitionState = znodes.decode_partition_state(*write.at, data)
             if state == write.state and stat.version == (0 if write.version is None else write.version + 1):
                 settled[index] = StateWritten(True, state, stat.version)

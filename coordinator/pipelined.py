@@ -8,7 +8,12 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
+from coordinator.store import Session, Stat
+
 T = TypeVar("T")
+
+_READS_AT_ONCE = 500
+"""The znodes that one request reads: some 100 KB, so that others' requests need not wait long behind it."""
 
 
 async def outcomes(operations: Sequence[Deferred[T]]) -> list[T | Exception]:
@@ -25,6 +30,13 @@ async def results(operations: Sequence[Deferred[T]]) -> list[T]:
             raise outcome
         found.append(outcome)
     return found
+
+
+async def read_all(session: Session, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    """The data of any number of znodes; None for each that does not exist."""
+    starts = range(0, len(paths), _READS_AT_ONCE)
+    read = await results([session.get_all(paths[start : start + _READS_AT_ONCE]) for start in starts])
+    return [found for batch in read for found in batch]
 
 
 def _outcome(result: T | Failure) -> T | Exception:

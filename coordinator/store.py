@@ -166,6 +166,10 @@ class Session(Protocol):
         """A znode's data. Fails with `NoNode`; then no watch is left."""
         ...
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
+        """The data of several znodes, in one request; None for each that does not exist."""
+        ...
+
     def exists(self, path: str, watch: Watch | None = None) -> Deferred[Stat | None]:
         """A znode's stat, None where there is none. The watch is left in either case."""
         ...

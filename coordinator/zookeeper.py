@@ -27,25 +27,20 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
+from coordinator.jute import MultiRead, MultiWrite, found_all, made_all
 from coordinator.store import (
     ANY_VERSION,
     AccessDenied,
     BadVersion,
-    Check,
     ConnectionLost,
-    Create,
-    Delete,
-    MultiFailed,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -54,7 +49,6 @@ from coordinator.store import (
     RequestRefused,
     SessionExpired,
     SessionListener,
-    SetData,
     Stat,
     Watch,
     WatchEvent,
@@ -320,6 +314,12 @@ class KazooSession:
 
         return self._read(path, ask, lambda answer: (answer[0], _stat(answer[1])))
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
+        if not paths:
+            return succeed([])
+        request = MultiRead([self._full(path) for path in paths])
+        return self._read(paths[0], lambda: self._call(request), lambda found: found_all(paths, found))
+
     def exists(self, path: str, watch: Watch | None = None) -> Deferred[Stat | None]:
         def ask() -> Any:
             return self._client.exists_async(self._full(path), watch=self._watcher(watch))
@@ -351,44 +351,17 @@ class KazooSession:
         )
 
     def multi(self, operations: Sequence[Operation]) -> Deferred[list[OperationResult]]:
-        transaction = self._client.transaction()
-        for operation in operations:
-            path = self._full(operation.path)
-            match operation:
-                case Create():
-                    transaction.create(
-                        path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequence
-                    )
-                case SetData():
-                    transaction.set_data(path, operation.data, operation.version)
-                case Delete():
-                    transaction.delete(path, operation.version)
-                case Check():
-                    transaction.check(path, operation.version)
         first = operations[0].path if operations else ""
+        request = MultiWrite(operations, self._chroot)
         return self._write(
-            first, transaction.commit_async, lambda answers: self._multi_results(operations, answers)
+            first, lambda: self._call(request), lambda made: made_all(operations, self._chroot, made)
         )
 
-    def _multi_results(
-        self, operations: Sequence[Operation], answers: Sequence[Any]
-    ) -> list[OperationResult]:
-        for index, answer in enumerate(answers):
-            # The operations before and after the one that failed carry these two.
-            if isinstance(answer, Exception) and not isinstance(
-                answer, RolledBackError | RuntimeInconsistency
-            ):
-                raise MultiFailed(index, _typed(answer, operations[index].path))
-        results: list[OperationResult] = []
-        for operation, answer in zip(operations, answers, strict=True):
-            match operation:
-                case Create():
-                    results.append(self._relative(answer))
-                case SetData():
-                    results.append(_stat(answer))
-                case _:
-                    results.append(None)
-        return results
+    def _call(self, request: MultiRead | MultiWrite) -> Any:
+        """Have kazoo send a request that it does not know itself."""
+        answer = self._handler.async_result()
+        self._client._call(request, answer)
+        return answer
 
     # Between the two threads
 

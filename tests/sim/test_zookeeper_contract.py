@@ -164,6 +164,18 @@ def test_a_multi_happens_as_a_whole(ground: Ground) -> None:
     ground.play(scenario)
 
 
+def test_several_znodes_are_read_at_once(ground: Ground) -> None:
+    async def scenario(ground: Ground) -> None:
+        session = ground.client().session
+        await session.create("/a", b"x" * 100_000)
+        await session.create("/b")
+        first, second = await session.get("/a"), await session.get("/b")
+        assert await session.get_all(["/b", "/none", "/a"]) == [second, None, first]
+        assert await session.get_all([]) == []
+
+    ground.play(scenario)
+
+
 def test_watches_fire_once_before_later_answers_and_in_order(ground: Ground) -> None:
     async def scenario(ground: Ground) -> None:
         session, other = ground.client().session, ground.client().session
@@ -239,6 +251,7 @@ def operation(rng: random.Random, session: Session) -> Any:
         lambda: session.set(path, b"s", version),
         lambda: session.delete(path, version),
         lambda: session.get(path),
+        lambda: session.get_all(rng.sample(PATHS, rng.randint(0, 4))),
         lambda: session.exists(path),
         lambda: session.children(path),
         lambda: session.multi([Create(path), Check(rng.choice(PATHS), version), SetData(path, b"m", 0)]),
