@@ -215,6 +215,21 @@ REQUESTS: tuple[Setting, ...] = (
         minimum=1024,
     ),
     Setting(
+        "max.incremental.fetch.session.cache.slots",
+        SettingType.INT,
+        1000,
+        "How many fetch sessions there may be (KIP-227). Readers without one name all their partitions in "
+        "every fetch. 0: there are none.",
+        minimum=0,
+    ),
+    Setting(
+        "max.incremental.fetch.session.cache.partitions",
+        SettingType.INT,
+        500_000,
+        "How many partitions all fetch sessions together may hold.",
+        minimum=0,
+    ),
+    Setting(
         "delete.records.purgatory.timeout.ms",
         SettingType.INT,
         30_000,

@@ -4,23 +4,34 @@ over.
 Consumers see what is below the high watermark; followers (a replica id of 0 or more) see all, and what they
 ask for tells the leader how far they are. Records leave as slices of the log's files and are never read here.
 
-Versions: up to 12 topics go by name, from 13 on by id (KIP-516); from 12 on a reader that names the epoch it
-read last is told where its log parts from the leader's (KIP-595); from 15 on a follower's id travels in a
-tagged field. Fetch sessions (KIP-227, version 7) are not kept: every answer has session id 0, which tells the
-client to name all partitions each time, and is complete.
+Versions: up to 12 topics go by name, from 13 on by id (KIP-516); from 7 on a reader may have a session, in
+which it names only what changes and is answered only what is new (KIP-227); from 12 on one that names the
+epoch it read last is told where its log parts from the leader's (KIP-595); from 15 on a follower's id travels
+in a tagged field. A session ends with the connection that it was last used through.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from broker.call import Call, Handler
-from broker.metadata import MetadataCache
+from broker.metadata import ZERO_ID, MetadataCache
 from broker.network.connection import Connection
+from broker.replication.fetch_sessions import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    NO_SESSION,
+    Reader,
+    Session,
+    SessionPartition,
+)
 from broker.replication.partition import PartitionRead
 from broker.replication.reads import Read, ReadLimits, cold_slices, fetch, warm
 from broker.replication.replicas import Replicas
+from broker.replication.session_reads import SessionFetch
 from broker.replication.waiting import Parked
 from broker.workers import Workers
 from protocol.errors import BrokerError, ErrorCode
@@ -30,14 +41,12 @@ from protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     LeaderIdAndEpoch,
     PartitionData,
 )
 
 _log = logging.getLogger(__name__)
 
-_FULL_FETCH_EPOCHS = (-1, 0)
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_LEADER = 12
@@ -53,86 +62,167 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     metadata: MetadataCache
     workers: Workers
     max_bytes: int
-    _waiting_followers: dict[int, Parked] = field(init=False, default_factory=dict)
-    """By connection, the fetch of a follower that waits."""
+    _waiting: dict[int, dict[Parked, None]] = field(init=False, default_factory=dict)
+    """By connection, the fetches that wait."""
 
     def handle(self, call: Call, request: FetchRequest) -> None:
-        if request.session_epoch not in _FULL_FETCH_EPOCHS:
-            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        with_state = call.version >= _FIRST_VERSION_WITH_REPLICA_STATE
-        replica_id = request.replica_state.replica_id if with_state else request.replica_id
-        broker_epoch = request.replica_state.replica_epoch
-        topics = [
-            (
-                topic,
-                [self._read(call, topic, wanted, replica_id, broker_epoch) for wanted in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-        reads = [read for _, of_topic in topics for read in of_topic]
-        max_bytes = min(max(request.max_bytes, 0), self.max_bytes)
-        limits = ReadLimits(min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms)
-
-        if replica_id >= 0 and call.connection is not None:
+        reader = _reader(call, request)
+        if reader.is_follower:
             # Answers leave in order: this one's would wait for an earlier fetch that waits for records. A
             # follower that asks again, for other partitions, is not to be kept waiting for them.
-            earlier = self._waiting_followers.pop(call.connection.id, None)
-            if earlier is not None:
+            for earlier in list(self._waiting.get(reader.connection_id, ())):
                 earlier.expire()
+        max_bytes = min(max(request.max_bytes, 0), self.max_bytes)
+        limits = ReadLimits(min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms)
+        parked: Parked | None = None
 
-        def forget(connection: Connection) -> None:
-            self._waiting_followers.pop(connection.id, None)
+        def answered() -> None:
             if parked is not None:
-                parked.cancel()
+                self._waiting.get(reader.connection_id, {}).pop(parked, None)
+
+        session = self._session(call, request, reader)
+        if session is None:
+            parked = self._fetch_all(call, request, reader, limits, answered)
+        else:
+            is_full = request.session_epoch == FIRST_EPOCH
+            parked = self._fetch_news(call, session, limits, answered, is_full=is_full)
+        if parked is not None and not parked.is_over:
+            self._waiting.setdefault(reader.connection_id, {})[parked] = None
+        if call.connection is not None and (parked is not None or session is not None):
+            call.connection.add_close_callback(self._connection_closed)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        for parked in self._waiting.pop(connection.id, ()):
+            parked.cancel()
+        self.replicas.sessions.close_all_of(connection.id)
+
+    # -- sessions ----------------------------------------------------------------------------------------
+
+    def _session(self, call: Call, request: FetchRequest, reader: Reader) -> Session | None:
+        """The session of the request, as the request leaves it; None where there is none."""
+        sessions = self.replicas.sessions
+        by_ids = call.version >= _FIRST_VERSION_WITH_IDS
+        epoch, now_ms = request.session_epoch, self.replicas.now_ms()
+        if epoch in (FIRST_EPOCH, FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                sessions.close(request.session_id, reader.principal)
+            if epoch == FINAL_EPOCH:
+                return None
+            partitions = sum(len(topic.partitions) for topic in request.topics)
+            session = sessions.open(reader, by_ids=by_ids, partitions=partitions, now_ms=now_ms)
+            if session is None:
+                return None
+        else:
+            session = sessions.use(request.session_id, epoch, reader, by_ids=by_ids, now_ms=now_ms)
+        sessions.name(
+            session,
+            (
+                (topic.topic_id if by_ids else topic.topic, wanted)
+                for topic in request.topics
+                for wanted in topic.partitions
+            ),
+        )
+        sessions.forget(
+            session,
+            (
+                (topic.topic_id if by_ids else topic.topic, index)
+                for topic in request.forgotten_topics_data
+                for index in topic.partitions
+            ),
+        )
+        return session
+
+    def _fetch_news(
+        self,
+        call: Call,
+        session: Session,
+        limits: ReadLimits,
+        answered: Callable[[], None],
+        *,
+        is_full: bool,
+    ) -> Parked | None:
+        sessions = self.replicas.sessions
 
         def answer() -> None:
-            if call.connection is not None:
-                call.connection.remove_close_callback(forget)
-                if parked is not None and self._waiting_followers.get(call.connection.id) is parked:
-                    del self._waiting_followers[call.connection.id]
-            cold = cold_slices(reads)
-            if not cold:
-                call.answer(self._response(call, topics))
-                return
-            warmed = self.workers.run(warm, cold)
-            warmed.addErrback(lambda failure: _log.error("Reading ahead failed: %s", failure.value))
-            warmed.addCallback(lambda _: call.answer(self._response(call, topics)))
+            answered()
+            session_id = session.id if sessions.is_open(session) else NO_SESSION
+            self._answer(call, session_id, fetched.news())
 
-        parked: Parked | None = None
-        parked = fetch(self.replicas, reads, limits, replica_id, answer)
-        if parked is not None and not parked.is_over and call.connection is not None:
-            call.connection.add_close_callback(forget)
-            if replica_id >= 0:
-                self._waiting_followers[call.connection.id] = parked
+        fetched = SessionFetch(self.replicas, session, limits, self._located, answer, is_full=is_full)
+        return fetched.begin()
 
-    def _read(
-        self, call: Call, topic: FetchTopic, wanted: FetchPartition, replica_id: int, broker_epoch: int
-    ) -> Read:
-        name: str | None = topic.topic
-        if call.version >= _FIRST_VERSION_WITH_IDS:
-            name = self.metadata.name_of(topic.topic_id)
-            if name is None:
-                return Read("", wanted, BrokerError(ErrorCode.UNKNOWN_TOPIC_ID))
-        read = Read(name or "", wanted)
-        if replica_id >= 0:
-            try:
-                self.replicas.record_fetch(read.topic, wanted, replica_id, broker_epoch)
-            except BrokerError as error:
-                read.error = error
+    def _located(self, member: SessionPartition) -> Read:
+        topic, index = member.named
+        if isinstance(topic, UUID):
+            read = self._by_id(topic, member.wanted, member)
+        else:
+            read = Read(topic, member.wanted, member=member)
+        if read.topic:
+            self.replicas.sessions.watch(member, (read.topic, index))
         return read
 
-    def _response(self, call: Call, topics: list[tuple[FetchTopic, list[Read]]]) -> FetchResponse:
-        return FetchResponse(
-            throttle_time_ms=0,
-            responses=[
-                FetchableTopicResponse(
-                    topic=topic.topic,
-                    topic_id=topic.topic_id,
-                    partitions=[self._partition(call, read) for read in reads],
-                )
-                for topic, reads in topics
-            ],
-        )
+    # -- without a session -------------------------------------------------------------------------------
+
+    def _fetch_all(
+        self,
+        call: Call,
+        request: FetchRequest,
+        reader: Reader,
+        limits: ReadLimits,
+        answered: Callable[[], None],
+    ) -> Parked | None:
+        by_ids = call.version >= _FIRST_VERSION_WITH_IDS
+        reads = [
+            self._by_id(topic.topic_id, wanted) if by_ids else Read(topic.topic, wanted)
+            for topic in request.topics
+            for wanted in topic.partitions
+        ]
+        if reader.is_follower:
+            for read in reads:
+                if read.error is None:
+                    read.error = self.replicas.try_record_fetch(
+                        read.topic, read.wanted, reader.replica_id, reader.broker_epoch
+                    )
+
+        def answer() -> None:
+            answered()
+            self._answer(call, NO_SESSION, reads)
+
+        return fetch(self.replicas, reads, limits, reader.replica_id, answer)
+
+    def _by_id(self, topic_id: UUID, wanted: FetchPartition, member: SessionPartition | None = None) -> Read:
+        name = self.metadata.name_of(topic_id)
+        if name is None:
+            return Read("", wanted, topic_id, member, BrokerError(ErrorCode.UNKNOWN_TOPIC_ID))
+        read = Read(name, wanted, topic_id, member)
+        partition = self.replicas.find(name, wanted.partition)
+        if partition is not None and topic_id != partition.topic_id != ZERO_ID:
+            # The topic is another one of that name here, of which the controller has told only one half.
+            read.error = BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return read
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    def _answer(self, call: Call, session_id: int, reads: list[Read]) -> None:
+        response = self._response(call, session_id, reads)
+        cold = cold_slices(reads)
+        if not cold:
+            call.answer(response)
+            return
+        warmed = self.workers.run(warm, cold)
+        warmed.addErrback(lambda failure: _log.error("Reading ahead failed: %s", failure.value))
+        warmed.addCallback(lambda _: call.answer(response))
+
+    def _response(self, call: Call, session_id: int, reads: Iterable[Read]) -> FetchResponse:
+        topics: list[FetchableTopicResponse] = []
+        topic: FetchableTopicResponse | None = None
+        for read in reads:
+            # Partitions keep their order, so a topic may come more than once.
+            if topic is None or topic.topic != read.topic or topic.topic_id != read.topic_id:
+                topic = FetchableTopicResponse(topic=read.topic, topic_id=read.topic_id, partitions=[])
+                topics.append(topic)
+            topic.partitions.append(self._partition(call, read))
+        return FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics)
 
     def _partition(self, call: Call, read: Read) -> PartitionData:
         if read.error is not None:
@@ -186,3 +276,13 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 for topic in request.topics
             ],
         )
+
+
+def _reader(call: Call, request: FetchRequest) -> Reader:
+    with_state = call.version >= _FIRST_VERSION_WITH_REPLICA_STATE
+    return Reader(
+        call.principal,
+        request.replica_state.replica_id if with_state else request.replica_id,
+        request.replica_state.replica_epoch,
+        -1 if call.connection is None else call.connection.id,
+    )

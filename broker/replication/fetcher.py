@@ -1,16 +1,22 @@
 """What this broker copies from one leader: one fetch for all partitions, answered, and asked again.
 
 A machine without network and clock: it makes requests, is told their answers and the time. One fetch waits at
-the leader at a time. A partition that comes meanwhile, or has paused after an error, does not wait for that
-one's answer: it goes in a fetch of its own that waits for nothing, and joins the others with the next.
+the leader at a time, in a session (KIP-227), so that it names only the partitions in which something has
+moved. A partition that comes meanwhile, or has paused after an error, does not wait for that one's answer: it
+goes in a fetch of its own that waits for nothing, and joins the others with the next.
+
+What a follower asks for next tells the leader what it has, and so what may be acknowledged. Where an
+acknowledgement means that the disk has it (`flush.before.ack`) nothing is asked for before all that came
+before is durable.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from broker.replication.fetcher_session import SESSION_ERRORS, FetcherSession, PartitionId
 from broker.replication.following import Outcome, take, wanted
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode
@@ -47,23 +53,44 @@ class _Copy:
     leader_epoch: int
     ready_ms: int
     is_asked: bool = False
-    """Whether a fetch that is under way names it."""
+    """Whether a fetch that is under way names it, without its being one of the others yet."""
     is_joined: bool = False
     """Whether it goes with the others: it does once the leader has answered for it without an error."""
+    is_flushing: bool = False
+    """Whether it waits for what it has to be durable."""
     failures: int = 0
+
+    @property
+    def id(self) -> PartitionId:
+        return self.partition.topic_id, self.partition.index
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether it has what it must not tell of yet."""
+        log = self.partition.log
+        return log.config.flush_before_ack and log.recovery_point < log.log_end_offset
 
     def pause(self, limits: FetchLimits, now_ms: int) -> None:
         self.failures += 1
-        self.is_joined = False
         self.ready_ms = now_ms + limits.pause_ms(self.failures)
+
+    def is_ready(self, limits: FetchLimits, now_ms: int) -> bool:
+        return not (self.is_asked or self.is_flushing) and limits.is_over(self.ready_ms, now_ms)
+
+
+_Asked: TypeAlias = tuple[_Copy, FetchPartition]
 
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A fetch that is on its way."""
+    """A fetch that is on its way: what it names, and what it is about without naming it."""
 
     request: FetchRequest
-    copies: dict[tuple[uuid.UUID, int], tuple[_Copy, FetchPartition]]
+    named: dict[PartitionId, _Asked]
+    unnamed: Mapping[PartitionId, _Asked]
+    in_session: bool
+    is_complete: bool
+    """Whether the leader has to answer for all that is named, and not only for what is new."""
 
 
 class Fetcher:
@@ -76,6 +103,10 @@ class Fetcher:
         self._copies: dict[tuple[str, int], _Copy] = {}
         """In the order in which they are asked for: those that gave something go to the end."""
         self._unjoined: dict[tuple[str, int], _Copy] = {}
+        self._moved: dict[_Copy, None] = {}
+        """Of those that have joined, the ones that may be elsewhere than the leader takes them to be."""
+        self._unflushed: dict[Partition, None] = {}
+        self._session: FetcherSession[_Copy] = FetcherSession()
         self._under_way: dict[Asked, None] = {}
         self._failures = 0
         self._ready_ms = 0
@@ -89,26 +120,29 @@ class Fetcher:
         self.forget(partition)
         copy = _Copy(partition, partition.leader_epoch, now_ms)
         self._copies[partition.key] = self._unjoined[partition.key] = copy
+        if copy.must_flush:
+            self._hold_back(copy)
 
     def forget(self, partition: Partition) -> None:
         """Copy a partition no more; what is still answered for it is left aside."""
-        self._copies.pop(partition.key, None)
-        self._unjoined.pop(partition.key, None)
+        copy = self._copies.pop(partition.key, None)
+        if copy is not None:
+            self._unjoined.pop(partition.key, None)
+            self._moved.pop(copy, None)
+            self._unflushed.pop(partition, None)
+            self._session.leave(copy.id)
+
+    # -- asking ------------------------------------------------------------------------------------------
 
     def next_fetch(self, now_ms: int) -> Asked | None:
         """The fetch to send now, if there is one: to be asked for until there is none."""
-        is_over = self._limits.is_over
-        if len(self._under_way) > 1 or not is_over(self._ready_ms, now_ms):
+        limits = self._limits
+        if len(self._under_way) > 1 or not limits.is_over(self._ready_ms, now_ms):
             return None
-        candidates = self._unjoined if self._under_way else self._copies
-        copies = [
-            copy
-            for copy in candidates.values()
-            if not copy.is_asked and (copy.is_joined or is_over(copy.ready_ms, now_ms))
-        ]
-        if not copies:
+        ready = [copy for copy in self._unjoined.values() if copy.is_ready(limits, now_ms)]
+        if not ready and (self._under_way or len(self._unjoined) == len(self._copies)):
             return None
-        fetch = self._ask(copies, waits=not self._under_way)
+        fetch = self._ask_promptly(ready) if self._under_way else self._ask_in_session(ready)
         self._under_way[fetch] = None
         return fetch
 
@@ -118,10 +152,39 @@ class Fetcher:
             return None
         if not self._under_way and len(self._copies) > len(self._unjoined):
             return self._ready_ms
-        pausing = [copy.ready_ms for copy in self._unjoined.values() if not copy.is_asked]
+        pausing = [
+            copy.ready_ms for copy in self._unjoined.values() if not (copy.is_asked or copy.is_flushing)
+        ]
         return max(self._ready_ms, min(pausing)) if pausing else None
 
-    def _ask(self, copies: Iterable[_Copy], *, waits: bool) -> Asked:
+    def _ask_promptly(self, ready: Iterable[_Copy]) -> Asked:
+        fetch = Asked(self._request(waits=False), {}, {}, in_session=False, is_complete=True)
+        for copy in ready:
+            copy.is_asked = True
+            fetch.named[copy.id] = (copy, wanted(copy.partition, self._limits.partition_bytes_max))
+        fetch.request.topics = _by_topic(fetch.named.values())
+        return fetch
+
+    def _ask_in_session(self, ready: list[_Copy]) -> Asked:
+        session, request = self._session, self._request(waits=True)
+        is_complete = session.is_new
+        session.begin(request)
+        copies: list[_Copy] = [*self._moved, *ready]
+        if is_complete:
+            goes = dict.fromkeys(ready)
+            copies = [copy for copy in self._copies.values() if copy.is_joined or copy in goes]
+        self._moved.clear()
+        named: dict[PartitionId, _Asked] = {}
+        for copy in copies:
+            position = wanted(copy.partition, self._limits.partition_bytes_max)
+            if session.must_name(copy.id, copy, position) or not copy.is_joined:
+                named[copy.id] = (copy, position)
+            copy.is_asked = not copy.is_joined
+        request.topics = _by_topic(named.values())
+        request.forgotten_topics_data = session.forgotten()
+        return Asked(request, named, session.known, in_session=True, is_complete=is_complete)
+
+    def _request(self, *, waits: bool) -> FetchRequest:
         limits = self._limits
         request = FetchRequest(
             max_wait_ms=limits.wait_ms_max if waits else 0,
@@ -131,46 +194,46 @@ class Fetcher:
         )
         request.replica_state.replica_id = self._local_id
         request.replica_state.replica_epoch = self._broker_epoch()
-        fetch = Asked(request, {})
-        topic: FetchTopic | None = None
-        for copy in copies:
-            partition = copy.partition
-            # Partitions keep their order, so a topic may come more than once.
-            if topic is None or topic.topic_id != partition.topic_id:
-                topic = FetchTopic(topic=partition.topic, topic_id=partition.topic_id, partitions=[])
-                request.topics.append(topic)
-            copy.is_asked = True
-            position = wanted(partition, limits.partition_bytes_max)
-            topic.partitions.append(position)
-            fetch.copies[partition.topic_id, partition.index] = (copy, position)
-        return fetch
+        return request
+
+    # -- answers -----------------------------------------------------------------------------------------
 
     def answered(self, fetch: Asked, response: FetchResponse, now_ms: int) -> None:
         """Take what the leader sent."""
+        if response.error_code in SESSION_ERRORS and not fetch.is_complete:
+            self._ended(fetch)
+            self._session.end()
+            return
         if response.error_code != ErrorCode.NONE:
             self.failed(fetch, now_ms)
             return
         self._ended(fetch)
         self._failures = 0
+        unanswered = dict(fetch.named)
         for topic in response.responses:
             for data in topic.partitions:
-                asked = fetch.copies.pop((topic.topic_id, data.partition_index), None)
+                key = (topic.topic_id, data.partition_index)
+                asked = unanswered.pop(key, None) or fetch.unnamed.get(key)
                 if asked is not None and self._is_current(*asked):
                     copy = asked[0]
                     self._settle(copy, take(copy.partition, data, now_ms), bool(data.records), now_ms)
-        for copy, position in fetch.copies.values():
+        for copy, position in unanswered.values():
             if self._is_current(copy, position):
-                self._settle(copy, Outcome.BACK_OFF, False, now_ms)
+                self._settle(copy, Outcome.BACK_OFF if fetch.is_complete else Outcome.GO_ON, False, now_ms)
+        if fetch.in_session:
+            self._session.answered(response.session_id)
 
     def failed(self, fetch: Asked, now_ms: int) -> None:
         """There will be no answer: ask for everything anew, after a pause."""
         self._ended(fetch)
+        if fetch.in_session:
+            self._session.end()
         self._failures += 1
         self._ready_ms = now_ms + self._limits.pause_ms(self._failures)
 
     def _ended(self, fetch: Asked) -> None:
         self._under_way.pop(fetch, None)
-        for copy, _ in fetch.copies.values():
+        for copy, _ in fetch.named.values():
             copy.is_asked = False
 
     def _is_current(self, copy: _Copy, position: FetchPartition) -> bool:
@@ -189,13 +252,61 @@ class Fetcher:
                 self.forget(copy.partition)
             case Outcome.BACK_OFF:
                 copy.pause(self._limits, now_ms)
-                self._unjoined[key] = copy
+                self._part(copy)
             case Outcome.GO_ON:
                 copy.failures = 0
-                if not copy.is_joined:
-                    copy.is_joined = True
-                    del self._unjoined[key]
                 if had_records:
                     # Whoever got something stands behind those who may not have had their turn.
                     del self._copies[key]
                     self._copies[key] = copy
+                if copy.must_flush:
+                    self._hold_back(copy)
+                    return
+                self._moved[copy] = None
+                if not copy.is_joined:
+                    copy.is_joined = True
+                    del self._unjoined[key]
+
+    def _part(self, copy: _Copy) -> None:
+        """Let it go with the others no more, until it joins them again."""
+        copy.is_joined = False
+        self._unjoined[copy.partition.key] = copy
+        self._moved.pop(copy, None)
+        self._session.leave(copy.id)
+
+    # -- what must be durable before it is told of -------------------------------------------------------
+
+    def take_unflushed(self) -> list[Partition]:
+        """The partitions whose logs are to be flushed now; `flushed` is to be called for each."""
+        unflushed = list(self._unflushed)
+        self._unflushed.clear()
+        return unflushed
+
+    def flushed(self, partition: Partition) -> None:
+        """A flush of the partition's log has ended, well or not."""
+        copy = self._copies.get(partition.key)
+        if copy is None or not copy.is_flushing:
+            return
+        copy.is_flushing = False
+        if partition.is_offline:
+            self.forget(partition)
+        elif copy.must_flush:
+            self._hold_back(copy)
+
+    def _hold_back(self, copy: _Copy) -> None:
+        copy.is_flushing = True
+        self._part(copy)
+        self._unflushed[copy.partition] = None
+
+
+def _by_topic(asked: Iterable[_Asked]) -> list[FetchTopic]:
+    """Positions in their order: so a topic may come more than once."""
+    topics: list[FetchTopic] = []
+    topic: FetchTopic | None = None
+    for copy, position in asked:
+        partition = copy.partition
+        if topic is None or topic.topic_id != partition.topic_id:
+            topic = FetchTopic(topic=partition.topic, topic_id=partition.topic_id, partitions=[])
+            topics.append(topic)
+        topic.partitions.append(position)
+    return topics

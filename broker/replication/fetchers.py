@@ -10,9 +10,11 @@ from typing import Protocol
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from broker.log.log import Log
 from broker.network.interfaces import Clock, DelayedCall
 from broker.replication.fetcher import Asked, Fetcher, FetchLimits
 from broker.replication.partition import NO_LEADER, Partition
+from protocol.errors import BrokerError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 
 _log = logging.getLogger(__name__)
@@ -26,10 +28,19 @@ class SendFetch(Protocol):
         ...
 
 
+class Flush(Protocol):
+    """The way to the disk."""
+
+    def __call__(self, log: Log) -> Deferred[None]:
+        """Fires when all that is in the log now is durable. Fails with BrokerError where it is not."""
+        ...
+
+
 class Fetchers:
     """Copies the partitions that it is told to follow, each from its present leader.
 
     There is one lane for each of `sends`: as many fetches wait at each leader (`num.replica.fetchers`).
+    `flush` is asked for where an acknowledgement is to mean that the disk has it (`flush.before.ack`).
     """
 
     def __init__(
@@ -39,7 +50,9 @@ class Fetchers:
         sends: Sequence[SendFetch],
         limits: FetchLimits,
         broker_epoch: Callable[[], int],
+        flush: Flush,
     ) -> None:
+        self._flush = flush
         self._local_id = local_id
         self._clock = clock
         self._sends = sends
@@ -59,7 +72,7 @@ class Fetchers:
         if loop is None:
             fetcher = Fetcher(self._local_id, self._limits, self._broker_epoch)
             loop = self._loops[key] = _Loop(
-                key[0], fetcher, self._clock, self._sends[key[1]], self._limits.backoff_ms
+                key[0], fetcher, self._clock, self._sends[key[1]], self._flush, self._limits.backoff_ms
             )
         self._followed[partition.key] = loop
         loop.follow(partition)
@@ -85,8 +98,15 @@ class _Loop:
     """Keeps one fetcher going."""
 
     def __init__(
-        self, leader: int, fetcher: Fetcher, clock: Clock, send: SendFetch, pause_ms_max: int
+        self,
+        leader: int,
+        fetcher: Fetcher,
+        clock: Clock,
+        send: SendFetch,
+        flush: Flush,
+        pause_ms_max: int,
     ) -> None:
+        self._flush = flush
         self._leader = leader
         self._pause_ms_max = pause_ms_max
         self._fetcher = fetcher
@@ -98,6 +118,10 @@ class _Loop:
 
     def follow(self, partition: Partition) -> None:
         self._fetcher.follow(partition, self._now_ms())
+        self._begin_flushes()
+        self._wake_in_this_turn()
+
+    def _wake_in_this_turn(self) -> None:
         # Thousands may come in one turn.
         if self._timer is None or self._timer.getTime() > self._clock.seconds():
             self._wake()
@@ -145,7 +169,21 @@ class _Loop:
             return
         self._is_failing = False
         self._fetcher.answered(fetch, response, self._now_ms())
+        self._begin_flushes()
         self._go_on()
+
+    def _begin_flushes(self) -> None:
+        for partition in self._fetcher.take_unflushed():
+            flushed = self._flush(partition.log)
+            # A log that cannot be flushed is offline; one that was cut meanwhile is looked at again.
+            flushed.addErrback(lambda failure: failure.trap(BrokerError) and None)
+            flushed.addCallback(self._flushed, partition)
+
+    def _flushed(self, _: None, partition: Partition) -> None:
+        if not self._is_stopped:
+            self._fetcher.flushed(partition)
+            self._begin_flushes()
+            self._wake_in_this_turn()
 
     def _failed(self, failure: Failure, fetch: Asked) -> None:
         if self._is_stopped:

@@ -31,6 +31,12 @@ class RemoteReplica:
     broker_epoch: int = NO_BROKER_EPOCH
     """The registration in which the follower fetched; -1: it did not say (KIP-903)."""
 
+    def confirm(self, fetched_ms: int) -> None:
+        """The follower fetched at that time without naming the partition, in which nothing had moved: it had
+        then what it had before (KIP-227)."""
+        if self.log_end_offset >= self.end_offset_at_fetch > UNKNOWN_OFFSET:
+            self.caught_up_ms = max(self.caught_up_ms, fetched_ms)
+
     def is_caught_up(self, end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
         return self.log_end_offset == end_offset or now_ms - self.caught_up_ms <= lag_ms_max
 

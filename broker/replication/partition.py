@@ -53,10 +53,11 @@ class Following:
 
 
 class PartitionRead(NamedTuple):
-    """What a fetch gets of one partition."""
+    """What a fetch gets of one partition. `end_offset` is where what the reader may see ends."""
 
     high_watermark: int
     log_start_offset: int
+    end_offset: int
     records: FileSlice | None = None
     is_cold: bool = False
     diverging: tuple[int, int] | None = None
@@ -223,14 +224,14 @@ class Partition:
         Raises BrokerError: OFFSET_OUT_OF_RANGE, and what `leadership` raises.
         """
         self.leadership(current_leader_epoch)
-        log = self.log
+        log, high_watermark = self.log, self.high_watermark
+        upper_offset = high_watermark if replica_id < 0 else log.log_end_offset
         if last_fetched_epoch != NO_EPOCH:
             diverging = self._divergence(offset, last_fetched_epoch)
             if diverging is not None:
-                return PartitionRead(self.high_watermark, log.log_start_offset, diverging=diverging)
-        upper_offset = self.high_watermark if replica_id < 0 else log.log_end_offset
+                return PartitionRead(high_watermark, log.log_start_offset, upper_offset, diverging=diverging)
         read = log.read(offset, max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch)
-        return PartitionRead(self.high_watermark, log.log_start_offset, read.slice, read.is_cold)
+        return PartitionRead(high_watermark, log.log_start_offset, upper_offset, read.slice, read.is_cold)
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
@@ -324,6 +325,19 @@ class Partition:
         if remote is None:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} has no replica of this")
         return True
+
+    def is_in_sync(self, replica_id: int) -> bool:
+        """Whether a replica is in the in-sync set, as the controller last wrote it to this leader."""
+        role = self.role
+        return isinstance(role, Leadership) and replica_id in role.isr
+
+    def confirm(self, replica_id: int, fetched_ms: int) -> None:
+        """A follower that had all that there was when it last named this partition has fetched from this
+        leader since: see `RemoteReplica.confirm`."""
+        role = self.role
+        remote = role.remotes.get(replica_id) if isinstance(role, Leadership) else None
+        if remote is not None:
+            remote.confirm(fetched_ms)
 
     def propose_expansion(self, replica_id: int, is_eligible: Callable[[int], bool]) -> IsrProposal | None:
         """A proposal to take a follower into the in-sync set, if it may join."""

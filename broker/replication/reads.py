@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
+from broker.metadata import ZERO_ID
+from broker.replication.fetch_sessions import SessionPartition
 from broker.replication.partition import CONSUMER_ID, PartitionRead
 from broker.replication.replicas import Replicas
 from broker.replication.waiting import Parked
@@ -15,13 +18,22 @@ from protocol.messages.fetch import FetchPartition
 
 
 class Read:
-    """What is wanted of one partition, and what it gives."""
+    """What is wanted of one partition, and what it gives; `member`: its place in a session, if it has one."""
 
-    __slots__ = ("error", "read", "topic", "wanted")
+    __slots__ = ("error", "member", "read", "topic", "topic_id", "wanted")
 
-    def __init__(self, topic: str, wanted: FetchPartition, error: BrokerError | None = None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        wanted: FetchPartition,
+        topic_id: UUID = ZERO_ID,
+        member: SessionPartition | None = None,
+        error: BrokerError | None = None,
+    ) -> None:
         self.topic = topic
+        self.topic_id = topic_id
         self.wanted = wanted
+        self.member = member
         self.error = error
         self.read: PartitionRead | None = None
 
@@ -48,14 +60,25 @@ class ReadLimits(NamedTuple):
     max_wait_ms: int
 
 
-def read_all(replicas: Replicas, reads: Sequence[Read], max_bytes: int, replica_id: int) -> int:
+def read_all(
+    replicas: Replicas,
+    reads: Sequence[Read],
+    max_bytes: int,
+    replica_id: int,
+    *,
+    stops_when_full: bool = False,
+) -> int:
     """Read each partition within what the others before it left of `max_bytes`. Returns the bytes read.
 
-    The first batch that there is comes whole, however large (KIP-74).
+    The first batch that there is comes whole, however large (KIP-74). Those for whom nothing is left are
+    looked at all the same; with `stops_when_full` they are not, and have no `read`.
     """
     total = 0
     for read in reads:
         if read.error is not None:
+            continue
+        if stops_when_full and total >= max_bytes > 0:
+            read.read = None
             continue
         try:
             read.read = replicas.read(

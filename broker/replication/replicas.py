@@ -20,6 +20,7 @@ from broker.metadata import ZERO_ID, MetadataCache
 from broker.network.interfaces import Clock
 from broker.replication.admission import Origin
 from broker.replication.appends import ACKS_ALL, Append
+from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
 from broker.replication.partition import (
     CONSUMER_ID,
@@ -102,8 +103,11 @@ class Replicas:
         limits: ReplicaLimits,
         propose_isr: Callable[[IsrProposal], None],
         copier: Copier,
+        sessions: FetchSessions,
     ) -> None:
         self.local_id = local_id
+        self.sessions = sessions
+        """The fetch sessions in which partitions are read, stirred by whatever moves there."""
         self.controller_epoch = -1
         self._is_suspended = False
         self.readers = Waiting(clock, limits.waiting_requests_max)
@@ -209,7 +213,12 @@ class Replicas:
             durable = self._flusher.durable(log, log.log_end_offset)
             # A failed fsync takes the directory offline, which is told to `directory_failed`.
             durable.addCallbacks(lambda _: self._flushed(partition), lambda failure: None)
-        self.followers.wake(partition.key)
+        key = partition.key
+        self.followers.wake(key)
+        if key in self.sessions:
+            for follower, fetched_ms in self.sessions.content(key):
+                partition.confirm(follower, fetched_ms)
+            self.sessions.stir(key, followers=True)
         self._advance(partition, now_ms)
 
     def _flushed(self, partition: Partition) -> None:
@@ -227,6 +236,7 @@ class Replicas:
         self.writers.wake(key)
         self.readers.wake(key)
         self.deleters.wake(key)
+        self.sessions.stir(key, consumers=True)
         return True
 
     def is_settled(self, append: Append, acks: int) -> bool:
@@ -285,6 +295,16 @@ class Replicas:
         self._advance(partition, now_ms)
         self.deleters.wake(partition.key)
 
+    def try_record_fetch(
+        self, topic: str, wanted: FetchPartition, replica_id: int, broker_epoch: int = NO_BROKER_EPOCH
+    ) -> BrokerError | None:
+        """`record_fetch`; the error, if there is one."""
+        try:
+            self.record_fetch(topic, wanted, replica_id, broker_epoch)
+        except BrokerError as error:
+            return error
+        return None
+
     # -- deleting records --------------------------------------------------------------------------------
 
     def delete_records(self, topic: str, index: int, offset: int) -> Deletion:
@@ -294,6 +314,7 @@ class Replicas:
             partition = self.partition(topic, index)
             partition.leadership()
             deletion.offset = partition.delete_records(offset)
+            self.sessions.stir(partition.key)
         except BrokerError as error:
             deletion.error = error
         return deletion
@@ -328,6 +349,8 @@ class Replicas:
         if partition is not None and partition.settle_isr(leader_epoch, isr, partition_epoch):
             self.advance(partition)
             self.writers.wake(partition.key)
+            # Whoever has left the set may join it with any fetch.
+            self.sessions.stir(partition.key)
 
     def withdraw_isr(self, proposal: IsrProposal) -> None:
         """The controller refused a proposal for good."""
@@ -450,6 +473,7 @@ class Replicas:
     def _wake_all(self, partition: Partition) -> None:
         for waiting in (self.writers, self.readers, self.followers, self.deleters):
             waiting.wake(partition.key)
+        self.sessions.stir(partition.key, followers=True, consumers=True)
 
     # -- log directories that fail -----------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class Parked:
             self._forget()
             self._expire()
 
-    def _ask(self, key: Hashable) -> None:
+    def ask(self, key: Hashable) -> None:
         """Find out whether the request is over, now that `key` has been woken.
 
         Its answer may itself wake keys that it waits for: it reads, and the disk fails. It is not asked, and
@@ -123,7 +123,7 @@ class Waiting:
             return
         # A copy: an answer may lead to other requests being woken, parked or cancelled.
         for parked in list(waiters):
-            parked._ask(key)
+            parked.ask(key)
 
     def _run_out(self, parked: Parked) -> None:
         parked._forget()

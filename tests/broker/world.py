@@ -27,6 +27,7 @@ from broker.log.manager import LogManager
 from broker.metadata import MetadataCache
 from broker.network.connection import Connection, ConnectionLimits
 from broker.network.interfaces import Address
+from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.leadership import IsrProposal
 from broker.replication.partition import Partition
 from broker.replication.replicas import ReplicaLimits, Replicas
@@ -166,7 +167,13 @@ class NotedCopier:
 class World:
     """The inside of broker 1."""
 
-    def __init__(self, directory: Path, disk: Disk | None = None, topic_config: dict[str, Any] | None = None):
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk | None = None,
+        topic_config: dict[str, Any] | None = None,
+        session_limits: SessionLimits | None = None,
+    ) -> None:
         self.clock = Clock()
         self.clock.advance(START_S)
         self.workers = ImmediateWorkers()
@@ -193,6 +200,7 @@ class World:
             ReplicaLimits(LAG_MS, 1000),
             self.proposals.append,
             self.copier,
+            FetchSessions(random.Random(2).getrandbits, session_limits),
         )
         self.logs.directory_failed = lambda path: self.replicas.directory_failed()
         self.controller_news = DeferredLock()

@@ -10,6 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from broker.log.log import Log
 from broker.network.outbound import ChannelLost
 from broker.replication.fetcher import FetchLimits
 from broker.replication.fetchers import Fetchers
@@ -40,16 +41,36 @@ class Lane:
 
 
 @dataclass(slots=True)
+class Flushes:
+    """Notes the logs that are to be flushed; the test says when they are."""
+
+    begun: list[tuple[Log, Deferred[None]]] = field(default_factory=list)
+
+    def flush(self, log: Log) -> Deferred[None]:
+        flushed: Deferred[None] = Deferred()
+        self.begun.append((log, flushed))
+        return flushed
+
+    def end(self) -> None:
+        """The one flush that has begun ends well."""
+        ((log, flushed),) = self.begun
+        self.begun.clear()
+        log.flush()
+        flushed.callback(None)
+
+
+@dataclass(slots=True)
 class Broker:
     """Copies, on a clock of the test's own."""
 
     clock: Clock = field(default_factory=Clock)
     lanes: list[Lane] = field(default_factory=lambda: [Lane()])
+    flushes: Flushes = field(default_factory=Flushes)
     fetchers: Fetchers = field(init=False)
 
     def __post_init__(self) -> None:
         sends = [lane.send for lane in self.lanes]
-        self.fetchers = Fetchers(FOLLOWER, self.clock, sends, LIMITS, lambda: 5)
+        self.fetchers = Fetchers(FOLLOWER, self.clock, sends, LIMITS, lambda: 5, self.flushes.flush)
 
     def pass_turn(self) -> None:
         self.clock.advance(0)

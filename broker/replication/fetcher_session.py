@@ -1,0 +1,97 @@
+"""The follower's end of its fetch session with a leader (KIP-227): what the leader knows, so that only the
+rest is named.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Generic, TypeAlias, TypeVar
+
+from broker.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, next_epoch
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, ForgottenTopic
+
+PartitionId: TypeAlias = "tuple[uuid.UUID, int]"
+"""Topic id and index."""
+
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""After these the leader is asked at once for a new session."""
+
+C = TypeVar("C")
+
+
+class FetcherSession(Generic[C]):
+    """What a leader knows of one follower. `C` is what the follower keeps of a partition: a partition whose
+    `C` is another is named anew, wherever it stands.
+
+    A request that is neither answered nor known to have failed is the only one of the session; a session of
+    which anything else is doubtful begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+        self._known: dict[PartitionId, tuple[C, FetchPartition]] = {}
+        self._left: dict[PartitionId, None] = {}
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the next request has to name everything."""
+        return self._epoch == FIRST_EPOCH
+
+    @property
+    def known(self) -> Mapping[PartitionId, tuple[C, FetchPartition]]:
+        """The partitions of the session, and where the follower was in each when it last named it."""
+        return self._known
+
+    def begin(self, request: FetchRequest) -> None:
+        """Let a request be the next one of the session."""
+        request.session_id, request.session_epoch = self._id, self._epoch
+
+    def must_name(self, partition: PartitionId, copy: C, position: FetchPartition) -> bool:
+        """Whether the request has to name a partition; the leader is taken to know it from now on."""
+        self._left.pop(partition, None)
+        known = self._known.get(partition)
+        if known is not None and known[0] is copy and known[1] == position:
+            return False
+        self._known[partition] = (copy, position)
+        return True
+
+    def leave(self, partition: PartitionId) -> None:
+        """The partition is not to be in the session any more, unless it is named before the next request."""
+        if partition in self._known:
+            self._left[partition] = None
+
+    def forgotten(self) -> list[ForgottenTopic]:
+        """What the request has to say of partitions that have left. To be asked for after all are named."""
+        topics: dict[uuid.UUID, ForgottenTopic] = {}
+        for topic_id, index in self._left:
+            del self._known[topic_id, index]
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = ForgottenTopic(topic_id=topic_id, partitions=[])
+            topic.partitions.append(index)
+        self._left.clear()
+        return list(topics.values())
+
+    def answered(self, session_id: int) -> None:
+        """The leader has answered, in the session of that id."""
+        if session_id == NO_SESSION or (session_id != self._id and not self.is_new):
+            self._id = NO_SESSION
+            self.end()
+        else:
+            self._id, self._epoch = session_id, next_epoch(self._epoch)
+
+    def end(self) -> None:
+        """Begin anew with the next request, which also ends the session that there was."""
+        self._epoch = FIRST_EPOCH
+        # A new one: the old one belongs to a request whose answer may be looked at still.
+        self._known = {}
+        self._left.clear()

@@ -1,0 +1,136 @@
+"""Fetches of a session (KIP-227): what is stirred is read, what is new is answered, and what has nothing more
+to say is left in peace until something stirs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import cast
+
+from broker.replication.fetch_sessions import Session, SessionPartition
+from broker.replication.reads import Read, ReadLimits, read_all
+from broker.replication.replicas import Replicas
+from broker.replication.waiting import Parked
+
+
+class SessionFetch:
+    """One fetch of a session, from its request to its answer.
+
+    `locate` finds the partition that a member of the session is; `answer` is called once there are
+    `min_bytes`, an error, or no time left, and then asks for `news`. The first fetch of a session `is_full`:
+    all its partitions are answered.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        session: Session,
+        limits: ReadLimits,
+        locate: Callable[[SessionPartition], Read],
+        answer: Callable[[], None],
+        *,
+        is_full: bool,
+    ) -> None:
+        self._replicas = replicas
+        self._session = session
+        self._limits = limits
+        self._locate = locate
+        self._answer = answer
+        self._is_full = is_full
+        self._reads: list[Read] = []
+        self._by_member: dict[SessionPartition, Read] = {}
+        self._total = 0
+
+    def begin(self) -> Parked | None:
+        """Read, and answer or wait. Returns the request as it waits; None where it did not have to."""
+        session, limits = self._session, self._limits
+        self._find_reads()
+        if session.reader.is_follower:
+            for read in self._reads:
+                self._record(read)
+        self._read()
+        wait = limits.max_wait_ms > 0 and self._total < limits.min_bytes
+        if not wait or any(read.is_final for read in self._reads):
+            self._answer()
+            return None
+        self._by_member = {cast(SessionPartition, read.member): read for read in self._reads}
+        replicas = self._replicas
+        waiting = replicas.followers if session.reader.is_follower else replicas.readers
+        parked = waiting.park((), limits.max_wait_ms, self._check, self._finish)
+        if parked.is_over:
+            return None
+        session.waiting = parked
+        return parked
+
+    def _find_reads(self) -> None:
+        # A copy: to be found stirs nothing, but a partition that is found is watched from then on.
+        self._reads = [self._locate(member) for member in list(self._session.stirred)]
+
+    def _record(self, read: Read) -> None:
+        """A follower's position counts for what it has named, and again for what has moved since."""
+        if read.error is not None:
+            return
+        reader = self._session.reader
+        read.error = self._replicas.try_record_fetch(
+            read.topic, read.wanted, reader.replica_id, reader.broker_epoch
+        )
+
+    def _read(self) -> None:
+        session = self._session
+        self._total = read_all(
+            self._replicas,
+            self._reads,
+            self._limits.max_bytes,
+            session.reader.replica_id,
+            stops_when_full=not self._is_full,
+        )
+
+    def _check(self, key: Hashable) -> bool:
+        """Only the partition that moved is read: that costs the same however many are stirred."""
+        member = cast(SessionPartition, key)
+        read = self._by_member.get(member)
+        if read is None:
+            read = self._by_member[member] = self._locate(member)
+        before = read.size
+        read_all(self._replicas, [read], self._limits.max_bytes, self._session.reader.replica_id)
+        self._total += read.size - before
+        if not read.is_final and self._total < self._limits.min_bytes:
+            return False
+        self._finish()
+        return True
+
+    def _finish(self) -> None:
+        if not self._is_full:
+            self._find_reads()
+        self._read()
+        self._session.waiting = None
+        self._answer()
+
+    def news(self) -> list[Read]:
+        """What the answer has to say; it counts as said."""
+        return [read for read in self._reads if self._is_news(read) or self._is_full]
+
+    def _is_news(self, read: Read) -> bool:
+        member = cast(SessionPartition, read.member)
+        if read.is_final:
+            member.fail()
+            return True
+        found = read.read
+        if found is None:
+            return False  # There was no room: its turn comes.
+        is_news = member.is_news(found.high_watermark, found.log_start_offset)
+        if found.records is not None:
+            # Until the reader asks for what comes after them it may want them again.
+            member.step_back()
+            return True
+        if found.end_offset <= read.wanted.fetch_offset and not self._may_join(read):
+            member.calm()
+        return is_news
+
+    def _may_join(self, read: Read) -> bool:
+        """Whether a follower's next fetch may take it into the in-sync set."""
+        reader = self._session.reader
+        if not reader.is_follower:
+            return False
+        partition = self._replicas.find(read.topic, read.wanted.partition)
+        return partition is None or not partition.is_in_sync(reader.replica_id)
