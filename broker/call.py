@@ -41,6 +41,11 @@ class Call:
         return None if self.connection is None else self.connection.listener
 
     @property
+    def client_host(self) -> str:
+        """Where the client is, as Kafka writes it of a group's members; empty for this broker's own."""
+        return "" if self.connection is None else f"/{self.connection.peer.host}"
+
+    @property
     def is_closed(self) -> bool:
         """Whether nobody waits for the answer any more."""
         return self.connection is not None and self.connection.is_closed

@@ -44,6 +44,7 @@ TOPIC_OPERATIONS = operation_bits(
         Operation.ALTER_CONFIGS,
     )
 )
+GROUP_OPERATIONS = operation_bits((Operation.READ, Operation.DELETE, Operation.DESCRIBE))
 CLUSTER_OPERATIONS = operation_bits(
     (
         Operation.CREATE,

@@ -95,7 +95,7 @@ def assign_more_partitions(
     if growth.name in INTERNAL_TOPICS:
         raise BrokerError(
             ErrorCode.INVALID_PARTITIONS,
-            f"{growth.name} keeps its {have} partitions: which of them keeps a group follows from their number",
+            f"{growth.name} keeps its {have} partitions: from their number follows which one keeps a group",
         )
     if growth.count <= have:
         raise BrokerError(
