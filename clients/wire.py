@@ -91,6 +91,8 @@ class Wire:
         """The newest version that both sides speak. Raises UnsupportedRequestError."""
         api: Api = request.api
         theirs = self.versions.get(api.key)
+        if theirs is None and api.feature in self.features:
+            return api.max_version
         if theirs is None:
             raise UnsupportedRequestError(f"the broker does not know {api.name}")
         version = min(theirs[1], api.max_version)

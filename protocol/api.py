@@ -62,7 +62,8 @@ class Api:
 
     `versions` are those that can be encoded and decoded; `advertised` those that a broker with a handler for
     the API names in ApiVersions, which may be more (old versions that get an error for an answer) or fewer.
-    An `internal` API is spoken between brokers only, and never advertised.
+    An `internal` API is spoken between brokers only, and never advertised. One of Holdfast's own is spoken by
+    brokers that announce its `feature`.
     """
 
     key: int
@@ -73,6 +74,7 @@ class Api:
     flexible: Versions
     advertised: Versions
     internal: bool
+    feature: str | None
 
     @property
     def min_version(self) -> int:
@@ -94,7 +96,13 @@ class Api:
 
 @dataclass_transform(kw_only_default=True)
 def request(
-    *, key: int, versions: str, flexible: str, advertised: str | None = None, internal: bool = False
+    *,
+    key: int,
+    versions: str,
+    flexible: str,
+    advertised: str | None = None,
+    internal: bool = False,
+    feature: str | None = None,
 ) -> Callable[[type[Q]], type[Q]]:
     """Declares a request, and with it the API that it and its response make."""
 
@@ -112,6 +120,7 @@ def request(
             flexible=declared.flexible_versions,
             advertised=Versions.parse(advertised or versions),
             internal=internal,
+            feature=feature,
         )
         declared.api = response.api = api
         return declared

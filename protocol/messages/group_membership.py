@@ -15,6 +15,8 @@ from protocol.api import Request, Response, request
 from protocol.schema import Int16, Int32, Int64, struct, wire
 
 NOT_ADVERTISED = "none"
+FEATURE = "holdfast.groups"
+"""What a broker announces that has these APIs."""
 
 
 @struct
@@ -23,13 +25,16 @@ class CreateGroupResponse(Response):
     error_code: Int16
 
 
-@request(key=30010, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30010, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class CreateGroupRequest(Request[CreateGroupResponse]):
     """To any server. `session_timeout` is in ms.
 
     An `ephemeral` group (named in the seed's table, not in its message) goes when its last member does.
     `assignment_strategy` is not in the seed's message: "range", "roundrobin", "sticky", or empty for the
     default.
+
+    `forwarded`, in this request and others to any server, is set by a broker that asks the group's controller
+    for a client: the request is not passed on again. Not in the seed either.
     """
 
     consumer_group: str
@@ -37,6 +42,7 @@ class CreateGroupRequest(Request[CreateGroupResponse]):
     topics: list[str]
     ephemeral: bool = wire(default=False)
     assignment_strategy: str = wire(default="")
+    forwarded: bool = wire("0+", tag=0, default=False)
 
 
 @struct
@@ -47,7 +53,7 @@ class DeleteGroupResponse(Response):
     error_code: Int16
 
 
-@request(key=30011, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30011, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class DeleteGroupRequest(Request[DeleteGroupResponse]):
     """To the controller of the groups: deletes those that have no members and are not ephemeral."""
 
@@ -76,11 +82,12 @@ class ListConsumerGroupsResponse(Response):
     error_code: Int16
 
 
-@request(key=30012, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30012, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class ListConsumerGroupsRequest(Request[ListConsumerGroupsResponse]):
     """To any server: the groups named, or all active ones where none is named."""
 
     consumer_groups: list[str]
+    forwarded: bool = wire("0+", tag=0, default=False)
 
 
 @struct
@@ -102,7 +109,7 @@ class RegisterConsumerResponse(Response):
     controller_generation: Int64 = wire(default=-1)
 
 
-@request(key=30013, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30013, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class RegisterConsumerRequest(Request[RegisterConsumerResponse]):
     """To the controller of the group, which answers when all whom the change concerns have registered."""
 
@@ -118,7 +125,7 @@ class ConsumerHeartbeatResponse(Response):
     error_code: Int16
 
 
-@request(key=30014, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30014, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class ConsumerHeartbeatRequest(Request[ConsumerHeartbeatResponse]):
     """To the controller of the group.
 
@@ -159,7 +166,7 @@ class RewindConsumerResponse(Response):
     controller_generation: Int64 = wire(default=-1)
 
 
-@request(key=30015, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30015, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class RewindConsumerRequest(Request[RewindConsumerResponse]):
     """To the controller of the group.
 
