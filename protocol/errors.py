@@ -194,6 +194,7 @@ class ErrorCode(IntEnum):
     CLAIM_QUEUED = 10_003, RETRIABLE, "The claim stands in the queue of the resource."
     INVALID_GENERATION = 10_004, FATAL, "The generation is outside of what may be claimed."
     OFFSET_MISMATCH = 10_005, FATAL, "The log does not end at the offset that was expected."
+    OWNERSHIP_DETACHED = 10_006, FATAL, "The owner has lost its connection: resume on this one."
 
 
 class BrokerError(Exception):
@@ -321,6 +322,10 @@ class OwnershipRefusedError(BrokerError):
     """The claim was refused: the generation in force is higher, or the owner is not to be disturbed."""
 
 
+class OwnershipDetachedError(BrokerError):
+    """The ownership stands, but on another connection: it has to be resumed."""
+
+
 class ClaimQueuedError(BrokerError):
     """The claim was not granted yet: it stands in the queue."""
 
@@ -412,6 +417,7 @@ _EXCEPTIONS: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.INVALID_GENERATION: OwnershipRefusedError,
     ErrorCode.CLAIM_QUEUED: ClaimQueuedError,
     ErrorCode.OFFSET_MISMATCH: OffsetMismatchError,
+    ErrorCode.OWNERSHIP_DETACHED: OwnershipDetachedError,
 }
 
 
