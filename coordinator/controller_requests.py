@@ -96,17 +96,27 @@ class RequestBatch:
         """The requests, for each broker in the order in which it is to get them."""
         requests: list[tuple[int, BrokerRequest]] = []
         live_brokers = self._live_brokers() if self._metadata else []
+        rows: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState] = {}
+        told: dict[TopicPartition, None] = {}
+        topics: list[UpdateMetadataTopicState] = []
         for broker_id in sorted(self._state.brokers):
             if self._replicas.get(broker_id) or broker_id in self._complete:
-                requests.append((broker_id, self._leader_and_isr_request(broker_id)))
+                requests.append((broker_id, self._leader_and_isr_request(broker_id, rows)))
             if broker_id in self._metadata:
-                requests.append((broker_id, self._metadata_request(broker_id, live_brokers)))
+                # Most often all brokers are told the same, and it may be ten thousand partitions.
+                if self._metadata[broker_id] != told:
+                    told = self._metadata[broker_id]
+                    topics = self._metadata_topics(told)
+                requests.append((broker_id, self._metadata_request(broker_id, topics, live_brokers)))
             if broker_id in self._stops:
                 requests.append((broker_id, self._stop_replica_request(broker_id)))
         self._replicas, self._metadata, self._stops, self._complete = {}, {}, {}, {}
         return requests
 
-    def _leader_and_isr_request(self, broker_id: int) -> LeaderAndIsrRequest:
+    def _leader_and_isr_request(
+        self, broker_id: int, rows: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState]
+    ) -> LeaderAndIsrRequest:
+        """`rows` are those that other brokers have been told; new ones are added."""
         topics: dict[str, LeaderAndIsrTopicState] = {}
         leaders: dict[int, None] = {}
         for at, is_new in self._replicas[broker_id].items():
@@ -120,8 +130,9 @@ class RequestBatch:
                     topic_name=name, topic_id=topic_id, partition_states=[]
                 )
             leaders[partition.state.leader] = None
-            topic.partition_states.append(
-                LeaderAndIsrPartitionState(
+            row = rows.get((at, is_new))
+            if row is None:
+                row = rows[at, is_new] = LeaderAndIsrPartitionState(
                     partition_index=number,
                     controller_epoch=partition.state.controller_epoch,
                     leader=partition.state.leader,
@@ -133,7 +144,7 @@ class RequestBatch:
                     removing_replicas=list(partition.assignment.removing),
                     is_new=is_new,
                 )
-            )
+            topic.partition_states.append(row)
         return LeaderAndIsrRequest(
             controller_id=self._state.controller_id,
             controller_epoch=self._state.controller_epoch,
@@ -152,11 +163,9 @@ class RequestBatch:
             if endpoint.listener == self._listener
         ]
 
-    def _metadata_request(
-        self, broker_id: int, live_brokers: list[UpdateMetadataBroker]
-    ) -> UpdateMetadataRequest:
+    def _metadata_topics(self, partitions: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
         topics: dict[str, UpdateMetadataTopicState] = {}
-        for at in self._metadata[broker_id]:
+        for at in partitions:
             name, number = at
             topic = topics.get(name)
             if topic is None:
@@ -165,11 +174,16 @@ class RequestBatch:
                     topic_name=name, topic_id=topic_id, partition_states=[]
                 )
             topic.partition_states.append(self._metadata_state(at, number))
+        return list(topics.values())
+
+    def _metadata_request(
+        self, broker_id: int, topics: list[UpdateMetadataTopicState], live_brokers: list[UpdateMetadataBroker]
+    ) -> UpdateMetadataRequest:
         return UpdateMetadataRequest(
             controller_id=self._state.controller_id,
             controller_epoch=self._state.controller_epoch,
             broker_epoch=self._broker_epoch(broker_id),
-            topic_states=list(topics.values()),
+            topic_states=topics,
             live_brokers=live_brokers,
         )
 

@@ -139,9 +139,8 @@ class ControllerState:
         )
 
     def offline_replicas_of(self, at: TopicPartition) -> list[int]:
-        return [
-            replica for replica in self.partition(at).assignment.replicas if not self.has_log(replica, at)
-        ]
+        replicas = self.partition(at).assignment.replicas
+        return [replica for replica in replicas if not self.has_log(replica, at)]
 
     def racks(self) -> dict[int, str | None]:
         """The brokers that new replicas may be placed on, and their racks."""
