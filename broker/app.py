@@ -52,7 +52,6 @@ from broker.network.interfaces import Address, Clock, Network
 from broker.network.listener import ListenerLimits, Listeners
 from broker.network.outbound import ChannelLost, ChannelSettings
 from broker.peers import Peers
-from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.fetcher import FetchLimits
 from broker.replication.fetchers import Fetchers
 from broker.replication.isr_proposals import IsrProposals
@@ -171,7 +170,6 @@ class Node:
                 settings["replica.fetch.backoff.ms"],
             ),
             lambda: self.membership.broker_epoch,
-            lambda log: logs.flusher.durable(log, log.log_end_offset),
         )
         self.replicas = Replicas(
             broker_id,
@@ -182,13 +180,6 @@ class Node:
             ReplicaLimits(settings["replica.lag.time.max.ms"], settings["waiting.requests.max"]),
             self.isr_proposals.propose,
             self.fetchers,
-            FetchSessions(
-                around.random.getrandbits,
-                SessionLimits(
-                    settings["max.incremental.fetch.session.cache.slots"],
-                    settings["max.incremental.fetch.session.cache.partitions"],
-                ),
-            ),
         )
         self.isr_proposals.outcome = self.replicas
 
@@ -203,9 +194,16 @@ class Node:
             if settings["auto.leader.rebalance.enable"]
             else 0,
         )
+        # Until this life of the broker is registered, what a controller says is meant for the one before.
+        self._controllers_words = DeferredLock()
+        self._controllers_words.acquire()
         self.membership.add_listener(self.dynamic)
         self.membership.add_listener(self.candidacy)
         self.dispatcher.add(self._handlers(view))
+
+    def listen_to_controllers(self) -> None:
+        """Take what controllers have said and will say: their broker epochs can be told apart from now on."""
+        self._controllers_words.release()
 
     def _peers(self, client_id: str, timeout_ms: int) -> Peers:
         around = self._around
@@ -234,7 +232,7 @@ class Node:
         settings, replicas, metadata, logs = self._settings, self.replicas, self.metadata, self.logs
         listener = self.endpoints.inter_broker
         auto_creation = AutoCreation(self.ask_controller)
-        in_order = DeferredLock()
+        in_order = self._controllers_words
 
         def broker_epoch() -> int:
             return self.membership.broker_epoch

@@ -85,6 +85,7 @@ class Broker:
             await node.membership.start()
         except BrokerIdInUse as error:
             raise StartError(str(error)) from error
+        node.listen_to_controllers()
         self._begin_periodic(node)
         await self._known_to_the_cluster(node)
 

@@ -280,6 +280,11 @@ class Cluster:
 
     # What an all-seeing observer sees
 
+    def broker_epochs(self) -> dict[int, int]:
+        """Of the brokers that are registered."""
+        registered = self.zookeeper.names_below(znodes.BROKER_IDS)
+        return {int(name): self.zookeeper.read(znodes.broker_path(int(name))).czxid for name in registered}
+
     def topics(self) -> dict[str, TopicAssignment]:
         """The topics that ZooKeeper holds."""
         return {

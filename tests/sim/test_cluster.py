@@ -6,6 +6,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
 from tests.sim.client import Surroundings
 from tests.sim.cluster import Cluster, logs_in_trace
 from tests.sim.consumer import Consumer
@@ -123,3 +130,50 @@ def test_a_leader_out_of_touch_acknowledges_nothing_and_its_successor_everything
     consumer = stage.consumer()
     stage.until(lambda: stage.has_read(consumer) >= acknowledged)
     assert stage.history.violations == []
+
+
+def test_a_broker_that_starts_takes_no_word_that_was_meant_for_its_last_life(world: World) -> None:
+    """It is still registered by the session of that life, under whose epoch a controller might make it lead,
+    although it has come back with empty disks."""
+    stage = Stage(world, 3, {"min.insync.replicas": "2"})
+    state = stage.cluster.states()[AT]
+    machine = next(each for each in stage.cluster.machines if each.broker_id != state.leader)
+    broker_epoch = stage.cluster.broker_epochs()[machine.broker_id]
+    machine.wipe()
+    machine.start()
+    world.run(3)
+    assert machine.partitions() == []
+    answers: list[LeaderAndIsrResponse] = []
+    order = order_to_lead(stage, machine.broker_id, broker_epoch)
+    stage.operator.send(machine.address, order).addCallback(answers.append)
+    world.run(1)
+    assert (answers, machine.partitions()) == ([], [])
+    stage.until(lambda: bool(answers))
+    assert answers[0].error_code == ErrorCode.STALE_BROKER_EPOCH
+    stage.until(stage.cluster.is_whole)
+
+
+def order_to_lead(stage: Stage, broker_id: int, broker_epoch: int) -> LeaderAndIsrRequest:
+    state, topic = stage.cluster.states()[AT], stage.cluster.topics()[AT[0]]
+    assert topic.topic_id is not None
+    partition = LeaderAndIsrPartitionState(
+        partition_index=AT[1],
+        controller_epoch=state.controller_epoch,
+        leader=broker_id,
+        leader_epoch=state.leader_epoch + 1,
+        isr=list(state.isr),
+        partition_epoch=1,
+        replicas=list(state.isr),
+        adding_replicas=[],
+        removing_replicas=[],
+    )
+    return LeaderAndIsrRequest(
+        controller_id=state.leader,
+        controller_epoch=state.controller_epoch,
+        broker_epoch=broker_epoch,
+        type=0,
+        topic_states=[
+            LeaderAndIsrTopicState(topic_name=AT[0], topic_id=topic.topic_id, partition_states=[partition])
+        ],
+        live_leaders=[],
+    )
