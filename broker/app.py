@@ -52,6 +52,7 @@ from broker.network.interfaces import Address, Clock, Network
 from broker.network.listener import ListenerLimits, Listeners
 from broker.network.outbound import ChannelLost, ChannelSettings
 from broker.peers import Peers
+from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.fetcher import FetchLimits
 from broker.replication.fetchers import Fetchers
 from broker.replication.isr_proposals import IsrProposals
@@ -170,6 +171,7 @@ class Node:
                 settings["replica.fetch.backoff.ms"],
             ),
             lambda: self.membership.broker_epoch,
+            lambda log: logs.flusher.durable(log, log.log_end_offset),
         )
         self.replicas = Replicas(
             broker_id,
@@ -180,6 +182,13 @@ class Node:
             ReplicaLimits(settings["replica.lag.time.max.ms"], settings["waiting.requests.max"]),
             self.isr_proposals.propose,
             self.fetchers,
+            FetchSessions(
+                around.random.getrandbits,
+                SessionLimits(
+                    settings["max.incremental.fetch.session.cache.slots"],
+                    settings["max.incremental.fetch.session.cache.partitions"],
+                ),
+            ),
         )
         self.isr_proposals.outcome = self.replicas
 
