@@ -1,4 +1,4 @@
-"""The one thing that setup.cfg cannot say: a part that is compiled where there is a compiler, and else left out."""
+"""What setup.cfg cannot say: a part that is compiled where there is a compiler, and else left out."""
 
 from setuptools import Extension, setup
 

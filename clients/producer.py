@@ -13,27 +13,33 @@ import atexit
 import random
 import threading
 import weakref
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from types import NoneType, TracebackType
 from typing import Any, TypeAlias
 
+from clients.batch import Batch
+from clients.columns import as_bytes, in_chunks, running_sizes
 from clients.config import Properties, producer_settings, required_acks
 from clients.connection import Connection
 from clients.errors import BufferFullError, ClosedError, RecordTooLargeError
 from clients.message import Message
 from clients.network import Network
 from clients.partitioner import Partitioner, by_key
-from clients.queues import RECORD_OVERHEAD, UNPLACED, Batch, Queues, TopicQueues, without_key
-from clients.responses import GroupResponse, RecordResponse, SendResponse
+from clients.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues, without_key
+from clients.responses import GroupResponse, RecordResponse, SendResponse, SpanResponse
 from clients.sender import Sender, SenderSettings
 from protocol.batches import Compression
 from protocol.compression import codec_named
+from protocol.record_codec import encode_headers
 from protocol.records import TYPICAL_OVERHEAD, Headers
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
 """(topic, key or value) -> bytes, None for null. Raises what it likes: `send` raises it to its caller."""
 
 _IDLE_WAIT_MS = 60_000
+_TIMESTAMP_END = 2**63
+_PLAIN_TYPES = {bytes, NoneType}
 
 
 def to_bytes(topic: str, value: Any) -> bytes | None:
@@ -82,12 +88,18 @@ class Producer:
         self._buffer_memory: int = settings["buffer.memory"]
         self._max_block_ms: int = settings["max.block.ms"]
         codec = codec_named(settings["compression.type"])
-        self._lock = threading.Condition()
-        self._queues = Queues(self._lock, settings["batch.size"], codec, _level(codec, settings))
+        self._mutex = threading.RLock()  # The lock of the condition; entered directly it costs a third.
+        self._lock = threading.Condition(self._mutex)
+        # A batch of what was sent in bulk gets its memory at once: some must fit in beside each other.
+        batch_size = min(settings["batch.size"], self._buffer_memory // 8)
+        self._queues = Queues(self._lock, batch_size, settings["linger.ms"], codec, _level(codec, settings))
         self._connection = Connection(
             settings["bootstrap.servers"], settings, network=network, rng=rng, allow_auto_topic_creation=True
         )
         self._network = self._connection.network
+        self._now_ms = self._network.now_ms
+        self._size_max = min(self._max_record_size, self._buffer_memory)
+        self._has_serializers = key_serializer is not to_bytes or value_serializer is not to_bytes
         self._sender = Sender(self._queues, self._connection, _sender_settings(settings), partitioner)
         self._is_closing = False
         self._thread: threading.Thread | None = None
@@ -106,44 +118,171 @@ class Producer:
         cannot be serialized, and the error that has made this producer unusable, such as
         ProducerFencedError.
         """
-        if len(messages) == 1:
-            return self._send(messages[0])
-        if not messages:
-            raise ValueError("no message to send")
-        return GroupResponse(tuple([self._send(message) for message in messages]))
-
-    def _send(self, message: Message) -> SendResponse:
-        topic = message.topic
-        key = self._key_serializer(topic, message.key)
-        value = self._value_serializer(topic, message.value)
+        if len(messages) != 1:
+            if not messages:
+                raise ValueError("no message to send")
+            return GroupResponse(tuple([self.send(message) for message in messages]))
+        message = messages[0]
+        topic, key, value, headers = message.topic, message.key, message.value, message.headers
+        if self._has_serializers or type(value) is not bytes or key is not None:
+            key = as_bytes(topic, self._key_serializer(topic, key))
+            value = as_bytes(topic, self._value_serializer(topic, value))
         size = TYPICAL_OVERHEAD
         if key is not None:
             size += len(key)
         if value is not None:
             size += len(value)
-        for name, content in message.headers:
-            size += len(name) + len(content or b"") + 4
-        now_ms = self._network.now_ms()
-        timestamp = self._network.wall_ms() if message.timestamp is None else message.timestamp
-        with self._lock:
-            error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
-            if error is not None:
-                return self._failed(message, timestamp, error)
-            queues = self._queues.topic(topic)
-            partition = message.partition
+        if headers:
+            headers = tuple(headers)
+            size += len(encode_headers(headers))
+        timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
+        return self._enqueue(topic, message.partition, timestamp, key, value, headers, size)
+
+    def _enqueue(
+        self,
+        topic: str,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        size: int,
+    ) -> SendResponse:
+        queues = self._queues
+        with self._mutex:
+            if (
+                size > self._size_max
+                or queues.used + size + RECORD_OVERHEAD > self._buffer_memory
+                or self._is_closing
+                or self._sender.fatal_error is not None
+            ):
+                error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
+                if error is not None:
+                    return self._failed(topic, partition, timestamp, error)
+            of_topic = queues.topics.get(topic) or queues.topic(topic)
             if partition is None:
-                info = self._connection.metadata.topics.get(topic)
-                if info is None or queues.unplaced:
-                    return self._send_unplaced(queues, timestamp, key, value, message.headers, size, now_ms)
-                count = len(info.partitions)
-                chosen = self._partitioner(topic, key, count)
-                partition = without_key(count) if chosen is None else chosen
-            batch, index, should_wake = self._queues.append(
-                queues, partition, timestamp, key, value, message.headers, size, now_ms
+                count = of_topic.partition_count
+                if not count:
+                    return self._send_unplaced(of_topic, timestamp, key, value, headers, size)
+                partition = self._partitioner(topic, key, count)
+                if partition is None:
+                    partition = without_key(count)
+            batch, index, should_wake = queues.append(
+                of_topic, partition, timestamp, key, value, headers, size, self._now_ms
             )
         if should_wake:
             self._network.wake()
         return RecordResponse(batch, index)
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> GroupResponse:
+        """Queue many messages for one topic, as `send` would one by one, at a fraction of the cost.
+
+        `values`, and `keys` if there are any, of equal number, may be columns of Arrow. What becomes of the
+        messages is told by batches: the response's `responses` are `SpanResponse`s, in the order of the
+        messages where they have no keys; with keys, in the order of each partition's. `timestamp`, in ms, is
+        that of all. Raises as `send` does, ValueError also for no message at all, and for keys that are too
+        few or too many: what comes before them has been queued by then.
+        """
+        timestamp = self._network.wall_ms() if timestamp is None else _time(timestamp)
+        responses: list[SendResponse] = []
+        for some_values, some_keys in in_chunks(values, keys):
+            value_column = self._serialized(topic, some_values, self._value_serializer)
+            key_column = None
+            if some_keys is not None:
+                key_column = self._serialized(topic, some_keys, self._key_serializer)
+            self._send_columns(topic, partition, timestamp, key_column, value_column, responses)
+        if not responses:
+            raise ValueError("no message to send")
+        return GroupResponse(tuple(responses))
+
+    def _serialized(self, topic: str, column: list[Any], serializer: Serializer) -> list[bytes | None]:
+        if serializer is to_bytes and set(map(type, column)) <= _PLAIN_TYPES:
+            return column
+        return [as_bytes(topic, serializer(topic, item)) for item in column]
+
+    def _send_columns(
+        self,
+        topic: str,
+        partition: int | None,
+        timestamp: int,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        responses: list[SendResponse],
+    ) -> None:
+        with self._mutex:
+            of_topic = self._queues.topic(topic)
+            count = of_topic.partition_count
+        if partition is None and not count:
+            for key, value in zip(keys or repeat(None), values, strict=False):
+                size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"")
+                responses.append(self._enqueue(topic, None, timestamp, key, value, (), size))
+            return
+        if partition is not None or keys is None:
+            chosen = partition if partition is not None else without_key(count)
+            self._send_to(of_topic, chosen, timestamp, keys, values, responses)
+            return
+        for place, (its_keys, its_values) in self._by_partition(topic, count, keys, values).items():
+            self._send_to(of_topic, place, timestamp, its_keys, its_values, responses)
+
+    def _by_partition(
+        self, topic: str, count: int, keys: list[bytes | None], values: list[bytes | None]
+    ) -> dict[int, tuple[list[bytes | None], list[bytes | None]]]:
+        """The messages by the partitions that their keys say; those without one by a queue of their own."""
+        keyless = without_key(count)
+        found: dict[int, tuple[list[bytes | None], list[bytes | None]]] = {}
+        for key, value in zip(keys, values, strict=True):
+            chosen = self._partitioner(topic, key, count)
+            columns = found.setdefault(keyless if chosen is None else chosen, ([], []))
+            columns[0].append(key)
+            columns[1].append(value)
+        return found
+
+    def _send_to(
+        self,
+        of_topic: TopicQueues,
+        partition: int,
+        timestamp: int,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        responses: list[SendResponse],
+    ) -> None:
+        """Queue messages for one partition, a batch at a time, so that room is waited for by batches too."""
+        ends = running_sizes(keys, values)
+        start = 0
+        while start < len(values):
+            with self._mutex:
+                count = self._queues.room_for(of_topic, partition, ends, start)
+                size = ends[start + count - 1] - (ends[start - 1] if start else 0)
+                error = self._refusal(size if count == 1 else 0) or self._make_room(
+                    size + count * BULK_OVERHEAD
+                )
+                if error is not None:
+                    topic = of_topic.topic
+                    batch = Batch.failed(topic, partition, timestamp, self._lock, error, count)
+                    index, should_wake = 0, False
+                else:
+                    some = slice(start, start + count)
+                    batch, index, should_wake = self._queues.extend(
+                        of_topic,
+                        partition,
+                        timestamp,
+                        [None] * count if keys is None else keys[some],
+                        values[some],
+                        size,
+                        self._now_ms(),
+                    )
+            if should_wake:
+                self._network.wake()
+            responses.append(SpanResponse(batch, index, count))
+            start += count
 
     def _send_unplaced(
         self,
@@ -153,11 +292,11 @@ class Producer:
         value: bytes | None,
         headers: Headers,
         size: int,
-        now_ms: int,
     ) -> SendResponse:
         if not queues.unplaced:
             self._network.wake()
-        return self._queues.append_unplaced(queues, timestamp, key, value, headers, size, now_ms)
+        slip = self._queues.append_unplaced(queues, timestamp, key, value, headers, size, self._now_ms())
+        return RecordResponse(slip, 0)
 
     def _refusal(self, size: int) -> Exception | None:
         """Why a message of this size cannot even wait. Raises where nothing can."""
@@ -198,10 +337,9 @@ class Producer:
             )
         return self._sender.fatal_error
 
-    def _failed(self, message: Message, timestamp: int, error: Exception) -> SendResponse:
-        partition = UNPLACED if message.partition is None else message.partition
-        batch = Batch.failed(message.topic, partition, timestamp, self._lock, error)
-        return RecordResponse(batch, 0)
+    def _failed(self, topic: str, partition: int | None, timestamp: int, error: Exception) -> SendResponse:
+        place = UNPLACED if partition is None else partition
+        return RecordResponse(Batch.failed(topic, place, timestamp, self._lock, error), 0)
 
     # Waiting and ending -------------------------------------------------------------------------------
 
@@ -215,7 +353,7 @@ class Producer:
             self._sender.is_flushing += 1
             self._network.wake()
             try:
-                return self._wait_until(lambda: all(batch.is_settled for batch in pending), timeout_ms)
+                return self._wait_until(lambda: _all_settled(pending), timeout_ms)
             finally:
                 self._sender.is_flushing -= 1
 
@@ -291,6 +429,20 @@ class Producer:
 
     def _closed_error(self) -> Exception:
         return ClosedError("the producer was closed before the message was acknowledged")
+
+
+def _time(timestamp_ms: int) -> int:
+    """A message's own timestamp. Raises ValueError for what no record can have."""
+    if not 0 <= timestamp_ms < _TIMESTAMP_END:
+        raise ValueError(f"{timestamp_ms} is no timestamp: ms since 1970, not negative")
+    return timestamp_ms
+
+
+def _all_settled(batches: list[Batch]) -> bool:
+    """Whether all are; those that are leave the list, so that nobody is asked for ever."""
+    while batches and batches[-1].is_settled:
+        batches.pop()
+    return not batches
 
 
 def _level(codec: Compression, settings: Any) -> int | None:

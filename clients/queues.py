@@ -10,14 +10,14 @@ Plain data under one lock, the producer's: the calling threads append, the sendi
 from __future__ import annotations
 
 import threading
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from clients.batch import Batch, Heir
 from clients.idempotence import Sequences
-from clients.responses import RecordResponse
-from protocol.batches import Compression
+from protocol.batches import HEADER_SIZE, Compression
 from protocol.records import BatchBuilder, Headers
 
 UNPLACED = -1
@@ -25,6 +25,9 @@ UNPLACED = -1
 
 RECORD_OVERHEAD = 240
 """Bytes that Python needs for a waiting message besides its key and value: the objects around them."""
+BULK_OVERHEAD = 80
+"""The same for a message of many that were sent in one call, and have one response together."""
+NEVER_MS = 2**62
 
 
 def without_key(partition_count: int) -> int:
@@ -33,104 +36,18 @@ def without_key(partition_count: int) -> int:
     return UNPLACED if partition_count > 1 else 0
 
 
-class Batch:
-    """Messages that are sent, acknowledged or given up together."""
-
-    __slots__ = (
-        "_callbacks", "_lock", "attempts", "base_offset", "base_sequence", "builder", "cost", "created_ms",
-        "encoded", "error", "heir", "is_closed", "is_done", "last_error", "log_append_time", "number",
-        "partition", "retry_at_ms", "timestamps", "topic",
-    )  # fmt: skip
-
-    def __init__(
-        self, topic: str, partition: int, builder: BatchBuilder, created_ms: int, lock: threading.Condition
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.builder: BatchBuilder | None = builder
-        self.timestamps = builder.timestamps
-        self.created_ms = created_ms
-        self.cost = 0
-        """What it takes of `buffer.memory`."""
-        self.is_closed = False
-        """Whether it takes no more messages."""
-        self.encoded: bytearray | None = None
-        self.number = -1
-        """Its place in the order of the partition, given when it is first taken to be sent."""
-        self.base_sequence = -1
-        self.attempts = 0
-        self.retry_at_ms = 0
-        self.is_done = False
-        self.error: Exception | None = None
-        """Why it failed, once it is done."""
-        self.last_error: Exception | None = None
-        """Why the last attempt failed."""
-        self.heir: Batch | None = None
-        """The batch that its messages have gone to."""
-        self.base_offset = -1
-        self.log_append_time = -1
-        self._callbacks: list[Callable[[], object]] = []
-        self._lock = lock
-
-    @classmethod
-    def failed(
-        cls, topic: str, partition: int, timestamp: int, lock: threading.Condition, error: Exception
-    ) -> Batch:
-        """A batch of one message that never got into a queue."""
-        batch = cls(topic, partition, BatchBuilder(), 0, lock)
-        batch.timestamps.append(timestamp)
-        batch.finish(error)
-        return batch
-
-    def __len__(self) -> int:
-        return len(self.timestamps)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether its messages have their outcome, here or where they went."""
-        return self.is_done if self.heir is None else self.heir.is_settled
-
-    def when_done(self, callback: Callable[[], object]) -> bool:
-        """Call back when the outcome is known, or now if it is. False where the messages have gone to another
-        batch: ask there."""
-        with self._lock:
-            if self.heir is not None:
-                return False
-            if not self.is_done:
-                self._callbacks.append(callback)
-                return True
-        callback()
-        return True
-
-    def finish(self, error: Exception | None = None) -> list[Callable[[], object]]:
-        """Make the outcome known; what is to be called back now, without the lock."""
-        if self.is_done:
-            return []
-        self.error = error
-        self.is_done = True
-        callbacks, self._callbacks = self._callbacks, []
-        return callbacks
-
-    def hand_over(self, heir: Batch) -> None:
-        """The messages have gone to `heir`, and those who wait with them."""
-        heir._callbacks += self._callbacks
-        self._callbacks = []
-        self.heir = heir
-
-
 @dataclass(slots=True)
 class Unplaced:
-    """A message whose topic's partitions are not known yet. Its response belongs to a batch of one."""
+    """A message before its topic's partitions are known. Its response belongs to a batch of one: `slip`."""
 
     timestamp: int
     key: bytes | None
     value: bytes | None
     headers: Headers
     slip: Batch
-    response: RecordResponse
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PartitionQueue:
     """What waits for one partition, oldest first, and what is under way to it."""
 
@@ -142,19 +59,24 @@ class PartitionQueue:
     sequences: Sequences = field(default_factory=Sequences)
     next_number: int = 0
 
-    def put_back(self, batch: Batch) -> None:
-        """Let a batch that was sent wait again, at its old place: before all that come after it."""
-        self.in_flight.remove(batch)
-        later = [other for other in self.batches if not 0 <= other.number < batch.number]
-        earlier = [other for other in self.batches if 0 <= other.number < batch.number]
-        self.batches = deque([*earlier, batch, *later])
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits here and nothing is under way."""
+        return not self.batches and not self.in_flight
+
+    def put_back(self, *batches: Batch) -> None:
+        """Let batches that were sent wait again, at their old place: before all that come after them."""
+        number = batches[0].number
+        later = [other for other in self.batches if not other.number or other.number > number]
+        earlier = [other for other in self.batches if other.number and other.number < number]
+        self.batches = deque([*earlier, *batches, *later])
 
     def take(self) -> Batch:
         """The first batch, which is under way from now on."""
         batch = self.batches.popleft()
         batch.is_closed = True
-        if batch.number < 0:
-            batch.number = self.next_number
+        if not batch.number:
+            batch.number = (self.next_number,)
             self.next_number += 1
         insort(self.in_flight, batch, key=lambda each: each.number)
         return batch
@@ -162,12 +84,12 @@ class PartitionQueue:
     def is_first(self, batch: Batch) -> bool:
         """Whether no batch that was taken before this one is without an outcome."""
         return all(
-            other is batch or other.number < 0 or other.number > batch.number
+            other is batch or not other.number or other.number > batch.number
             for other in (*self.in_flight, *self.batches)
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TopicQueues:
     """The queues of one topic."""
 
@@ -178,6 +100,10 @@ class TopicQueues:
     unplaced: deque[Unplaced] = field(default_factory=deque)
     turn: int = 0
     """Counts keyless batches, so that they go round the partitions."""
+    partition_count: int = 0
+    """How many partitions the topic has; 0 while that is not known, or messages wait for their place."""
+    batch_size: int = 0
+    """Bytes that a batch may come to. Less than `batch.size` where the broker has refused that."""
 
     def queue(self, partition: int) -> PartitionQueue:
         """The queue of a partition, made where there is none."""
@@ -191,13 +117,25 @@ class Queues:
     """All that waits. `lock` must be held for every call."""
 
     def __init__(
-        self, lock: threading.Condition, batch_size: int, compression: Compression, level: int | None
+        self,
+        lock: threading.Condition,
+        batch_size: int,
+        linger_ms: int,
+        compression: Compression,
+        level: int | None,
     ) -> None:
         self.topics: dict[str, TopicQueues] = {}
         self.used = 0
         """Bytes of `buffer.memory` in use."""
         self.lock = lock
+        self.busy: dict[PartitionQueue, None] = {}
+        """The queues of partitions in which something waits or is under way; maybe some where that was so."""
+        self.waiting: dict[TopicQueues, None] = {}
+        """The topics with messages that have no partition; maybe some that had."""
+        self.look_at_ms = NEVER_MS
+        """When the sending thread looks at the queues by itself."""
         self._batch_size = batch_size
+        self._linger_ms = linger_ms
         self._compression = compression
         self._level = level
 
@@ -205,13 +143,8 @@ class Queues:
         """The queues of a topic, made where there are none."""
         queues = self.topics.get(name)
         if queues is None:
-            queues = self.topics[name] = TopicQueues(name)
+            queues = self.topics[name] = TopicQueues(name, batch_size=self._batch_size)
         return queues
-
-    def partition_queues(self) -> Iterator[PartitionQueue]:
-        """Every partition's queue."""
-        for topic in self.topics.values():
-            yield from topic.partitions.values()
 
     def append(
         self,
@@ -222,33 +155,102 @@ class Queues:
         value: bytes | None,
         headers: Headers,
         size: int,
-        now_ms: int,
+        now_ms: Callable[[], int],
     ) -> tuple[Batch, int, bool]:
         """Add a message to a partition's last batch, or the last without a partition.
 
-        `size` is about what the message takes in a batch. Returns the batch, the message's index in it, and
-        whether the sending thread should have a look: a batch is new, or full.
+        `size` is about what the message takes in a batch; `now_ms` tells the time, if it is needed. Returns
+        the batch, the message's index in it, and whether the sending thread is to be woken.
         """
         batches = topic.keyless if partition == UNPLACED else topic.queue(partition).batches
+        should_wake = False
         batch = batches[-1] if batches else None
-        should_look = False
-        if batch is not None and not batch.is_closed:
-            assert batch.builder is not None
-            if batch.builder.size + size > self._batch_size:
-                batch.is_closed = should_look = True
-        if batch is None or batch.is_closed:
-            builder = BatchBuilder(self._compression, self._level)
-            batch = Batch(topic.topic, partition, builder, now_ms, self.lock)
-            batches.append(batch)
-            should_look = True
-        assert batch.builder is not None
-        index = batch.builder.append(timestamp, key, value, headers)
+        builder = None if batch is None or batch.is_closed else batch.builder
+        if batch is None or builder is None or builder.size + size > topic.batch_size:
+            batch, should_wake = self._begin_batch(topic, partition, batches, now_ms())
+            builder = batch.builder
+            assert builder is not None
+        values = builder.values
+        index = len(values)
+        if headers:
+            builder.append(timestamp, key, value, headers)
+        else:  # What `append` does, without the call: this line is where a producer spends its time.
+            values.append(value)
+            builder.keys.append(key)
+            builder.timestamps.append(timestamp)
+            builder.size += size
         cost = size + RECORD_OVERHEAD
         batch.cost += cost
         self.used += cost
-        if batch.builder.size >= self._batch_size:
-            batch.is_closed = should_look = True
-        return batch, index, should_look
+        if builder.size >= topic.batch_size:
+            batch.is_closed = True
+            should_wake |= self._is_early(now_ms())
+        return batch, index, should_wake
+
+    def extend(
+        self,
+        topic: TopicQueues,
+        partition: int,
+        timestamp: int,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        size: int,
+        now_ms: int,
+    ) -> tuple[Batch, int, bool]:
+        """Add messages that fit, by `room_for`, into one batch; returns as `append` does."""
+        batches = topic.keyless if partition == UNPLACED else topic.queue(partition).batches
+        should_wake = False
+        batch = batches[-1] if batches else None
+        builder = None if batch is None or batch.is_closed else batch.builder
+        if batch is None or builder is None or builder.size + size > topic.batch_size:
+            batch, should_wake = self._begin_batch(topic, partition, batches, now_ms)
+            builder = batch.builder
+            assert builder is not None
+        index = len(builder.values)
+        builder.extend(timestamp, keys, values, size)
+        cost = size + len(values) * BULK_OVERHEAD
+        batch.cost += cost
+        self.used += cost
+        return batch, index, should_wake
+
+    def room_for(self, topic: TopicQueues, partition: int, ends: Sequence[int], start: int) -> int:
+        """How many messages go into one batch together. `ends` are the sums of the messages' sizes, of which
+        those before `start` do not count. At least one."""
+        queue = None if partition == UNPLACED else topic.partitions.get(partition)
+        batches = topic.keyless if partition == UNPLACED else queue.batches if queue is not None else ()
+        before = ends[start - 1] if start else 0
+        if batches and not batches[-1].is_closed and batches[-1].builder is not None:
+            count = bisect_right(ends, before + topic.batch_size - batches[-1].builder.size, start) - start
+            if count > 0:
+                return count
+        return max(1, bisect_right(ends, before + topic.batch_size - HEADER_SIZE, start) - start)
+
+    def _begin_batch(
+        self, topic: TopicQueues, partition: int, batches: deque[Batch], now_ms: int
+    ) -> tuple[Batch, bool]:
+        """A new batch behind the others, and whether the sending thread is to be woken for it."""
+        due_ms = now_ms + self._linger_ms
+        if batches and not batches[-1].is_closed:
+            batches[-1].is_closed = True
+            due_ms = now_ms
+        batch = Batch(topic.topic, partition, self.new_builder(), now_ms, self.lock)
+        batches.append(batch)
+        if partition == UNPLACED:
+            self.waiting[topic] = None
+        else:
+            self.busy[topic.partitions[partition]] = None
+        return batch, self._is_early(due_ms)
+
+    def _is_early(self, due_ms: int) -> bool:
+        """Whether something is due before the sending thread would look; it looks then."""
+        if due_ms >= self.look_at_ms:
+            return False
+        self.look_at_ms = due_ms
+        return True
+
+    def new_builder(self) -> BatchBuilder:
+        """Where the records of a batch gather."""
+        return BatchBuilder(self._compression, self._level)
 
     def append_unplaced(
         self,
@@ -259,19 +261,20 @@ class Queues:
         headers: Headers,
         size: int,
         now_ms: int,
-    ) -> RecordResponse:
-        """Add a message while the topic's partitions are not known."""
+    ) -> Batch:
+        """Add a message while the topic's partitions are not known. It is the only one of the batch returned,
+        until it is placed."""
         builder = BatchBuilder()
         slip = Batch(topic.topic, UNPLACED, builder, now_ms, self.lock)
         builder.append(timestamp, key, value, headers)
         slip.cost = size + RECORD_OVERHEAD
         self.used += slip.cost
-        response = RecordResponse(slip, 0)
-        topic.unplaced.append(Unplaced(timestamp, key, value, headers, slip, response))
-        return response
+        topic.unplaced.append(Unplaced(timestamp, key, value, headers, slip))
+        self.waiting[topic] = None
+        return slip
 
-    def place_first(self, topic: TopicQueues, partition: int) -> None:
-        """Give the first of the messages that wait one by one its partition."""
+    def place_first(self, topic: TopicQueues, partition: int) -> list[Callable[[], object]]:
+        """Give the first of the messages that wait one by one its partition; what is to be called back."""
         waiting = topic.unplaced.popleft()
         slip = waiting.slip
         self.used -= slip.cost
@@ -283,10 +286,21 @@ class Queues:
             waiting.value,
             waiting.headers,
             slip.cost - RECORD_OVERHEAD,
-            slip.created_ms,
+            lambda: slip.created_ms,
         )
-        waiting.response.moved(batch, index)
-        slip.hand_over(batch)
+        return slip.hand_over((Heir(0, batch, index),))
+
+    def split(self, queue: PartitionQueue, batch: Batch) -> list[Callable[[], object]]:
+        """Have the messages of a batch that is too large wait as two; what is to be called back.
+
+        The batch must no longer be in the queue. The topic's batches are smaller from now on.
+        """
+        topic = self.topics[batch.topic]
+        topic.batch_size = min(topic.batch_size, max(batch.size // 2, 1))
+        halves = batch.halves(self.new_builder)
+        queue.put_back(*halves)
+        self.busy[queue] = None
+        return batch.hand_over((Heir(0, halves[0], 0), Heir(len(halves[0]), halves[1], 0)))
 
     def release(self, batch: Batch) -> None:
         """Give back the memory of a batch that has its outcome."""
@@ -298,10 +312,17 @@ class Queues:
     def pending(self) -> list[Batch]:
         """Every batch that has no outcome yet."""
         found: list[Batch] = []
-        for topic in self.topics.values():
+        for topic in self.waiting:
             found += (waiting.slip for waiting in topic.unplaced)
             found += topic.keyless
-            for queue in topic.partitions.values():
-                found += queue.in_flight
-                found += queue.batches
+        for queue in self.busy:
+            found += queue.in_flight
+            found += queue.batches
         return found
+
+    def forget_idle(self) -> None:
+        """Leave out of `busy` and `waiting` what is not so any more."""
+        for queue in [queue for queue in self.busy if queue.is_idle]:
+            del self.busy[queue]
+        for topic in [topic for topic in self.waiting if not topic.keyless and not topic.unplaced]:
+            del self.waiting[topic]

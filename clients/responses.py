@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from clients.batch import Batch, whereabouts
 from clients.errors import RequestTimeoutError
 from clients.message import UNKNOWN_OFFSET, RecordMetadata
-
-if TYPE_CHECKING:
-    from clients.queues import Batch
 
 Callback: TypeAlias = "Callable[[SendResponse], object]"
 
@@ -99,18 +97,20 @@ class RecordResponse(SendResponse):
         self._batch = batch
         self._index = index
 
-    def moved(self, batch: Batch, index: int) -> None:
-        """The message has gone to another batch."""
-        self._batch = batch
-        self._index = index
+    def _place(self) -> tuple[Batch, int]:
+        """The batch that the message is in by now, and its index there."""
+        batch, index = self._batch, self._index
+        if batch.heirs:
+            ((batch, index, _),) = whereabouts(batch, index, 1)
+        return batch, index
 
     @property
     def done(self) -> bool:
-        return self._batch.is_done
+        return self._place()[0].is_done
 
     @property
     def error(self) -> Exception | None:
-        return self._batch.error
+        return self._place()[0].error
 
     @property
     def topic(self) -> str:
@@ -118,27 +118,101 @@ class RecordResponse(SendResponse):
 
     @property
     def partition(self) -> int | None:
-        partition = self._batch.partition
+        partition = self._place()[0].partition
         return None if partition < 0 else partition
 
     @property
     def offset(self) -> int | None:
-        batch = self._batch
+        batch, index = self._place()
         if not batch.is_done or batch.error is not None:
             return None
-        return UNKNOWN_OFFSET if batch.base_offset < 0 else batch.base_offset + self._index
+        return UNKNOWN_OFFSET if batch.base_offset < 0 else batch.base_offset + index
 
     @property
     def timestamp(self) -> int | None:
-        batch = self._batch
+        batch, index = self._place()
         if not batch.is_done or batch.error is not None:
             return None
-        return batch.timestamps[self._index] if batch.log_append_time < 0 else batch.log_append_time
+        return batch.timestamps[index] if batch.log_append_time < 0 else batch.log_append_time
 
     def on_completion(self, callback: Callback) -> None:
-        batch = self._batch
-        while not batch.when_done(lambda: callback(self)):
-            batch = self._batch  # It moved in between.
+        batch = self._place()[0]
+        while not batch.when_done(partial(self._look_again, callback)):
+            batch = self._place()[0]  # It moved in between.
+
+    def _look_again(self, callback: Callback) -> None:
+        if self.done:
+            callback(self)
+        else:
+            self.on_completion(callback)
+
+
+class SpanResponse(SendResponse):
+    """The outcome of `count` messages that one call sent in bulk, and that were one batch, or part of one.
+
+    It is done when all are, failed when one is, and otherwise that of the last. `offsets` has all.
+    """
+
+    __slots__ = ("_batch", "_first", "count")
+
+    def __init__(self, batch: Batch, first: int, count: int) -> None:
+        self._batch = batch
+        self._first = first
+        self.count = count
+
+    def _places(self) -> list[tuple[Batch, int, int]]:
+        return list(whereabouts(self._batch, self._first, self.count))
+
+    def _last(self) -> RecordResponse:
+        return RecordResponse(self._batch, self._first + self.count - 1)
+
+    @property
+    def done(self) -> bool:
+        return all(batch.is_done for batch, _, _ in self._places())
+
+    @property
+    def error(self) -> Exception | None:
+        return next((batch.error for batch, _, _ in self._places() if batch.error is not None), None)
+
+    @property
+    def topic(self) -> str:
+        return self._batch.topic
+
+    @property
+    def partition(self) -> int | None:
+        return self._last().partition
+
+    @property
+    def offset(self) -> int | None:
+        return self._last().offset
+
+    @property
+    def offsets(self) -> list[range]:
+        """The offsets of the acknowledged messages, in order and in ranges without a gap; empty where the
+        broker does not tell them."""
+        return [
+            range(batch.base_offset + first, batch.base_offset + first + count)
+            for batch, first, count in self._places()
+            if batch.is_done and batch.error is None and batch.base_offset >= 0
+        ]
+
+    @property
+    def failed(self) -> int:
+        """How many of the messages have failed so far."""
+        return sum(count for batch, _, count in self._places() if batch.error is not None)
+
+    @property
+    def timestamp(self) -> int | None:
+        return self._last().timestamp
+
+    def on_completion(self, callback: Callback) -> None:
+        while True:
+            waiting = next((batch for batch, _, _ in self._places() if not batch.is_done), None)
+            if waiting is None:
+                callback(self)
+                return
+            if waiting.when_done(partial(self.on_completion, callback)):
+                return
 
 
 class GroupResponse(SendResponse):

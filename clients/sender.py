@@ -17,12 +17,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from clients.batch import Batch
 from clients.connection import ANY_NODE, Connection
 from clients.errors import DeliveryTimeoutError, UnsupportedRequestError, is_retriable
 from clients.link import Call, Reply
 from clients.metadata import NO_NODE
 from clients.partitioner import Partitioner
-from clients.queues import Batch, PartitionQueue, Queues, TopicQueues, without_key
+from clients.queues import PartitionQueue, Queues, TopicQueues, without_key
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.produce import (
@@ -79,6 +80,7 @@ class Sender:
         self._partitioner = partitioner
         self._producer_id = NO_PRODUCER
         self._id_request: Call | None = None
+        self._seen_update = 0
         self._id_not_before_ms = 0
         self._requests_in_flight: dict[int, int] = {}
         self._outbox: list[Call] = []
@@ -98,10 +100,12 @@ class Sender:
         with self._lock:
             for reply in replies:
                 self._handle_reply(reply, now_ms)
+            self._queues.forget_idle()
             self._handle_metadata(now_ms)
             self._handle_incomplete(now_ms)
             taken = self._handle_new(now_ms)
-        self._outbox += [self._request(node, batches) for node, batches in taken.items()]
+            self._queues.look_at_ms = self._next_turn_ms
+        self._outbox += [self._request(node, batches) for node, batches in taken]
         self._call_back()
 
     def fail_all(self, error: Exception) -> None:
@@ -111,6 +115,7 @@ class Sender:
             for topic in self._queues.topics.values():
                 for waiting in topic.unplaced:
                     self._finish(waiting.slip, error)
+                topic.partition_count = 0
                 topic.unplaced.clear()
                 for batch in topic.keyless:
                     self._finish(batch, error)
@@ -128,12 +133,12 @@ class Sender:
         with self._lock:
             leaders = {
                 self._metadata.leader(queue.topic, queue.partition): None
-                for queue in self._queues.partition_queues()
+                for queue in self._queues.busy
                 if queue.batches
             }
             leaders |= {
                 self._metadata.leader(topic.topic, partition): None
-                for topic in self._queues.topics.values()
+                for topic in self._queues.waiting
                 if topic.keyless and topic.topic in self._metadata.topics
                 for partition in self._metadata.topics[topic.topic].available
             }
@@ -215,14 +220,25 @@ class Sender:
         if not was_sent:
             batch.attempts -= 1
         may_help = is_lost or is_retriable(error)
-        if batch.is_done or not may_help or batch.attempts > self._settings.retries:
+        if code is ErrorCode.MESSAGE_TOO_LARGE and len(batch) > 1 and not batch.is_done:
+            self._split(queue, batch, error)
+        elif batch.is_done or not may_help or batch.attempts > self._settings.retries:
             self._give_up(queue, batch, error)
         elif now_ms - batch.created_ms >= self._settings.delivery_timeout_ms:
             self._give_up(queue, batch, self._too_late(batch, error))
         else:
+            queue.in_flight.remove(batch)
             queue.put_back(batch)
             batch.last_error = error
             batch.retry_at_ms = now_ms if is_lost else now_ms + self._backoff_ms(batch.attempts)
+
+    def _split(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
+        """Send a batch that the broker will not take as two: that is no retry, for it is another request."""
+        queue.in_flight.remove(batch)
+        batch.last_error = error
+        if batch.base_sequence >= 0:
+            queue.sequences.outstanding += 1
+        self._callbacks += self._queues.split(queue, batch)
 
     def _backoff_ms(self, attempts: int) -> int:
         doubled = self._settings.retry_backoff_ms << min(max(attempts - 1, 0), 16)
@@ -264,17 +280,23 @@ class Sender:
 
     def _handle_metadata(self, now_ms: int) -> None:
         """Place what waited for a topic to be known; ask for topics, and for leaders that are missing."""
-        for topic in self._queues.topics.values():
+        if self._seen_update != self._metadata.update_count:
+            self._seen_update = self._metadata.update_count
+            for topic in self._queues.topics.values():
+                info = self._metadata.topics.get(topic.topic)
+                topic.partition_count = 0 if info is None or topic.unplaced else len(info.partitions)
+        for topic in self._queues.waiting:
             self._metadata.want(topic.topic)
             info = self._metadata.topics.get(topic.topic)
             if info is not None:
                 self._place(topic, len(info.partitions))
                 continue
             error = self._metadata.topic_error(topic.topic)
-            if topic.unplaced or topic.keyless:
-                self._metadata.renew()
-                if error is not None and not error.retriable:
-                    self._fail_unplaced(topic, error, now_ms)
+            self._metadata.renew()
+            if error is not None and not error.retriable:
+                self._fail_unplaced(topic, error, now_ms)
+        for queue in self._queues.busy:
+            self._metadata.want(queue.topic)
 
     def _place(self, topic: TopicQueues, partition_count: int) -> None:
         while topic.unplaced:
@@ -287,7 +309,8 @@ class Sender:
                 continue
             if partition is None:
                 partition = without_key(partition_count)
-            self._queues.place_first(topic, partition)
+            self._callbacks += self._queues.place_first(topic, partition)
+        topic.partition_count = partition_count
 
     def _fail_unplaced(self, topic: TopicQueues, error: Exception, created_before_ms: int) -> None:
         while topic.unplaced and topic.unplaced[0].slip.created_ms <= created_before_ms:
@@ -301,7 +324,7 @@ class Sender:
         """Give up what has waited too long. For what is under way the answer is awaited all the same."""
         too_old_ms = now_ms - self._settings.delivery_timeout_ms
         placed_before_ms = now_ms - min(self._settings.max_block_ms, self._settings.delivery_timeout_ms)
-        for topic in self._queues.topics.values():
+        for topic in self._queues.waiting:
             if topic.topic not in self._metadata.topics:
                 error = self._metadata.topic_error(topic.topic) or DeliveryTimeoutError(
                     f"nothing is known of topic {topic.topic} after {self._settings.max_block_ms} ms"
@@ -310,8 +333,8 @@ class Sender:
             while topic.keyless and topic.keyless[0].created_ms <= too_old_ms:
                 batch = topic.keyless.popleft()
                 self._finish(batch, self._too_late(batch, None))
-            for queue in topic.partitions.values():
-                self._expire(queue, too_old_ms)
+        for queue in self._queues.busy:
+            self._expire(queue, too_old_ms)
 
     def _expire(self, queue: PartitionQueue, too_old_ms: int) -> None:
         for batch in queue.in_flight:
@@ -323,34 +346,39 @@ class Sender:
 
     # Retries and new requests -------------------------------------------------------------------------
 
-    def _handle_new(self, now_ms: int) -> dict[int, list[Batch]]:
-        """Take the batches that are to go now, by the broker they go to; and find out when to look again."""
+    def _handle_new(self, now_ms: int) -> list[tuple[int, list[Batch]]]:
+        """Take the batches that are to go now, in requests to brokers; and find out when to look again."""
+        requests: list[tuple[int, list[Batch]]] = []
         self._next_turn_ms = now_ms + self._settings.delivery_timeout_ms
         if self._settings.is_idempotent and not self._has_producer_id(now_ms):
-            return {}
+            return requests
+        while True:
+            taken = self._take_round(now_ms)
+            if not taken:
+                return requests
+            for node in taken:
+                self._requests_in_flight[node] = self._requests_in_flight.get(node, 0) + 1
+            requests += taken.items()
+
+    def _take_round(self, now_ms: int) -> dict[int, list[Batch]]:
+        """The batches for one more request to each broker that takes one: of every partition the first."""
         taken: dict[int, list[Batch]] = {}
         sizes: dict[int, int] = {}
-        for topic in self._queues.topics.values():
+        for topic in self._queues.waiting:
             self._place_keyless(topic, now_ms)
-            for queue in topic.partitions.values():
-                if not queue.batches:
-                    continue
-                node = self._metadata.leader(queue.topic, queue.partition)
-                if node == NO_NODE:
-                    self._metadata.renew()
-                    continue
-                if self._can_send_to(node) and self._may_go(queue, now_ms):
-                    batch = queue.batches[0]
-                    size = batch.builder.size if batch.builder is not None else len(batch.encoded or b"")
-                    if node in taken and sizes[node] + size > self._settings.max_request_size:
-                        self._next_turn_ms = now_ms
-                        continue
-                    sizes[node] = sizes.get(node, 0) + size
-                    taken.setdefault(node, []).append(self._take(queue))
-                    if queue.batches and queue.batches[0].is_closed:
-                        self._next_turn_ms = now_ms
-        for node in taken:
-            self._requests_in_flight[node] = self._requests_in_flight.get(node, 0) + 1
+        for queue in self._queues.busy:
+            if not queue.batches:
+                continue
+            node = self._metadata.leader(queue.topic, queue.partition)
+            if node == NO_NODE:
+                self._metadata.renew()
+                continue
+            if self._can_send_to(node) and self._may_go(queue, now_ms):
+                size = queue.batches[0].size
+                if node in taken and sizes[node] + size > self._settings.max_request_size:
+                    continue  # It goes with the next round, or when a response has come.
+                sizes[node] = sizes.get(node, 0) + size
+                taken.setdefault(node, []).append(self._take(queue))
         return taken
 
     def _can_send_to(self, node: int) -> bool:
@@ -413,10 +441,10 @@ class Sender:
             batch.is_closed = True
             batch.partition = free[topic.turn % len(free)]
             topic.turn += 1
-            topic.queue(batch.partition).batches.append(batch)
+            queue = topic.queue(batch.partition)
+            queue.batches.append(batch)
+            self._queues.busy[queue] = None
             free.remove(batch.partition)
-            if not free and topic.keyless:
-                self._next_turn_ms = now_ms
 
     def _request(self, node: int, batches: list[Batch]) -> Call:
         topics: dict[str, TopicProduceData] = {}

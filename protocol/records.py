@@ -31,7 +31,8 @@ from protocol.batches import (
 from protocol.checksum import Buffer
 from protocol.compression import DEFAULT_LIMIT, DecompressionError, compress, decompress
 from protocol.errors import BrokerError, ErrorCode
-from protocol.record_codec import NO_HEADERS, Headers, encode_headers
+from protocol.record_codec import NO_HEADERS, encode_headers
+from protocol.record_codec import Headers as Headers
 
 PURE_PYTHON_VARIABLE = "HOLDFAST_PURE_PYTHON"
 
@@ -124,6 +125,15 @@ class BatchBuilder:
         self.timestamps.append(timestamp)
         self.size = size
         return delta
+
+    def extend(
+        self, timestamp: int, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int
+    ) -> None:
+        """Add records of one time, without headers, which are about `size` bytes together."""
+        self.keys.extend(keys)
+        self.values.extend(values)
+        self.timestamps.extend(repeat(timestamp, len(values)))
+        self.size += size
 
     def build(
         self,

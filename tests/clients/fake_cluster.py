@@ -60,6 +60,7 @@ class FakePartition:
     leader_epoch: int = 0
     start_offset: int = 0
     end_offset: int = 0
+    max_batch_bytes: int = 2**31
     batches: list[bytes] = field(default_factory=list)
     sequences: dict[int, tuple[int, int]] = field(default_factory=dict)  # producer id -> epoch, next
     seen: dict[tuple[int, int, int], int] = field(default_factory=dict)  # id, epoch, sequence -> offset
@@ -68,6 +69,8 @@ class FakePartition:
         """Append one batch, unless it is a duplicate or comes too early."""
         batch = bytearray(records)
         (header,) = split(batch)
+        if header.size > self.max_batch_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE, -1
         stamp = (header.producer_id, header.producer_epoch, header.base_sequence)
         if header.producer_id >= 0:
             if stamp in self.seen:

@@ -20,9 +20,9 @@ HOME = Path(__file__).parents[2]
 BROKER = {"bootstrap.servers": "localhost:9092"}
 
 
-def test_defaults_are_kafka_s() -> None:
+def test_defaults_are_kafka_s_but_for_the_size_of_batches() -> None:
     producer, consumer = producer_settings(BROKER), consumer_settings(BROKER)
-    assert (producer["acks"], producer["batch.size"], producer["linger.ms"]) == ("all", 16384, 5)
+    assert (producer["acks"], producer["batch.size"], producer["linger.ms"]) == ("all", 131_072, 5)
     assert producer["enable.idempotence"] is True and required_acks(producer) == -1
     assert (consumer["auto.offset.reset"], consumer["max.poll.records"]) == ("latest", 500)
 

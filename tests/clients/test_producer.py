@@ -427,7 +427,7 @@ class TestPipelining:
         for _ in range(10):
             producer.turn(1)
 
-        queues = list(producer._queues.partition_queues())
+        queues = list(producer._queues.busy)
         assert [len(queue.in_flight) for queue in queues] == [1, 1]
 
     def test_a_throttled_producer_waits(self, cluster: FakeCluster) -> None:

@@ -1,0 +1,208 @@
+"""How fast are the clients: python -m benchmarks.clients --help.
+
+Ours against confluent-kafka, kafka-python and aiokafka, on the same broker process: short rounds in which
+every client has its turn, so that what disturbs the machine disturbs all of them. Medians, and our ratio to
+each. Ends with one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from benchmarks.client_loads import LOADS, ClientJob, ClientResult
+from benchmarks.results import print_json, print_table
+from benchmarks.targets import Target, create_topic, delete_topic
+from broker.tools.local_cluster import LocalCluster
+
+OURS = "holdfast"
+KINDS = {
+    "produce": "produce, record by record",
+    "produce_bulk": "produce in bulk",
+    "consume": "consume, record by record",
+    "consume_bulk": "consume in bulk",
+}
+PROPERTIES = {"log.segment.bytes": str(512 * 2**20)}
+PARTITIONS = 6
+_GRACE_S = 120.0
+
+
+class RunError(RuntimeError):
+    """A load did not come to its end; the message has what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCase:
+    """What all clients that can are made to do in turn."""
+
+    kind: str
+    record_bytes: int
+
+    @property
+    def name(self) -> str:
+        """What stands in the first column, and in the JSON."""
+        return f"{KINDS[self.kind]}, {self.record_bytes} B"
+
+    @property
+    def clients(self) -> list[str]:
+        """Those who have such a call."""
+        return [client for client, kind in LOADS if kind == self.kind]
+
+
+@click.command()
+@click.option("--seconds", default=2.0, show_default=True, type=click.FloatRange(min=0.2), help="Per load.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Turns of every client.")
+@click.option("--only", metavar="TEXT", default="", help="Only cases whose name contains this.")
+@click.option("--client", "chosen", metavar="NAME", multiple=True, help="Only these clients.")
+@click.option("--bootstrap", metavar="HOST:PORT", help="Use this broker instead of starting one.")
+@click.option("--megabytes", default=100, show_default=True, help="Of records to read, for each size.")
+def main(
+    seconds: float, rounds: int, only: str, chosen: tuple[str, ...], bootstrap: str | None, megabytes: int
+) -> None:
+    """Measure our clients beside others."""
+    cases = [ClientCase(kind, size) for kind in KINDS for size in (100, 1000)]
+    cases = [case for case in cases if only in case.name]
+    results: dict[tuple[ClientCase, str], list[ClientResult]] = {}
+    with ExitStack() as stack:
+        target = Target("holdfast", bootstrap or _own_broker(stack))
+        filled = {size: _fill(target, size, megabytes) for size in {case.record_bytes for case in cases}}
+        for round_number in range(rounds):
+            for case in cases:
+                clients = [client for client in case.clients if not chosen or client in chosen]
+                if round_number % 2:
+                    clients.reverse()
+                for client in clients:
+                    result = _run(case, client, target, seconds, filled[case.record_bytes])
+                    results.setdefault((case, client), []).append(result)
+                    click.echo(f"{case.name}, {client}: {result.records / result.seconds:,.0f} records/s")
+        for size in filled:
+            delete_topic(target, _filled_topic(size))
+    _report(cases, results)
+
+
+def _own_broker(stack: ExitStack) -> str:
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-benchmark-"))
+    stack.callback(shutil.rmtree, directory, ignore_errors=True)
+    return stack.enter_context(LocalCluster(directory, properties=PROPERTIES)).bootstrap
+
+
+def _filled_topic(record_bytes: int) -> str:
+    return f"benchmark-filled-{record_bytes}"
+
+
+def _fill(target: Target, record_bytes: int, megabytes: int) -> int:
+    """Write what is to be read; how many records that is."""
+    from confluent_kafka import Producer
+
+    topic = _filled_topic(record_bytes)
+    create_topic(target, topic, PARTITIONS)
+    producer = Producer({"bootstrap.servers": target.bootstrap, "batch.size": 65_536, "linger.ms": 20})
+    count = megabytes * 1_000_000 // record_bytes
+    sent = 0
+    for sent in range(count):
+        while True:
+            try:
+                producer.produce(topic, os.urandom(record_bytes), partition=sent // 50 % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    if producer.flush(60):
+        raise RunError("the topic to read could not be filled")
+    return count
+
+
+def _run(case: ClientCase, client: str, target: Target, seconds: float, records: int) -> ClientResult:
+    """One load, in a process of its own. Raises `RunError`."""
+    is_reading = case.kind.startswith("consume")
+    topic = _filled_topic(case.record_bytes) if is_reading else f"benchmark-{os.urandom(6).hex()}"
+    job = ClientJob(
+        client, case.kind, target.bootstrap, topic, PARTITIONS, case.record_bytes, seconds, records
+    )
+    if is_reading:
+        return _load(job)
+    create_topic(target, topic, PARTITIONS)
+    try:
+        result = _load(job)
+        found = _record_count(target, topic)
+        if found != result.records + 1:  # And the first, which had the connections come about.
+            raise RunError(f"{client} sent {result.records} records, and {found - 1} arrived")
+        return result
+    finally:
+        delete_topic(target, topic)
+
+
+def _load(job: ClientJob) -> ClientResult:
+    command: Sequence[str] = [sys.executable, "-m", "benchmarks.client_loads", json.dumps(asdict(job))]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=job.seconds + _GRACE_S, stdin=subprocess.DEVNULL
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["no word"]
+        raise RunError(f"{job.client}, {job.kind}: {lines[-1]}")
+    return ClientResult(**json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def _record_count(target: Target, topic: str) -> int:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": target.bootstrap, "group.id": "benchmark-count"})
+    try:
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
+            for number in range(PARTITIONS)
+        ]
+    finally:
+        consumer.close()
+    return sum(ends)
+
+
+def _report(cases: Sequence[ClientCase], results: dict[tuple[ClientCase, str], list[ClientResult]]) -> None:
+    """Print the table, and the same as JSON."""
+    rows: list[list[str]] = []
+    report: list[dict[str, object]] = []
+    for case in cases:
+        measured = {client: results[case, client] for client in case.clients if (case, client) in results}
+        rates = {client: _median_rate(runs) for client, runs in measured.items()}
+        for client, runs in measured.items():
+            ratio = rates[OURS] / rates[client] if OURS in rates else None
+            cpu_us = statistics.median(run.cpu_seconds / run.records for run in runs) * 1e6
+            cells = [
+                f"{rates[client]:,.0f}",
+                f"{rates[client] * case.record_bytes / 1e6:,.1f}",
+                f"{cpu_us:.2f}",
+                "" if ratio is None or client == OURS else f"{ratio:.2f}",
+            ]
+            rows.append([f"{case.name}, {client}", *cells])
+            report.append(
+                {
+                    "case": case.name,
+                    "client": client,
+                    "records_per_second": round(rates[client]),
+                    "client_cpu_us_per_record": round(cpu_us, 3),
+                    "ours_over_this": None if ratio is None else round(ratio, 2),
+                    "runs": [round(run.records / run.seconds) for run in runs],
+                }
+            )
+    print_table("Clients", ["case", "records/s", "MB/s", "CPU us/record", "ours : this"], rows)
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    print_json({"benchmark": "clients", "machine": machine, "cases": report})
+
+
+def _median_rate(runs: Sequence[ClientResult]) -> float:
+    return statistics.median(run.records / run.seconds for run in runs)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks.clients")
