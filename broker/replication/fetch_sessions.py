@@ -296,6 +296,8 @@ class FetchSessions:
 
     def _make_room(self, reader: Reader, partitions: int, now_ms: int) -> bool:
         limits = self._limits
+        if not limits.sessions_max or partitions > limits.partitions_max:
+            return False
         while len(self._sessions) >= limits.sessions_max or (
             self._partitions + partitions > limits.partitions_max
         ):

@@ -136,10 +136,15 @@ class IsrProposals:
             for partition in topic.partitions
         }
         unanswered = {}
+        refused: list[tuple[IsrProposal, int]] = []
         for key, proposal in proposals.items():
             partition = answered.get(key)
             if partition is None or not self._settle(proposal, partition):
                 unanswered[key] = proposal
+            elif partition.error_code != ErrorCode.NONE:
+                refused.append((proposal, partition.error_code))
+        if refused:
+            _log_refusals(refused)
         if unanswered:
             self._try_again(unanswered, "no final answer")
         elif self._gathered:
@@ -151,13 +156,6 @@ class IsrProposals:
             self.outcome.settle_isr(proposal, altered.leader_epoch, altered.isr, altered.partition_epoch)
             return True
         if altered.error_code in _FINAL:
-            _log.info(
-                "The controller refused the in-sync set %s of %s-%d: error %d",
-                proposal.isr,
-                proposal.topic,
-                proposal.partition,
-                altered.error_code,
-            )
             self.outcome.withdraw_isr(proposal)
             return True
         return False
@@ -171,3 +169,16 @@ class IsrProposals:
         _log.info("In-sync sets of %d partitions are proposed again: %s", len(proposals), why)
         self._gathered = {**proposals, **self._gathered}
         self._schedule(self._retry_ms)
+
+
+def _log_refusals(refused: list[tuple[IsrProposal, int]]) -> None:
+    """One line, however many partitions a broker has that is about to stop."""
+    proposal, error_code = refused[0]
+    _log.info(
+        "The controller refused %d in-sync sets, the first of them %s of %s-%d: %s",
+        len(refused),
+        proposal.isr,
+        proposal.topic,
+        proposal.partition,
+        ErrorCode(error_code).name,
+    )

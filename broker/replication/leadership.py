@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 UNKNOWN_OFFSET = -1
 NO_BROKER_EPOCH = -1
+REFUSED_PAUSE_MS = 1000
+"""How long a follower that the controller has refused is not proposed again."""
 _NEVER_MS = -(1 << 62)
 
 
@@ -30,6 +32,10 @@ class RemoteReplica:
     """Where the leader's log ended when the follower last fetched."""
     broker_epoch: int = NO_BROKER_EPOCH
     """The registration in which the follower fetched; -1: it did not say (KIP-903)."""
+    refused_ms: int = _NEVER_MS
+    """When the follower had last fetched before it was refused a place in the in-sync set: by the controller,
+    say because it is about to stop, or here, because it is not known to live. Until it begins a new life or
+    joins after all, nobody waits for it."""
 
     def confirm(self, fetched_ms: int) -> None:
         """The follower fetched at that time without naming the partition, in which nothing had moved: it had
@@ -116,6 +122,8 @@ class Leadership:
         remote = self.remotes.get(replica_id)
         if remote is None or NO_BROKER_EPOCH != broker_epoch < remote.broker_epoch:
             return None
+        if remote.broker_epoch != broker_epoch:
+            remote.refused_ms = _NEVER_MS
         remote.broker_epoch = broker_epoch
         if fetch_offset >= end_offset:
             remote.caught_up_ms = max(remote.caught_up_ms, now_ms)
@@ -131,7 +139,7 @@ class Leadership:
         """The offset before which every in-sync replica has everything: what the high watermark may rise to.
 
         `local_offset` is what this broker itself answers for. Replicas that have caught up but are not in the
-        set yet hold the watermark back too: it must not pass them just before they join.
+        set yet hold the watermark back too, unless they may not join: it must not pass them just before.
         """
         if not self.remotes:
             return local_offset
@@ -142,6 +150,7 @@ class Leadership:
                 remote.broker_id in maximal
                 or (
                     remote.log_end_offset > UNKNOWN_OFFSET
+                    and remote.refused_ms == _NEVER_MS
                     and remote.is_caught_up(end_offset, now_ms, lag_ms_max)
                 )
             ):
@@ -159,11 +168,16 @@ class Leadership:
         self, replica_id: int, high_watermark: int, is_eligible: Callable[[int], bool]
     ) -> tuple[int, ...] | None:
         """The set with `replica_id` in it, if it may join: it has all that is committed, and all from before
-        this leader epoch. None otherwise, and while a proposal is pending."""
+        this leader epoch. None otherwise, while a proposal is pending, and for a while after a refusal."""
         remote = self.remotes.get(replica_id)
         if remote is None or self.pending is not None or replica_id in self.isr:
             return None
-        if remote.log_end_offset < max(high_watermark, self.start_offset) or not is_eligible(replica_id):
+        if remote.log_end_offset < max(high_watermark, self.start_offset):
+            return None
+        if not is_eligible(replica_id):
+            remote.refused_ms = max(remote.refused_ms, remote.fetched_ms - REFUSED_PAUSE_MS)
+            return None
+        if remote.fetched_ms - remote.refused_ms < REFUSED_PAUSE_MS:
             return None
         return (*self.isr, replica_id)
 
@@ -193,8 +207,14 @@ class Leadership:
         self.isr = tuple(isr)
         self.partition_epoch = partition_epoch
         self.pending = None
+        for member in self.isr:
+            if member in self.remotes:
+                self.remotes[member].refused_ms = _NEVER_MS
         return True
 
     def withdraw(self) -> None:
         """The controller refused the proposal for good: the set stays as it was."""
-        self.pending = None
+        refused, self.pending = self.pending, None
+        for member in refused or ():
+            if member in self.remotes and member not in self.isr:
+                self.remotes[member].refused_ms = self.remotes[member].fetched_ms

@@ -359,6 +359,8 @@ class Replicas:
             return
         if partition.role.leader_epoch == proposal.leader_epoch:
             partition.role.withdraw()
+            # Writers need not wait any more for those who were to join.
+            self.advance(partition)
 
     # -- what the controller says ------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import uuid
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from broker.network.outbound import ChannelLost
 from broker.replication.fetcher import FetchLimits
 from broker.replication.fetchers import Fetchers
 from broker.replication.partition import Assignment, Partition
+from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from tests.broker.replication.replica_logs import EVERYONE, append, elect, raw, replica, serve
 
@@ -209,3 +211,87 @@ def test_a_clock_that_is_set_back_lengthens_no_pause() -> None:
     broker.pass_turn()
     broker.clock.advance(LIMITS.backoff_ms / 1000)
     assert indexes(broker.lanes[0].take()[1]) == [0, 1]
+
+
+def durable_follower(index: int = 0) -> Partition:
+    """Of a topic with `flush.before.ack`."""
+    partition = follower(index)
+    partition.log.config = dataclasses.replace(partition.log.config, flush_before_ack=True)
+    return partition
+
+
+def test_what_is_not_durable_is_not_told_of() -> None:
+    """The next fetch offset says what the follower has, and the leader acknowledges what all have."""
+    broker, leader, copy = Broker(), elect(1, 0, [replica(1)]), durable_follower()
+    append(leader, b"x")
+    broker.fetchers.follow(copy)
+    broker.pass_turn()
+    _, request, answer = broker.lanes[0].take()
+    answer.callback(serve([leader], request))
+    broker.clock.advance(10)
+    assert (copy.log.log_end_offset, broker.lanes[0].sent) == (1, [])
+    broker.flushes.end()
+    broker.pass_turn()
+    _, request, _ = broker.lanes[0].take()
+    assert request.topics[0].partitions[0].fetch_offset == 1
+
+
+def test_others_do_not_wait_for_the_disk() -> None:
+    broker, leading = Broker(), [elect(1, 0, [replica(1, index=index)]) for index in range(2)]
+    copies = [durable_follower(0), follower(1)]
+    append(leading[0], b"x")
+    for copy in copies:
+        broker.fetchers.follow(copy)
+    broker.pass_turn()
+    _, request, answer = broker.lanes[0].take()
+    answer.callback(serve(leading, request))
+    (_, others, _) = broker.lanes[0].take()
+    assert indexes(others) == [1]
+    broker.flushes.end()
+    broker.pass_turn()
+    (_, prompt, _) = broker.lanes[0].take()
+    assert (indexes(prompt), prompt.max_wait_ms) == ([0], 0)
+
+
+def test_what_a_restart_found_is_made_durable_first() -> None:
+    """It may have been written by a process that was killed before it had waited for the disk."""
+    broker, copy, leader = Broker(), durable_follower(), elect(1, 0, [replica(1)])
+    append(leader, b"x")
+    copy.log.append_as_follower(memoryview(bytearray(raw(leader))), now_ms=0)
+    broker.fetchers.follow(copy)
+    broker.clock.advance(10)
+    assert broker.lanes[0].sent == []
+    broker.flushes.end()
+    broker.pass_turn()
+    assert broker.lanes[0].take()[1].topics[0].partitions[0].fetch_offset == 1
+
+
+def test_a_log_that_was_cut_while_it_was_flushed_is_looked_at_again() -> None:
+    broker, copy, leader = Broker(), durable_follower(), elect(1, 0, [replica(1)])
+    append(leader, b"x")
+    broker.fetchers.follow(copy)
+    broker.pass_turn()
+    _, request, answer = broker.lanes[0].take()
+    answer.callback(serve([leader], request))
+    ((_, flushed),) = broker.flushes.begun
+    broker.flushes.begun.clear()
+    flushed.errback(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    broker.clock.advance(10)
+    assert broker.lanes[0].sent == []
+    broker.flushes.end()
+    broker.pass_turn()
+    assert indexes(broker.lanes[0].take()[1]) == [0]
+
+
+def test_a_log_that_cannot_be_flushed_is_copied_no_more() -> None:
+    broker, copy, leader = Broker(), durable_follower(), elect(1, 0, [replica(1)])
+    append(leader, b"x")
+    broker.fetchers.follow(copy)
+    broker.pass_turn()
+    _, request, answer = broker.lanes[0].take()
+    answer.callback(serve([leader], request))
+    ((log, flushed),) = broker.flushes.begun
+    flushed.errback(log.flush_failed(OSError("the disk is gone")))
+    broker.clock.advance(10)
+    assert broker.lanes[0].sent == []
+    assert broker.clock.getDelayedCalls() == []

@@ -1,0 +1,149 @@
+"""The sessions that a broker keeps: who gets one, and who has to make way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.replication.fetch_sessions import FetchSessions, Reader, Session, SessionLimits
+from protocol.errors import BrokerError
+from protocol.messages.fetch import FetchPartition
+
+TWO_MINUTES_MS = 120_000
+
+
+class Room:
+    """Sessions, and those who want one."""
+
+    def __init__(self, sessions_max: int = 2, partitions_max: int = 100) -> None:
+        self.sessions = FetchSessions(
+            random.Random(1).getrandbits, SessionLimits(sessions_max, partitions_max)
+        )
+        self.now_ms = 0
+
+    def open(self, *, follower: int = -1, partitions: int = 1, connection: int = 1) -> Session | None:
+        reader = Reader("User:a", follower, connection_id=connection)
+        session = self.sessions.open(reader, by_ids=False, partitions=partitions, now_ms=self.now_ms)
+        if session is not None:
+            self.sessions.name(
+                session,
+                [
+                    ("t", FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1))
+                    for index in range(partitions)
+                ],
+            )
+        return session
+
+    def use(self, session: Session) -> None:
+        self.sessions.use(session.id, session.epoch, session.reader, by_ids=False, now_ms=self.now_ms)
+
+    def is_open(self, session: Session | None) -> bool:
+        return session is not None and self.sessions.is_open(session)
+
+
+def test_a_consumer_gets_no_session_where_all_are_in_use() -> None:
+    room = Room()
+    first, second = room.open(), room.open()
+    room.now_ms += TWO_MINUTES_MS
+    assert room.open(partitions=50) is None
+    assert room.is_open(first) and room.is_open(second)
+
+
+def test_a_session_that_was_not_used_for_two_minutes_makes_way() -> None:
+    room = Room()
+    used, unused = room.open(partitions=5), room.open(partitions=5)
+    assert used is not None
+    room.now_ms += TWO_MINUTES_MS
+    room.use(used)
+    room.now_ms += 1
+    assert room.open() is not None
+    assert room.is_open(used) and not room.is_open(unused)
+
+
+def test_a_follower_displaces_a_consumer_at_once_and_no_other_follower() -> None:
+    room = Room()
+    consumer, follower = room.open(partitions=50), room.open(follower=2)
+    newcomer = room.open(follower=3)
+    assert not room.is_open(consumer)
+    assert room.is_open(follower) and room.is_open(newcomer)
+    assert room.open(follower=4) is None
+
+
+def test_the_smaller_of_two_consumers_makes_way_after_two_minutes() -> None:
+    room = Room()
+    small, large = room.open(partitions=2), room.open(partitions=9)
+    assert small is not None and large is not None
+    room.now_ms += TWO_MINUTES_MS + 1
+    room.use(small)
+    room.use(large)
+    assert room.open(partitions=2) is None
+    assert room.open(partitions=3) is not None
+    assert not room.is_open(small) and room.is_open(large)
+
+
+def test_large_sessions_make_room_for_a_follower() -> None:
+    room = Room(sessions_max=10, partitions_max=100)
+    consumers = [room.open(partitions=40) for _ in range(2)]
+    assert room.open(partitions=40) is None
+    follower = room.open(follower=2, partitions=90)
+    assert room.is_open(follower)
+    assert not any(map(room.is_open, consumers))
+    assert room.sessions.partitions == 90
+
+
+def test_a_reader_of_more_than_all_the_room_displaces_nobody() -> None:
+    room = Room(partitions_max=100)
+    consumer = room.open(partitions=40)
+    assert room.open(follower=2, partitions=101) is None
+    assert room.is_open(consumer)
+
+
+def test_a_reader_of_nothing_needs_no_session() -> None:
+    assert Room().open(partitions=0) is None
+
+
+def test_sessions_end_with_the_connection_that_they_were_last_used_through() -> None:
+    room = Room(sessions_max=3)
+    moved, stays, goes = room.open(connection=1), room.open(connection=2), room.open(connection=1)
+    assert moved is not None
+    moved.reader = moved.reader._replace(connection_id=2)
+    room.use(moved)
+    room.sessions.close_all_of(1)
+    assert [room.is_open(each) for each in (moved, stays, goes)] == [True, True, False]
+
+
+def test_nothing_is_watched_for_sessions_that_have_ended() -> None:
+    room = Room()
+    session = room.open(partitions=3)
+    assert session is not None
+    for partition in session.partitions.values():
+        room.sessions.watch(partition, ("t", partition.wanted.partition))
+    assert ("t", 2) in room.sessions
+    room.sessions.forget(session, [("t", 2)])
+    assert ("t", 2) not in room.sessions and ("t", 0) in room.sessions
+    room.sessions.close(session.id, "User:a")
+    assert ("t", 0) not in room.sessions
+    assert len(room.sessions) == room.sessions.partitions == 0
+
+
+def test_ids_are_never_that_of_no_session_and_never_twice_the_same() -> None:
+    drawn = iter([0, 5, 5, 0, 6])
+    sessions = FetchSessions(lambda bits: next(drawn))
+    ids = []
+    for _ in range(2):
+        session = sessions.open(Reader("User:a", -1), by_ids=True, partitions=1, now_ms=0)
+        assert session is not None
+        ids.append(session.id)
+    assert ids == [5, 6]
+
+
+def test_a_closed_session_cannot_be_used() -> None:
+    room = Room()
+    session = room.open()
+    assert session is not None
+    room.sessions.close(session.id, "User:somebody else")
+    assert room.is_open(session)
+    room.sessions.close(session.id, "User:a")
+    with pytest.raises(BrokerError):
+        room.use(session)
