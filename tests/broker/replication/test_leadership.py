@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.leadership import Leadership
+from broker.replication.leadership import REFUSED_PAUSE_MS, Leadership
 
 LAG_MS = 1000
 
@@ -71,6 +71,55 @@ def test_one_proposal_at_a_time_and_both_sets_count_meanwhile() -> None:
     assert leader.shrunken_isr(150, 9000, LAG_MS) is None
     leader.settle((1, 2, 3), 8)
     assert (leader.isr, leader.pending, leader.partition_epoch) == ((1, 2, 3), None, 8)
+
+
+def test_a_replica_that_may_not_join_holds_nothing_back_though_it_has_caught_up() -> None:
+    # It is being stopped: the controller has taken it out, it goes on fetching, and then it is gone.
+    leader = leadership(isr=(1, 2))
+    leader.record_fetch(3, 150, 0, 150, 10)
+    leader.propose((1, 2, 3))
+    leader.record_fetch(2, 160, 0, 160, 20)
+    assert leader.committed_offset(160, 160, 20, LAG_MS) == 150
+    leader.withdraw()
+    assert leader.committed_offset(160, 160, 20, LAG_MS) == 160
+
+
+def test_a_replica_that_is_not_known_to_live_holds_nothing_back_and_joins_as_soon_as_it_is() -> None:
+    leader = leadership(isr=(1, 2))
+    leader.record_fetch(3, 150, 0, 150, 10)
+    assert leader.expanded_isr(3, 120, lambda broker: False) is None
+    leader.record_fetch(2, 160, 0, 160, 20)
+    assert leader.committed_offset(160, 160, 20, LAG_MS) == 160
+    leader.record_fetch(3, 160, 0, 160, 30)
+    assert leader.expanded_isr(3, 160, everyone_lives) == (1, 2, 3)
+
+
+def test_a_refused_replica_is_proposed_again_after_a_while_or_in_its_next_life() -> None:
+    leader = leadership(isr=(1, 2))
+    leader.record_fetch(3, 150, 0, 150, 10, broker_epoch=8)
+    leader.propose((1, 2, 3))
+    leader.withdraw()
+    leader.record_fetch(3, 150, 0, 150, 9 + REFUSED_PAUSE_MS, broker_epoch=8)
+    assert leader.expanded_isr(3, 120, everyone_lives) is None
+    leader.record_fetch(3, 150, 0, 150, 10 + REFUSED_PAUSE_MS, broker_epoch=8)
+    assert leader.expanded_isr(3, 120, everyone_lives) == (1, 2, 3)
+    leader.propose((1, 2, 3))
+    leader.withdraw()
+    leader.record_fetch(3, 150, 0, 150, 11 + REFUSED_PAUSE_MS, broker_epoch=9)
+    assert leader.expanded_isr(3, 120, everyone_lives) == (1, 2, 3)
+
+
+def test_a_replica_that_was_refused_once_is_waited_for_again_when_it_has_joined_and_left() -> None:
+    leader = leadership(isr=(1, 2))
+    leader.record_fetch(3, 150, 0, 150, 10)
+    leader.propose((1, 2, 3))
+    leader.withdraw()
+    leader.propose((1, 2, 3))
+    leader.settle((1, 2, 3), 8)
+    leader.record_fetch(3, 160, 0, 160, 20)
+    leader.settle((1, 2), 9)
+    leader.record_fetch(2, 170, 0, 170, 30)
+    assert leader.committed_offset(170, 170, 30, LAG_MS) == 160
 
 
 def test_a_shrink_counts_only_when_the_controller_has_written_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.log.disk import OsDisk, OsFile
 from broker.log.names import TopicPartition
-from broker.replication.leadership import IsrProposal, Leadership
+from broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import Part
 from protocol.messages.stop_replica import (
@@ -134,12 +134,23 @@ class TestInSyncSets:
         world.replicas.settle_isr(proposal, 0, (1,), 1)
         assert world.replicas.partition("t", 0).high_watermark == 1
 
-    def test_a_refused_proposal_may_be_made_again(self, world: World) -> None:
+    def test_a_refused_proposal_may_be_made_again_after_a_while(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), isr=(1,))
         follow(world, 2, 0)
         world.replicas.withdraw_isr(world.proposals[0])
         follow(world, 2, 0)
+        assert len(world.proposals) == 1
+        world.clock.advance(REFUSED_PAUSE_MS / 1000)
+        follow(world, 2, 0)
         assert len(world.proposals) == 2
+
+    def test_a_refusal_lets_those_go_on_who_waited_for_the_replica(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), isr=(1,))
+        follow(world, 2, 0)
+        append(world)
+        assert world.replicas.partition("t", 0).high_watermark == 0
+        world.replicas.withdraw_isr(world.proposals[0])
+        assert world.replicas.partition("t", 0).high_watermark == 1
 
     def test_an_answer_about_an_earlier_leader_epoch_is_ignored(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), isr=(1,))
