@@ -1,0 +1,168 @@
+"""What producers notice of a leader that is killed, or stopped in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from benchmarks.steady_load import CLIENTS, SteadyLoad
+from broker.tools.broker_process import BrokerProcess
+from broker.tools.cluster_view import ClusterView
+from broker.tools.local_cluster import LocalCluster
+
+BROKERS = 3
+PARTITIONS = 6
+RECORDS_PER_SECOND = 600.0
+"""Of each client: a record for each partition every 10 ms, which is how finely a pause is seen."""
+CONFIG = {"reconnect.backoff.max.ms": 200}
+"""librdkafka would wait up to ten seconds before it tries a broker again; the rest are defaults."""
+_SETTLE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What one client saw. Times are since the broker was killed, or asked to stop.
+
+    `gone_s`, `elected_s`: when the broker's session was over, and when the last of its partitions had another
+    leader. `first_write_s`, `all_write_s`: when the first, and the last, of those partitions acknowledged a
+    record sent since. `usual_s` is the longest pause before anything was done, `longest_pause_s` that
+    afterwards, of any partition.
+    """
+
+    client: str
+    gone_s: float
+    elected_s: float
+    first_write_s: float
+    all_write_s: float
+    longest_pause_s: float
+    usual_s: float
+    failed: int
+
+
+class Scene:
+    """Three brokers, a topic of three replicas for each client, and each client's steady load on it."""
+
+    def __init__(self, directory: Path, session_timeout_ms: int) -> None:
+        self.cluster = LocalCluster(
+            directory,
+            brokers=BROKERS,
+            properties={
+                "zookeeper.session.timeout.ms": str(session_timeout_ms),
+                "min.insync.replicas": "2",
+            },
+        )
+        self._stack = ExitStack()
+        self.view: ClusterView
+        self.loads: list[SteadyLoad] = []
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            self._stack.enter_context(self.cluster)
+            self.view = self._stack.enter_context(ClusterView(self.cluster.zookeeper.connect))
+            admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 3})
+            for client in CLIENTS:
+                admin.create_topics([NewTopic(client, PARTITIONS, BROKERS)])[client].result(60)
+                load = SteadyLoad(
+                    client,
+                    self.cluster.bootstrap,
+                    client,
+                    partitions=PARTITIONS,
+                    records_per_second=RECORDS_PER_SECOND,
+                    config=CONFIG,
+                )
+                self.loads.append(load)
+                load.start()
+                self._stack.callback(load.stop)
+                load.wait_for_more(int(RECORDS_PER_SECOND))
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def leader(self) -> BrokerProcess:
+        """The broker that leads the first partition of the first topic."""
+        return self.cluster.brokers[self.view.leader(self.loads[0].topic, 0) - 1]
+
+    def led_by(self, broker: BrokerProcess, topic: str) -> list[int]:
+        return [p for p in range(PARTITIONS) if self.view.leader(topic, p) == broker.broker_id]
+
+    def start_again(self, broker: BrokerProcess) -> None:
+        """Return once the broker is back and in sync, and all is as usual."""
+        broker.start()
+        broker.wait_ready(BROKERS)
+        for load in self.loads:
+            for partition in range(PARTITIONS):
+                self.view.wait_for_in_sync(load.topic, partition, range(1, BROKERS + 1))
+        time.sleep(_SETTLE_S)
+
+
+def kill_a_leader(scene: Scene) -> list[Outage]:
+    """Kill -9, wait until every partition is written to again, start it again; what each client saw."""
+    killed = scene.leader()
+    led = {load.topic: scene.led_by(killed, load.topic) for load in scene.loads}
+    failed = {load.topic: len(load.failures) for load in scene.loads}
+    since = time.monotonic()
+    killed.kill()
+    gone = scene.view.wait_until_gone(killed.broker_id)
+    for topic, partitions in led.items():
+        for partition in partitions:
+            scene.view.leader(topic, partition, other_than=killed.broker_id)
+    elected = time.monotonic()
+    outages = [
+        _outage(load, led[load.topic], failed[load.topic], since, gone, elected) for load in scene.loads
+    ]
+    scene.start_again(killed)
+    return outages
+
+
+def stop_a_leader(scene: Scene) -> list[Outage]:
+    """SIGTERM, wait until the broker has ended, start it again; what each client saw."""
+    stopped = scene.leader()
+    led = {load.topic: scene.led_by(stopped, load.topic) for load in scene.loads}
+    failed = {load.topic: len(load.failures) for load in scene.loads}
+    since = time.monotonic()
+    stopped.stop()
+    gone = time.monotonic()
+    time.sleep(_SETTLE_S)
+    outages = [_outage(load, led[load.topic], failed[load.topic], since, gone, gone) for load in scene.loads]
+    scene.start_again(stopped)
+    return outages
+
+
+def _outage(
+    load: SteadyLoad, led: Sequence[int], failed_before: int, since: float, gone: float, elected: float
+) -> Outage:
+    writes = [_first_write(load, partition, since) - since for partition in led]
+    pauses = [account.longest_pause_s(since) for account in load.partitions]
+    usual = [account.longest_pause_s(since - _SETTLE_S, since) for account in load.partitions]
+    return Outage(
+        client=load.client,
+        gone_s=gone - since,
+        elected_s=elected - since,
+        first_write_s=min(writes),
+        all_write_s=max(writes),
+        longest_pause_s=max(pauses),
+        usual_s=max(usual),
+        failed=len(load.failures) - failed_before,
+    )
+
+
+def _first_write(load: SteadyLoad, partition: int, since: float) -> float:
+    while True:
+        found = load.partitions[partition].first_acknowledged_of_those_sent_since(since)
+        if found is not None:
+            return found
+        load.wait_for_more(1)

@@ -1,0 +1,181 @@
+"""How long it takes until each of very many partitions has a leader again."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from broker.tools.broker_process import BrokerProcess, receive
+from broker.tools.cluster_view import ClusterView
+from broker.tools.local_cluster import LocalCluster
+from coordinator.tools.zookeeper_process import HOST
+from coordinator.tools.zookeeper_server import transactions
+from protocol.api import decode_response, encode_request
+from protocol.frames import SIZE, join_parts
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+
+BROKERS = 3
+PARTITIONS_PER_TOPIC = 100
+_METADATA_VERSION = 7
+_LOOK_S = 0.01
+_QUIET_S = 2.0
+_TIMEOUT_S = 170.0
+_SAID = re.compile(
+    r"^\[(?P<at>[^\]]+)\] INFO brokers are now \[[^\]]*\]: (?P<states>\d+) partition states written within "
+    r"(?P<written_ms>\d+) ms, (?P<requests>.*) answered within (?P<told_ms>\d+) ms",
+    re.MULTILINE,
+)
+"""What the controller logs of a broker's loss, once all have been told of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """One broker's loss. Times are since its session's end, as a watch in ZooKeeper told of it.
+
+    `elected_s`, `told_s`: when the controller, by its own log, had written the last state, and had the last
+    broker's answer. `metadata_s`: when both remaining brokers had shown all partitions with leaders to a
+    client. `states` is how many of them the controller wrote. `zookeeper_writes` counts transactions, the end of the session among them.
+    """
+
+    killed: str
+    partitions: int
+    elected_s: float
+    told_s: float
+    metadata_s: float
+    states: int
+    zookeeper_writes: int
+    requests: str
+
+
+def measure(directory: Path, partitions: int, session_timeout_ms: int) -> Iterator[Failover]:
+    """Kill a broker that is not the controller, and when it is back the one that is."""
+    cluster = LocalCluster(
+        directory,
+        brokers=BROKERS,
+        properties={"zookeeper.session.timeout.ms": str(session_timeout_ms)},
+    )
+    with cluster, ClusterView(cluster.zookeeper.connect) as view:
+        _create(cluster.bootstrap, partitions)
+        for broker in cluster.brokers:
+            Metadata(broker, partitions).wait_until_all_in_sync()
+        controller = view.controller()
+        other = next(broker for broker in cluster.brokers if broker.broker_id != controller)
+        yield _kill(cluster, view, other, partitions, "another broker")
+        other.start()
+        for broker in cluster.brokers:
+            broker.wait_ready(BROKERS)
+            Metadata(broker, partitions).wait_until_all_in_sync()
+        yield _kill(cluster, view, cluster.brokers[controller - 1], partitions, "the controller")
+
+
+def _topic(first: int) -> str:
+    return f"many-{first}"
+
+
+def _create(bootstrap: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    topics = [
+        NewTopic(_topic(first), min(PARTITIONS_PER_TOPIC, partitions - first), BROKERS)
+        for first in range(0, partitions, PARTITIONS_PER_TOPIC)
+    ]
+    for created in admin.create_topics(topics, request_timeout=_TIMEOUT_S).values():
+        created.result(_TIMEOUT_S)
+
+
+def _kill(
+    cluster: LocalCluster, view: ClusterView, killed: BrokerProcess, partitions: int, name: str
+) -> Failover:
+    survivors = [broker for broker in cluster.brokers if broker is not killed]
+    client_port = cluster.zookeeper.client_port
+    zxid = _quiet_zxid(client_port)
+    logged = {broker.broker_id: len(broker.log) for broker in survivors}
+    with ThreadPoolExecutor(len(survivors)) as pool:
+        killed.kill()
+        watching = [
+            pool.submit(Metadata(broker, partitions).wait_until_led_without, killed.broker_id)
+            for broker in survivors
+        ]
+        gone = view.wait_until_gone(killed.broker_id)
+        gone_by_the_wall = time.time() - (time.monotonic() - gone)
+        shown = max(future.result() for future in watching)
+    writes = _quiet_zxid(client_port) - zxid
+    controller = cluster.brokers[view.controller() - 1]
+    said = _SAID.search(controller.log[logged[controller.broker_id] :])
+    assert said is not None, f"the controller has not said what it did:\n{controller.log[-3000:]}"
+    told_s = datetime.strptime(said["at"], "%Y-%m-%d %H:%M:%S,%f").timestamp() - gone_by_the_wall
+    return Failover(
+        killed=name,
+        partitions=partitions,
+        elected_s=told_s - (int(said["told_ms"]) - int(said["written_ms"])) / 1000,
+        told_s=told_s,
+        metadata_s=shown - gone,
+        states=int(said["states"]),
+        zookeeper_writes=writes,
+        requests=said["requests"],
+    )
+
+
+def _quiet_zxid(client_port: int) -> int:
+    """The number of ZooKeeper's last transaction, once there has been no other for a while."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    last = transactions(HOST, client_port)
+    while time.monotonic() < deadline:
+        time.sleep(_QUIET_S)
+        before, last = last, transactions(HOST, client_port)
+        if last == before:
+            return last
+    raise TimeoutError(f"ZooKeeper was written to for {_TIMEOUT_S:.0f} s")
+
+
+class Metadata:
+    """One broker's answers about the topics that `measure` makes."""
+
+    def __init__(self, broker: BrokerProcess, partitions: int) -> None:
+        self._address = (HOST, broker.port)
+        self._partitions = partitions
+
+    def wait_until_all_in_sync(self) -> None:
+        """Return once every partition has a leader and all its replicas in sync."""
+        self._wait_until(lambda one: one.leader_id >= 0 and len(one.isr_nodes) == BROKERS)
+
+    def wait_until_led_without(self, broker_id: int) -> float:
+        """Return once every partition has a leader other than this one; when the answer had come."""
+        return self._wait_until(lambda one: one.leader_id not in (-1, broker_id))
+
+    def _wait_until(self, holds: Callable[[MetadataResponsePartition], bool]) -> float:
+        """Look at one topic often, and once it is as wanted at all of them: that costs the broker much."""
+        names: list[str] | None = [_topic(0)]
+        deadline = time.monotonic() + _TIMEOUT_S
+        with socket.create_connection(self._address, timeout=_TIMEOUT_S) as connection:
+            while time.monotonic() < deadline:
+                answer, at = self._ask(connection, names)
+                found = [one for topic in answer.topics for one in topic.partitions]
+                if all(map(holds, found)):
+                    if names is None and len(found) == self._partitions:
+                        return at
+                    names = None
+                else:
+                    time.sleep(_LOOK_S)
+        raise TimeoutError(f"after {_TIMEOUT_S:.0f} s {self._address} does not show what was waited for")
+
+    def _ask(self, connection: socket.socket, names: list[str] | None) -> tuple[MetadataResponse, float]:
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        connection.sendall(join_parts(encode_request(request, _METADATA_VERSION, 0, "benchmark")))
+        (size,) = SIZE.unpack(receive(connection, SIZE.size))
+        frame = receive(connection, size)
+        at = time.monotonic()
+        return decode_response(MetadataRequest, _METADATA_VERSION, frame), at

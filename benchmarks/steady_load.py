@@ -1,0 +1,250 @@
+"""A steady stream of numbered records, by librdkafka or by our own client, and the account of what became of
+each: what failover costs is read from it, and what a fault has done to records is judged by it.
+
+Records of a partition are numbered from 0 in the order in which they are sent. All times are those of
+`time.monotonic()`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from confluent_kafka import Producer as StockProducer
+
+from holdfast import Message, Producer, SendResponse
+
+TICK_S = 0.01
+FLUSH_TIMEOUT_S = 120.0
+_NUMBER_BYTES = 12
+_PADDING = b"steadily, one record after another, "
+"""Compressible, so that compressed batches are just that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Where the broker said a record is, and when it said so."""
+
+    offset: int
+    at: float
+
+
+@dataclass(slots=True)
+class PartitionAccount:
+    """What became of one partition's records, by their number."""
+
+    sent_at: list[float] = field(default_factory=list)
+    acknowledged: dict[int, Acknowledged] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+
+    def first_acknowledged_of_those_sent_since(self, moment: float) -> float | None:
+        """When the first record was acknowledged that had been sent at `moment` or later."""
+        return min(
+            (
+                self.acknowledged[number].at
+                for number, sent_at in enumerate(list(self.sent_at))
+                if sent_at >= moment and number in self.acknowledged
+            ),
+            default=None,
+        )
+
+    def longest_pause_s(self, since: float = -math.inf, until: float = math.inf) -> float:
+        """The longest time from one acknowledgement to the next that ended in the time given."""
+        times = sorted(one.at for one in list(self.acknowledged.values()))
+        return max(
+            (later - at for at, later in itertools.pairwise(times) if since <= later < until), default=0.0
+        )
+
+
+Outcome: TypeAlias = Callable[[int, int, int | None, str], None]
+"""(partition, number, offset or None, error): what a client says of one record."""
+
+
+class Client(Protocol):
+    """A producer that acknowledges each record by calling back."""
+
+    def send(self, partition: int, number: int, value: bytes) -> bool:
+        """Queue a record; False where there is no room at the moment."""
+        ...
+
+    def poll(self) -> None:
+        """Let outcomes be told that are due."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Return once everything's outcome is told, or raise TimeoutError."""
+        ...
+
+
+class StockClient:
+    """librdkafka, idempotent, with acks=all. `config` is added to its settings."""
+
+    def __init__(self, bootstrap: str, topic: str, told: Outcome, config: Mapping[str, Any]) -> None:
+        self._topic = topic
+        self._told = told
+        self._producer = StockProducer(
+            {
+                "bootstrap.servers": bootstrap,
+                "broker.address.family": "v4",
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "log_level": 0,
+                **config,
+            }
+        )
+
+    def send(self, partition: int, number: int, value: bytes) -> bool:
+        def delivered(error: Any, message: Any) -> None:
+            self._told(partition, number, None if error else message.offset(), str(error or ""))
+
+        try:
+            self._producer.produce(self._topic, value, partition=partition, on_delivery=delivered)
+        except BufferError:
+            return False
+        return True
+
+    def poll(self) -> None:
+        self._producer.poll(0)
+
+    def close(self, timeout_s: float) -> None:
+        if left := self._producer.flush(timeout_s):
+            raise TimeoutError(f"librdkafka still has {left} records after {timeout_s:.0f} s")
+
+
+class OwnClient:
+    """Our own producer, idempotent, with acks=all. `config` is added to its properties."""
+
+    def __init__(self, bootstrap: str, topic: str, told: Outcome, config: Mapping[str, Any]) -> None:
+        self._topic = topic
+        self._told = told
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, **config})
+
+    def send(self, partition: int, number: int, value: bytes) -> bool:
+        def completed(response: SendResponse) -> None:
+            offset = None if response.error else response.offset
+            self._told(partition, number, offset, str(response.error or ""))
+
+        self._producer.send(Message(self._topic, value=value, partition=partition)).on_completion(completed)
+        return True
+
+    def poll(self) -> None:
+        pass  # Outcomes are told by the producer's own thread.
+
+    def close(self, timeout_s: float) -> None:
+        if not self._producer.flush(timeout_ms=int(timeout_s * 1000)):
+            raise TimeoutError(f"our producer still has records after {timeout_s:.0f} s")
+        self._producer.close()
+
+
+CLIENTS: Mapping[str, Callable[[str, str, Outcome, Mapping[str, Any]], Client]] = {
+    "librdkafka": StockClient,
+    "holdfast": OwnClient,
+}
+
+
+class SteadyLoad:
+    """Sends `records_per_second` of `record_bytes`, in turn to each of `partitions`, until it is stopped.
+
+    What a client cannot take at the moment is not made up for later.
+    """
+
+    def __init__(
+        self,
+        client: str,
+        bootstrap: str,
+        topic: str,
+        *,
+        partitions: int,
+        records_per_second: float,
+        record_bytes: int = 200,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.client = client
+        self.topic = topic
+        self.partitions = [PartitionAccount() for _ in range(partitions)]
+        self.acknowledged_count = 0
+        self._records_per_second = records_per_second
+        self._padding = (_PADDING * (record_bytes // len(_PADDING) + 1))[: record_bytes - _NUMBER_BYTES]
+        self._progress = threading.Condition()
+        self._stopping = threading.Event()
+        self._error: Exception | None = None
+        self._client = CLIENTS[client](bootstrap, topic, self._told, config or {})
+        self._thread = threading.Thread(target=self._run, name=f"{client}-load", daemon=True)
+
+    @property
+    def sent_count(self) -> int:
+        return sum(len(account.sent_at) for account in self.partitions)
+
+    @property
+    def failures(self) -> list[str]:
+        """The errors of records that were given up."""
+        return [error for account in self.partitions for error in account.failed.values()]
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send no more, and return once every record's outcome is known. Raises what the client raised."""
+        self._stopping.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        self._client.close(FLUSH_TIMEOUT_S)
+
+    def wait_for_more(self, count: int, timeout_s: float = 120.0) -> None:
+        """Return once `count` further records are acknowledged. Raises TimeoutError."""
+        with self._progress:
+            wanted = self.acknowledged_count + count
+            if not self._progress.wait_for(lambda: self.acknowledged_count >= wanted, timeout_s):
+                raise TimeoutError(
+                    f"{self.client}: {self.acknowledged_count} instead of {wanted} records are acknowledged "
+                    f"after {timeout_s:.0f} s; failed: {self.failures[:3]}"
+                )
+
+    def _run(self) -> None:
+        try:
+            self._send_all()
+        except Exception as error:  # A producer that can go on no more says so here; `stop` raises it.
+            self._error = error
+
+    def _send_all(self) -> None:
+        turns = itertools.cycle(range(len(self.partitions)))
+        started = time.monotonic()
+        due = 0
+        while not self._stopping.wait(TICK_S):
+            was_due, due = due, int((time.monotonic() - started) * self._records_per_second)
+            for _ in range(due - was_due):
+                self._send(next(turns))
+            self._client.poll()
+
+    def _send(self, partition: int) -> None:
+        account = self.partitions[partition]
+        number = len(account.sent_at)
+        account.sent_at.append(time.monotonic())
+        if not self._client.send(partition, number, value_of(number, self._padding)):
+            account.sent_at.pop()
+
+    def _told(self, partition: int, number: int, offset: int | None, error: str) -> None:
+        account = self.partitions[partition]
+        if offset is None:
+            account.failed[number] = error
+            return
+        account.acknowledged[number] = Acknowledged(offset, time.monotonic())
+        with self._progress:
+            self.acknowledged_count += 1
+            self._progress.notify_all()
+
+
+def value_of(number: int, padding: bytes) -> bytes:
+    """The value of a partition's record of that number."""
+    return b"%0*d" % (_NUMBER_BYTES, number) + padding
+
+
+def number_of(value: bytes) -> int:
+    """The inverse of `value_of`. Raises ValueError for any other value."""
+    return int(value[:_NUMBER_BYTES])
