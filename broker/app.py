@@ -16,6 +16,8 @@ from twisted.internet.defer import Deferred, DeferredLock, fail
 from broker.auto_creation import AutoCreation
 from broker.configs import ConfigView
 from broker.dispatch import AnyHandler, Dispatcher
+from broker.groups.offsets_topic import offsets_topic
+from broker.groups.wiring import Groups
 from broker.handlers.alter_configs import AlterConfigsHandler
 from broker.handlers.alter_partition import AlterPartitionHandler
 from broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
@@ -31,7 +33,6 @@ from broker.handlers.describe_log_dirs import DescribeLogDirsHandler
 from broker.handlers.describe_producers import DescribeProducersHandler
 from broker.handlers.elect_leaders import ElectLeadersHandler
 from broker.handlers.fetch import FetchHandler
-from broker.handlers.find_coordinator import FindCoordinatorHandler
 from broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
 from broker.handlers.init_producer_id import InitProducerIdHandler
 from broker.handlers.leader_and_isr import LeaderAndIsrHandler
@@ -76,6 +77,9 @@ from coordinator.znodes import Endpoint as RegisteredEndpoint
 from protocol.api import Request, Response
 
 R = TypeVar("R", bound=Response)
+
+FEATURES = {"holdfast.groups": (1, 1)}
+"""What this broker has beyond Kafka, and in which versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +207,18 @@ class Node:
             if settings["auto.leader.rebalance.enable"]
             else 0,
         )
+        self.auto_creation = AutoCreation(self.ask_controller, [offsets_topic(settings)])
+        self.groups = Groups(
+            settings,
+            clock,
+            around.workers,
+            around.random,
+            self.metadata,
+            self.replicas,
+            create_topics=self.auto_creation.create,
+            send=self.peers.send,
+            default_listener=self.endpoints.inter_broker,
+        )
         # Until this life of the broker is registered, what a controller says is meant for the one before.
         self._controllers_words = DeferredLock()
         self._controllers_words.acquire()
@@ -240,19 +256,18 @@ class Node:
     def _handlers(self, view: ConfigView) -> list[AnyHandler]:
         settings, replicas, metadata, logs = self._settings, self.replicas, self.metadata, self.logs
         listener = self.endpoints.inter_broker
-        auto_creation = AutoCreation(self.ask_controller)
         in_order = self._controllers_words
 
         def broker_epoch() -> int:
             return self.membership.broker_epoch
 
         return [
-            ApiVersionsHandler(lambda: self.dispatcher.apis),
+            ApiVersionsHandler(lambda: self.dispatcher.apis, FEATURES),
             MetadataHandler(
                 metadata,
                 self.cluster_id,
                 listener,
-                auto_creation.create if settings["auto.create.topics.enable"] else None,
+                self.auto_creation.create if settings["auto.create.topics.enable"] else None,
             ),
             ProduceHandler(replicas, metadata),
             FetchHandler(replicas, metadata, self._around.workers, settings["fetch.max.bytes"]),
@@ -260,7 +275,6 @@ class Node:
             OffsetForLeaderEpochHandler(replicas),
             DeleteRecordsHandler(replicas, settings["delete.records.purgatory.timeout.ms"]),
             InitProducerIdHandler(self.producer_ids.next),
-            FindCoordinatorHandler(metadata, listener),
             DescribeClusterHandler(metadata, self.cluster_id, listener),
             DescribeLogDirsHandler(logs, replicas, self._around.disk),
             DescribeProducersHandler(replicas),
@@ -278,6 +292,7 @@ class Node:
             StopReplicaHandler(replicas, broker_epoch, in_order),
             AlterPartitionHandler(self.controller),
             ControlledShutdownHandler(self.controller),
+            *self.groups.handlers(),
         ]
 
     def info(self) -> BrokerInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -18,23 +18,21 @@ TIMEOUT_MS = 10_000
 
 
 class AutoCreation:
-    """`ask_controller` sends a request to the cluster's controller."""
+    """`ask_controller` sends a request to the cluster's controller. `special` are topics that are not made
+    with the defaults."""
 
     def __init__(
-        self, ask_controller: Callable[[CreateTopicsRequest], Deferred[CreateTopicsResponse]]
+        self,
+        ask_controller: Callable[[CreateTopicsRequest], Deferred[CreateTopicsResponse]],
+        special: Sequence[CreatableTopic] = (),
     ) -> None:
         self._ask_controller = ask_controller
+        self._special = {topic.name: topic for topic in special}
 
     def create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
         """Have topics made; what came of each. Never fails."""
         request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=name, num_partitions=DEFAULT, replication_factor=DEFAULT, assignments=[], configs=[]
-                )
-                for name in names
-            ],
-            timeout_ms=TIMEOUT_MS,
+            topics=[self._special.get(name) or _ordinary(name) for name in names], timeout_ms=TIMEOUT_MS
         )
         return self._ask_controller(request).addCallbacks(self._answered, self._failed, errbackArgs=(names,))
 
@@ -51,3 +49,9 @@ class AutoCreation:
     def _failed(self, failure: Failure, names: list[str]) -> dict[str, ErrorCode]:
         _log.warning("%d topics could not be made for a client: %s", len(names), failure.getErrorMessage())
         return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def _ordinary(name: str) -> CreatableTopic:
+    return CreatableTopic(
+        name=name, num_partitions=DEFAULT, replication_factor=DEFAULT, assignments=[], configs=[]
+    )

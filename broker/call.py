@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from broker.network.connection import ANONYMOUS, Connection
 from protocol.api import Request, Response
@@ -60,6 +61,13 @@ class Call:
     def close(self, reason: str) -> None:
         """Close the connection that the request came through, with one line in the log."""
         raise NotImplementedError
+
+
+def refusal(failure: Failure) -> BrokerError:
+    """The BrokerError that a Deferred failed with; anything else goes on as a failure."""
+    failure.trap(BrokerError)
+    assert isinstance(failure.value, BrokerError)
+    return failure.value
 
 
 class Handler(Generic[Q, R]):

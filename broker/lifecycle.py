@@ -134,6 +134,7 @@ class Broker:
             lambda: logs.write_high_watermarks(node.replicas.high_watermarks()),
         )
         every(max(1, settings["replica.lag.time.max.ms"] // 2), node.replicas.shrink_in_sync_sets)
+        every(settings["offsets.retention.check.interval.ms"], node.groups.service.expire_offsets)
 
     def describe(self) -> dict[str, Any]:
         """Who this broker is and where it listens, for those who wait for it."""
@@ -203,6 +204,7 @@ class Broker:
                 await self._hand_over(node)
             node.membership.close()
             node.candidacy.stand_down()
+            node.groups.service.stop()
             node.listeners.stop("the broker is stopping")
             node.isr_proposals.stop()
             node.fetchers.stop()

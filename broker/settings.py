@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from broker.groups import settings as groups
 from broker.log.config import BROKER_SETTINGS as LOG_SETTINGS
 from broker.log.config import TOPIC_SETTINGS
 from broker.network.settings import SETTINGS as NETWORK_SETTINGS
@@ -291,7 +292,7 @@ BROKER_ROWS: tuple[Setting, ...] = (
 )
 """The rows declared here, in the order in which the documentation lists them."""
 
-ROWS: tuple[Setting, ...] = BROKER_ROWS + NETWORK_SETTINGS + LOG_SETTINGS
+ROWS: tuple[Setting, ...] = BROKER_ROWS + NETWORK_SETTINGS + LOG_SETTINGS + groups.SETTINGS
 """Every row of server.properties."""
 
 
@@ -308,6 +309,7 @@ def broker_settings(values: Mapping[str, Any]) -> Settings:
             f"replica.socket.timeout.ms={settings['replica.socket.timeout.ms']} is not allowed: expected at "
             f"least {settings['replica.fetch.wait.max.ms']} (replica.fetch.wait.max.ms)"
         )
+    groups.check(settings)
     return settings
 
 
@@ -327,6 +329,7 @@ def settings_page() -> str:
         ("Broker", BROKER_ROWS),
         ("Broker: network", NETWORK_SETTINGS),
         ("Broker: logs", LOG_SETTINGS),
+        ("Broker: groups", groups.SETTINGS),
         ("Topics", TOPIC_SETTINGS),
         ("Producer", PRODUCER_ROWS),
         ("Consumer", CONSUMER_ROWS),

@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` keeps a group: Kafka's rule, so that tools find it by themselves."""
+"""Which partition of `__consumer_offsets` keeps a group: Kafka's rule, so that tools find it themselves."""
 
 from __future__ import annotations
 

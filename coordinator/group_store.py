@@ -80,7 +80,7 @@ class GroupStore:
         for group_id, value in refused.groups_before.items():
             group = self.groups.pop(group_id, None)
             if group is not None:
-                self._abandon(group, result, error)
+                self.abandon(group, result, error)
             if isinstance(value, GroupValue):
                 self.groups[group_id] = ClassicGroup.from_value(group_id, value)
             elif isinstance(value, ManagedGroupValue):
@@ -94,6 +94,20 @@ class GroupStore:
             if group_id in self.groups:
                 self._resume(self.groups[group_id], result, now_ms)
         return result
+
+    def abandon(self, group: Group, result: Result, error: ErrorCode) -> None:
+        """Let go of a group in memory, answering all who wait in it."""
+        if isinstance(group, ManagedGroup):
+            self.managed_rebalancer.forget_timers(group)
+            waiting = [member.registering for member in group.members.values()]
+            waiting += [rewind.request for rewind in group.rewinds]
+        else:
+            self.rebalancer.forget_timers(group)
+            waiting = [member.joining for member in group.members.values()]
+            waiting += [member.syncing for member in group.members.values()]
+        for request in waiting:
+            if request is not None:
+                result.reply(request, Refused(error))
 
     # Dropping
 
@@ -188,20 +202,6 @@ class GroupStore:
             self.rebalancer.keep_alive(group, member, now_ms)
         if len(group.members) > self.config.max_size:
             self.rebalancer.prepare(group, result, now_ms)
-
-    def _abandon(self, group: Group, result: Result, error: ErrorCode) -> None:
-        """Let go of a group in memory, answering all who wait in it."""
-        if isinstance(group, ManagedGroup):
-            self.managed_rebalancer.forget_timers(group)
-            waiting = [member.registering for member in group.members.values()]
-            waiting += [rewind.request for rewind in group.rewinds]
-        else:
-            self.rebalancer.forget_timers(group)
-            waiting = [member.joining for member in group.members.values()]
-            waiting += [member.syncing for member in group.members.values()]
-        for request in waiting:
-            if request is not None:
-                result.reply(request, Refused(error))
 
     def _delete_classic(self, group: ClassicGroup, result: Result) -> None:
         group.state = GroupState.DEAD

@@ -95,6 +95,13 @@ class GroupShard:
         """
         return self._store.refused(result, error, now_ms)
 
+    def closed(self, error: ErrorCode) -> Result:
+        """The partition is another broker's now: answer all who wait. The shard is of no use any more."""
+        result = Result()
+        for group in self._store.groups.values():
+            self._store.abandon(group, result, error)
+        return result
+
     # Time and topics
 
     def next_deadline_ms(self) -> int | None:

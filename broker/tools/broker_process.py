@@ -35,8 +35,9 @@ class BrokerProcessError(Exception):
 class BrokerProcess:
     """One broker in `directory`, on a loopback port.
 
-    `properties` are added to those that every such broker has: its id, its listener, its log directory and
-    ZooKeeper's address. `python_arguments` go before `-m broker`, for a profiler.
+    `properties` are added to those that every such broker has: its id, its listener, its log directory,
+    ZooKeeper's address, and groups that one broker is enough for. `python_arguments` go before `-m broker`,
+    for a profiler.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class BrokerProcess:
             "listeners": f"PLAINTEXT://{HOST}:{self.port}",
             "log.dirs": str(self.directory / "data"),
             "zookeeper.connect": zookeeper_connect,
+            "offsets.topic.replication.factor": "1",
             **(properties or {}),
         }
         self._python_arguments = python_arguments

@@ -45,13 +45,14 @@ class LocalCluster:
         python_arguments: Sequence[str] = (),
     ) -> None:
         self.directory = Path(directory)
+        replicated = {"offsets.topic.replication.factor": str(min(3, brokers))}
         self.zookeeper = ZooKeeperProcess(self.directory / "zookeeper")
         self.brokers = [
             BrokerProcess(
                 self.directory / f"broker-{number}",
                 broker_id=number,
                 zookeeper_connect=self.zookeeper.connect,
-                properties=properties,
+                properties={**replicated, **(properties or {})},
                 python_arguments=python_arguments,
             )
             for number in range(1, brokers + 1)

@@ -10,14 +10,13 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from broker.auto_creation import AutoCreation
-from broker.call import Call, Handler
+from broker.call import Handler
 from broker.configs import ConfigView
 from broker.dispatch import Dispatcher
 from broker.handlers.create_partitions import CreatePartitionsHandler
 from broker.handlers.create_topics import CreateTopicsHandler
 from broker.handlers.delete_topics import DeleteTopicsHandler
 from broker.handlers.describe_cluster import DescribeClusterHandler
-from broker.handlers.find_coordinator import FindCoordinatorHandler
 from broker.handlers.init_producer_id import InitProducerIdHandler
 from broker.metadata import MetadataCache
 from broker.network.outbound import ChannelLost
@@ -36,7 +35,6 @@ from protocol.messages.create_topics import (
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.test_metadata import ID, broker, news, state
 
@@ -202,20 +200,6 @@ class TestOthers:
         assert ask(handler, request).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "ZooKeeper is gone" in caplog.text
 
-    @pytest.mark.parametrize(
-        ("coordinator", "expected"), [(1, ErrorCode.NONE), (9, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
-    )
-    def test_groups_are_sent_to_their_coordinator(self, coordinator: int, expected: ErrorCode) -> None:
-        handler = FindCoordinatorHandler(known_cluster(), "PLAINTEXT", lambda group: coordinator)
-        (found,) = ask(handler, FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
-        assert found.error_code == expected
-        assert found.port == (9001 if coordinator == 1 else -1)
-
-    def test_version_0_of_find_coordinator_has_one_key(self) -> None:
-        handler = FindCoordinatorHandler(known_cluster(), "PLAINTEXT", lambda group: 1)
-        response = handler.handle(Call(0, "", None), FindCoordinatorRequest(key="g"))
-        assert (response.error_code, response.node_id, response.port) == (0, 1, 9001)
-
 
 class TestAutoCreation:
     @staticmethod
@@ -237,6 +221,22 @@ class TestAutoCreation:
         result = CreatableTopicResult(name="a", error_code=code, configs=None)
         response = CreateTopicsResponse(throttle_time_ms=0, topics=[result])
         assert self.create(succeed(response)) == {"a": expected}
+
+    def test_a_topic_with_settings_of_its_own_is_made_with_them(self) -> None:
+        asked: list[CreateTopicsRequest] = []
+        special = CreatableTopic(
+            name="s", num_partitions=50, replication_factor=3, assignments=[], configs=[]
+        )
+
+        def note(request: CreateTopicsRequest) -> Deferred[CreateTopicsResponse]:
+            asked.append(request)
+            return succeed(CreateTopicsResponse(throttle_time_ms=0, topics=[]))
+
+        AutoCreation(note, [special]).create(["s", "a"])
+        assert [(t.name, t.num_partitions, t.replication_factor) for t in asked[0].topics] == [
+            ("s", 50, 3),
+            ("a", -1, -1),
+        ]
 
     def test_a_controller_that_cannot_be_reached_is_asked_again_by_the_client(self) -> None:
         unreachable: Deferred[CreateTopicsResponse] = fail(ChannelLost("no controller"))

@@ -1,0 +1,55 @@
+"""Requests of the seed's protocol that clients may send to any broker, on their way to the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from broker.groups.offsets_topic import OffsetsTopic
+from broker.metadata import MetadataCache
+from broker.network.outbound import ChannelError
+from protocol.api import Request, Response
+from protocol.errors import BrokerError, ErrorCode
+
+R = TypeVar("R", bound=Response)
+
+
+class Send(Protocol):
+    """The way to other brokers: `Peers.send`."""
+
+    def __call__(self, broker_id: int, request: Request[R]) -> Deferred[R]: ...
+
+
+class Forwarding:
+    """Who coordinates which group, and the way there."""
+
+    def __init__(self, local_id: int, topic: OffsetsTopic, metadata: MetadataCache, send: Send) -> None:
+        self.local_id = local_id
+        self._topic = topic
+        self._metadata = metadata
+        self._send = send
+
+    def find(self, group_id: str) -> Deferred[int]:
+        """The broker that coordinates a group. Fails with COORDINATOR_NOT_AVAILABLE."""
+        return self._topic.ensure().addCallback(lambda _: self._topic.leader_of(group_id))
+
+    def brokers(self) -> Iterable[int]:
+        """Every broker that may coordinate groups."""
+        return sorted(self._metadata.brokers)
+
+    def send(self, broker_id: int, request: Request[R]) -> Deferred[R]:
+        """The broker's response. Fails with COORDINATOR_NOT_AVAILABLE where it cannot be had."""
+        return self._send(broker_id, request).addErrback(_unreachable)
+
+    def endpoint(self, broker_id: int, listener: str) -> tuple[str, int]:
+        """Where clients that came through `listener` reach a broker; ("", -1) where they do not."""
+        node = self._metadata.brokers.get(broker_id)
+        return ("", -1) if node is None else node.endpoint(listener) or ("", -1)
+
+
+def _unreachable(failure: Failure) -> Any:
+    failure.trap(ChannelError)
+    raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failure.value))

@@ -1,0 +1,95 @@
+"""The topic `__consumer_offsets`: made when the first group is asked for, and found from then on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from broker.metadata import MetadataCache
+from coordinator.group_partitions import OFFSETS_TOPIC, partition_of_group
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+
+_log = logging.getLogger(__name__)
+
+
+def offsets_topic(settings: Mapping[str, Any]) -> CreatableTopic:
+    """`__consumer_offsets` as the broker's settings have it made."""
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(settings["offsets.topic.segment.bytes"]),
+    }
+    return CreatableTopic(
+        name=OFFSETS_TOPIC,
+        num_partitions=settings["offsets.topic.num.partitions"],
+        replication_factor=settings["offsets.topic.replication.factor"],
+        assignments=[],
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
+    )
+
+
+class OffsetsTopic:
+    """Which broker coordinates which group. `create` has the cluster's controller make topics."""
+
+    def __init__(
+        self, metadata: MetadataCache, create: Callable[[list[str]], Deferred[dict[str, ErrorCode]]]
+    ) -> None:
+        self._metadata = metadata
+        self._create = create
+        self._waiting: list[Deferred[None]] | None = None
+        self._last_error: ErrorCode | None = None
+
+    def partition_of(self, group_id: str) -> int | None:
+        """The partition that keeps a group; None while there is no such topic."""
+        topic = self._metadata.topics.get(OFFSETS_TOPIC)
+        return None if topic is None else partition_of_group(group_id, len(topic.partitions))
+
+    def leader_of(self, group_id: str) -> int:
+        """The broker that coordinates a group. Raises COORDINATOR_NOT_AVAILABLE where there is none now."""
+        partition = self.partition_of(group_id)
+        if partition is None:
+            raise BrokerError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{OFFSETS_TOPIC} is not there yet"
+                if self._last_error is None
+                else f"{OFFSETS_TOPIC} could not be made: {self._last_error.name}",
+            )
+        known = self._metadata.partition(OFFSETS_TOPIC, partition)
+        if known is None or not self._metadata.is_live(known.leader):
+            raise BrokerError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{OFFSETS_TOPIC}-{partition} has no leader at the moment",
+            )
+        return known.leader
+
+    def ensure(self) -> Deferred[None]:
+        """Fires when the topic is there, or could not be made this time. Never fails."""
+        if OFFSETS_TOPIC in self._metadata.topics:
+            return succeed(None)
+        done: Deferred[None] = Deferred()
+        if self._waiting is None:
+            self._waiting = [done]
+            self._create([OFFSETS_TOPIC]).addCallback(self._created)
+        else:
+            self._waiting.append(done)
+        return done
+
+    def _created(self, errors: Mapping[str, ErrorCode]) -> None:
+        error: ErrorCode | None = errors[OFFSETS_TOPIC]
+        if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            error = None
+        elif error is not self._last_error:
+            _log.warning(
+                "%s cannot be made: %s. Groups wait until it is (offsets.topic.replication.factor says how "
+                "many brokers it takes)",
+                OFFSETS_TOPIC,
+                error,
+            )
+        self._last_error = error
+        waiting, self._waiting = self._waiting or [], None
+        for done in waiting:
+            done.callback(None)

@@ -1,0 +1,129 @@
+"""A partition of `__consumer_offsets` as the coordinator writes and reads it: through the broker's own
+replicas, like every other write with acks=all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, ensureDeferred
+
+from broker.groups.replay import replay_slice
+from broker.log.append import AppendOrigin
+from broker.metadata import MetadataCache
+from broker.replication.appends import ACKS_ALL, Append
+from broker.replication.leadership import Leadership
+from broker.replication.partition import Partition
+from broker.replication.replicas import Replicas
+from broker.replication.waiting import MAX_WAIT_MS, Parked
+from broker.workers import Workers
+from coordinator.group_effects import Record
+from coordinator.group_log import NOTHING_COMMITTED, Replay
+from protocol.batches import Compression
+from protocol.errors import BrokerError, ErrorCode
+from protocol.records import TYPICAL_OVERHEAD, BatchBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLogSettings:
+    """`offsets.topic.compression.codec`, and `offsets.load.buffer.size`."""
+
+    codec: Compression
+    load_bytes: int
+
+
+class PartitionLog:
+    """A `coordinator.group_log.GroupLog` on one partition, in the leader epoch that it has now."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        replicas: Replicas,
+        metadata: MetadataCache,
+        workers: Workers,
+        settings: PartitionLogSettings,
+    ) -> None:
+        self._partition = partition
+        self._leader_epoch = partition.leader_epoch
+        self._replicas = replicas
+        self._metadata = metadata
+        self._workers = workers
+        self._settings = settings
+        self._committed_offset = 0
+
+    # Reading
+
+    def read_all(self, replay: Replay) -> Deferred[None]:
+        return ensureDeferred(self._read_all(replay))
+
+    async def _read_all(self, replay: Replay) -> None:
+        """Nobody else appends to the log meanwhile: clients may not, and the coordinator is not up."""
+        # A broker that has just started is told what it leads before it is told of the topics.
+        while not self._metadata.is_live(self._partition.local_id):
+            await self._metadata.next_update()
+        log = self._partition.log
+        offset, end_offset = log.log_start_offset, log.log_end_offset
+        while offset < end_offset:
+            self._leadership()
+            read = log.read(offset, self._settings.load_bytes, upper_offset=end_offset)
+            if read.slice is None:
+                break
+            await self._workers.run(replay_slice, read.slice, offset, replay)
+            offset = read.next_offset
+        self._leadership()
+
+    # Writing
+
+    def append(self, records: Sequence[Record], timestamp_ms: int) -> None:
+        self._leadership()
+        batches = self._batches(records, timestamp_ms)
+        append = Append(
+            self._partition.topic, self._partition.index, memoryview(batches), AppendOrigin.COORDINATOR
+        )
+        self._replicas.append([append], ACKS_ALL, None)
+        if append.error is not None:
+            raise append.error
+
+    def _batches(self, records: Sequence[Record], timestamp_ms: int) -> bytearray:
+        """The records in one batch, or in as many as `max.message.bytes` makes of them."""
+        bytes_max = self._partition.log.config.max_message_bytes
+        batches = bytearray()
+        builder = BatchBuilder(self._settings.codec)
+        for key, value in records:
+            size = TYPICAL_OVERHEAD + len(key) + len(value or b"")
+            if len(builder) and builder.size + size > bytes_max:
+                batches += builder.build()
+                builder = BatchBuilder(self._settings.codec)
+            builder.append(timestamp_ms, key, value)
+        return batches + builder.build() if batches else builder.build()
+
+    @property
+    def end_offset(self) -> int:
+        return self._partition.log.log_end_offset
+
+    @property
+    def committed_offset(self) -> int:
+        partition = self._partition
+        role = partition.role
+        if (
+            self._replicas.is_suspended
+            or not isinstance(role, Leadership)
+            or role.leader_epoch != self._leader_epoch
+        ):
+            return NOTHING_COMMITTED
+        # Below min.insync.replicas what comes in addition is not safe enough; what was stays so.
+        if len(role.isr) >= partition.log.config.min_insync_replicas:
+            self._committed_offset = partition.high_watermark
+        return self._committed_offset
+
+    def watch(self, check: Callable[[], bool]) -> Parked:
+        # Whoever watches has a timeout of its own: nothing is to be done when this one ends.
+        return self._replicas.writers.park(
+            [self._partition.key], MAX_WAIT_MS, lambda _: check(), lambda: None
+        )
+
+    def _leadership(self) -> Leadership:
+        role = self._partition.leadership()
+        if role.leader_epoch != self._leader_epoch:
+            raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
+        return role

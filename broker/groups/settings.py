@@ -1,0 +1,139 @@
+"""The settings of consumer groups and their offsets, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clients.settings import Setting, SettingError, SettingType
+from coordinator.group_config import GroupConfig
+from protocol.batches import Compression
+
+_INT_MAX = 2**31 - 1
+_MINUTE_MS = 60_000
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "group.min.session.timeout.ms",
+        SettingType.INT,
+        6_000,
+        "The shortest time that a member may ask to be missed after. Shorter finds dead members sooner, and "
+        "takes more heartbeats.",
+        minimum=1,
+    ),
+    Setting(
+        "group.max.session.timeout.ms",
+        SettingType.INT,
+        1_800_000,
+        "The longest time that a member may ask to be missed after.",
+        minimum=1,
+    ),
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        SettingType.INT,
+        3_000,
+        "How long an empty group waits for further members after the first has come, and again after each, "
+        "before it shares out the partitions.",
+        minimum=0,
+    ),
+    Setting(
+        "group.max.size",
+        SettingType.INT,
+        _INT_MAX,
+        "How many members a group may have; one more is answered GROUP_MAX_SIZE_REACHED.",
+        minimum=1,
+    ),
+    Setting(
+        "offset.metadata.max.bytes",
+        SettingType.INT,
+        4_096,
+        "How long the text may be that is committed with an offset.",
+        minimum=0,
+    ),
+    Setting(
+        "offsets.retention.minutes",
+        SettingType.INT,
+        7 * 24 * 60,
+        "How long offsets are kept after a group has lost its last member; of groups that never had members, "
+        "after the commit.",
+        minimum=1,
+    ),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        SettingType.LONG,
+        600_000,
+        "How often offsets that need not be kept any more are looked for.",
+        minimum=1,
+    ),
+    Setting(
+        "offsets.commit.timeout.ms",
+        SettingType.INT,
+        5_000,
+        "How long a commit, or a change of a group, may take to reach all in-sync replicas before those who "
+        "wait for it are answered COORDINATOR_NOT_AVAILABLE.",
+        minimum=1,
+    ),
+    Setting(
+        "offsets.load.buffer.size",
+        SettingType.INT,
+        5 * 1024 * 1024,
+        "How many bytes of `__consumer_offsets` are read at once by a broker that becomes the coordinator of "
+        "groups. A larger batch still passes.",
+        minimum=1,
+    ),
+    Setting(
+        "offsets.topic.num.partitions",
+        SettingType.INT,
+        50,
+        "How many partitions `__consumer_offsets` is made with. It cannot be changed afterwards.",
+        minimum=1,
+        maximum=100_000,
+    ),
+    Setting(
+        "offsets.topic.replication.factor",
+        SettingType.INT,
+        3,
+        "How many replicas `__consumer_offsets` is made with. While there are fewer brokers it is not made, and "
+        "groups are answered COORDINATOR_NOT_AVAILABLE.",
+        minimum=1,
+        maximum=2**15 - 1,
+    ),
+    Setting(
+        "offsets.topic.segment.bytes",
+        SettingType.INT,
+        100 * 1024 * 1024,
+        "The `segment.bytes` that `__consumer_offsets` is made with: small, so that it is compacted early, "
+        "and loaded quickly.",
+        minimum=14,
+    ),
+    Setting(
+        "offsets.topic.compression.codec",
+        SettingType.INT,
+        Compression.NONE.value,
+        "The codec of what is written to `__consumer_offsets`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        minimum=min(Compression),
+        maximum=max(Compression),
+    ),
+)
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """What one row cannot say. Raises `SettingError`."""
+    shortest_ms, longest_ms = (settings[f"group.{end}.session.timeout.ms"] for end in ("min", "max"))
+    if longest_ms < shortest_ms:
+        raise SettingError(
+            f"group.max.session.timeout.ms={longest_ms} is not allowed: expected at least {shortest_ms} "
+            "(group.min.session.timeout.ms)"
+        )
+
+
+def group_config(settings: Mapping[str, Any]) -> GroupConfig:
+    """What the settings say to the coordinator of groups."""
+    return GroupConfig(
+        min_session_timeout_ms=settings["group.min.session.timeout.ms"],
+        max_session_timeout_ms=settings["group.max.session.timeout.ms"],
+        initial_rebalance_delay_ms=settings["group.initial.rebalance.delay.ms"],
+        max_size=settings["group.max.size"],
+        metadata_max_bytes=settings["offset.metadata.max.bytes"],
+        offsets_retention_ms=settings["offsets.retention.minutes"] * _MINUTE_MS,
+    )

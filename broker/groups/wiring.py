@@ -1,0 +1,122 @@
+"""Consumer groups wired into a broker: the service, its partitions, and the handlers that ask it."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from broker.dispatch import AnyHandler
+from broker.groups.forwarding import Forwarding, Send
+from broker.groups.offsets_topic import OffsetsTopic
+from broker.groups.partition_log import PartitionLog, PartitionLogSettings
+from broker.groups.settings import group_config
+from broker.handlers.consumer_heartbeat import ConsumerHeartbeatHandler
+from broker.handlers.create_group import CreateGroupHandler
+from broker.handlers.delete_group import DeleteGroupHandler
+from broker.handlers.delete_groups import DeleteGroupsHandler
+from broker.handlers.describe_groups import DescribeGroupsHandler
+from broker.handlers.find_coordinator import FindCoordinatorHandler
+from broker.handlers.heartbeat import HeartbeatHandler
+from broker.handlers.join_group import JoinGroupHandler
+from broker.handlers.leave_group import LeaveGroupHandler
+from broker.handlers.list_consumer_groups import ListConsumerGroupsHandler
+from broker.handlers.list_groups import ListGroupsHandler
+from broker.handlers.offset_commit import OffsetCommitHandler
+from broker.handlers.offset_delete import OffsetDeleteHandler
+from broker.handlers.offset_fetch import OffsetFetchHandler
+from broker.handlers.register_consumer import RegisterConsumerHandler
+from broker.handlers.rewind_consumer import RewindConsumerHandler
+from broker.handlers.sync_group import SyncGroupHandler
+from broker.metadata import MetadataCache
+from broker.network.interfaces import Clock
+from broker.replication.leadership import Leadership
+from broker.replication.partition import Partition
+from broker.replication.replicas import Replicas
+from broker.workers import Workers
+from coordinator.group_host import Claimer
+from coordinator.group_partitions import OFFSETS_TOPIC
+from coordinator.group_service import GroupService
+from protocol.batches import Compression
+from protocol.errors import ErrorCode
+
+
+class Groups:
+    """The consumer groups of one broker.
+
+    `create_topics` has the controller make topics, `send` asks other brokers, `claim` is the seam for single
+    readers (see `GroupService`).
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        clock: Clock,
+        workers: Workers,
+        chance: random.Random,
+        metadata: MetadataCache,
+        replicas: Replicas,
+        *,
+        create_topics: Callable[[list[str]], Deferred[dict[str, ErrorCode]]],
+        send: Send,
+        default_listener: str,
+        claim: Claimer | None = None,
+    ) -> None:
+        self._metadata = metadata
+        self._replicas = replicas
+        self._workers = workers
+        self._default_listener = default_listener
+        self._log_settings = PartitionLogSettings(
+            Compression(settings["offsets.topic.compression.codec"]), settings["offsets.load.buffer.size"]
+        )
+        self.topic = OffsetsTopic(metadata, create_topics)
+        self.forwarding = Forwarding(replicas.local_id, self.topic, metadata, send)
+        self.service = GroupService(
+            group_config(settings),
+            clock,
+            partition_of=self.topic.partition_of,
+            new_id=lambda: str(uuid.UUID(int=chance.getrandbits(128), version=4)),
+            partition_count=self._partition_count,
+            commit_timeout_ms=settings["offsets.commit.timeout.ms"],
+            claim=claim,
+        )
+        metadata.add_listener(self.service)
+        replicas.add_role_listener(self._role_changed)
+
+    def handlers(self) -> list[AnyHandler]:
+        service, metadata, listener = self.service, self._metadata, self._default_listener
+        return [
+            FindCoordinatorHandler(self.topic, metadata, listener),
+            JoinGroupHandler(service),
+            SyncGroupHandler(service),
+            HeartbeatHandler(service),
+            LeaveGroupHandler(service),
+            OffsetCommitHandler(service, metadata),
+            OffsetFetchHandler(service),
+            OffsetDeleteHandler(service, metadata),
+            DescribeGroupsHandler(service),
+            ListGroupsHandler(service),
+            DeleteGroupsHandler(service),
+            CreateGroupHandler(service, self.forwarding),
+            DeleteGroupHandler(service),
+            ListConsumerGroupsHandler(service, self.forwarding, listener),
+            RegisterConsumerHandler(service),
+            ConsumerHeartbeatHandler(service),
+            RewindConsumerHandler(service),
+        ]
+
+    def _partition_count(self, topic: str) -> int:
+        known = self._metadata.topics.get(topic)
+        return 0 if known is None else len(known.partitions)
+
+    def _role_changed(self, partition: Partition) -> None:
+        if partition.topic != OFFSETS_TOPIC:
+            return
+        if isinstance(partition.role, Leadership):
+            log = PartitionLog(partition, self._replicas, self._metadata, self._workers, self._log_settings)
+            self.service.lead(partition.index, log)
+        else:
+            self.service.resign(partition.index)

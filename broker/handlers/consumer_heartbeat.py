@@ -1,0 +1,48 @@
+"""ConsumerHeartbeat (key 30014, the seed's Heartbeat): a consumer lives, and hears whether it has to register
+anew, which any error code tells it.
+
+While the group is being loaded the answer is that all is well, as for Heartbeat: nothing has changed yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.group_membership import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+
+
+@dataclass(eq=False)
+class ConsumerHeartbeatHandler(Handler[ConsumerHeartbeatRequest, ConsumerHeartbeatResponse]):
+    request = ConsumerHeartbeatRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: ConsumerHeartbeatRequest) -> Deferred[ConsumerHeartbeatResponse]:
+        return self.groups.ask(
+            request.consumer_group,
+            lambda shard, waiting, now_ms: shard.managed.heartbeat(
+                waiting,
+                request.consumer_group,
+                consumer_id=request.consumer_id,
+                generation=request.controller_generation,
+                now_ms=now_ms,
+                session_timeout_ms=request.session_timeout,
+            ),
+        ).addCallback(
+            lambda answer: ConsumerHeartbeatResponse(
+                controller_generation=answer.controller_generation, error_code=answer.error
+            )
+        )
+
+    def failed(
+        self, call: Call, request: ConsumerHeartbeatRequest, error: BrokerError
+    ) -> ConsumerHeartbeatResponse:
+        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ConsumerHeartbeatResponse(
+                controller_generation=request.controller_generation, error_code=ErrorCode.NONE
+            )
+        return ConsumerHeartbeatResponse(controller_generation=-1, error_code=error.code)

@@ -1,0 +1,55 @@
+"""CreateGroup (key 30010, seed client-rewrite): make a group whose partitions the server assigns.
+
+Any broker takes it, and has the group's controller do it. Sent again it changes nothing, so that every
+consumer of a group may send it as it starts; topics that the group lacks are added.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from broker.groups.forwarding import Forwarding
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError
+from protocol.messages.group_membership import CreateGroupRequest, CreateGroupResponse
+
+
+@dataclass(eq=False)
+class CreateGroupHandler(Handler[CreateGroupRequest, CreateGroupResponse]):
+    request = CreateGroupRequest
+    groups: GroupService
+    forwarding: Forwarding
+
+    def handle(self, call: Call, request: CreateGroupRequest) -> Deferred[CreateGroupResponse]:
+        if request.forwarded:
+            return self._create(request)
+
+        def found(coordinator: int) -> Deferred[CreateGroupResponse]:
+            if coordinator == self.forwarding.local_id:
+                return self._create(request)
+            return self.forwarding.send(coordinator, dataclasses.replace(request, forwarded=True))
+
+        return self.forwarding.find(request.consumer_group).addCallback(found)
+
+    def _create(self, request: CreateGroupRequest) -> Deferred[CreateGroupResponse]:
+        return self.groups.ask(
+            request.consumer_group,
+            lambda shard, waiting, now_ms: shard.managed.create_group(
+                waiting,
+                request.consumer_group,
+                session_timeout_ms=request.session_timeout,
+                topics=request.topics,
+                now_ms=now_ms,
+                ephemeral=request.ephemeral,
+                assignment_strategy=request.assignment_strategy,
+            ),
+        ).addCallback(
+            lambda answer: CreateGroupResponse(consumer_group=request.consumer_group, error_code=answer.error)
+        )
+
+    def failed(self, call: Call, request: CreateGroupRequest, error: BrokerError) -> CreateGroupResponse:
+        return CreateGroupResponse(consumer_group=request.consumer_group, error_code=error.code)

@@ -1,0 +1,36 @@
+"""DeleteGroup (key 30011, seed client-rewrite): delete groups that have no members and are not ephemeral."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from broker.handlers.delete_groups import delete_groups
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.delete_groups import DeletableGroupResult
+from protocol.messages.group_membership import DeleteGroupRequest, DeleteGroupResponse
+
+
+@dataclass(eq=False)
+class DeleteGroupHandler(Handler[DeleteGroupRequest, DeleteGroupResponse]):
+    request = DeleteGroupRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: DeleteGroupRequest) -> Deferred[DeleteGroupResponse]:
+        return delete_groups(self.groups, list(dict.fromkeys(request.consumer_group))).addCallback(_response)
+
+    def failed(self, call: Call, request: DeleteGroupRequest, error: BrokerError) -> DeleteGroupResponse:
+        return DeleteGroupResponse(deleted_consumer_groups=[], error_code=error.code)
+
+
+def _response(results: list[DeletableGroupResult]) -> DeleteGroupResponse:
+    errors = [result.error_code for result in results if result.error_code != ErrorCode.NONE]
+    return DeleteGroupResponse(
+        deleted_consumer_groups=[
+            result.group_id for result in results if result.error_code == ErrorCode.NONE
+        ],
+        error_code=errors[0] if errors else ErrorCode.NONE,
+    )

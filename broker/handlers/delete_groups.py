@@ -1,0 +1,52 @@
+"""DeleteGroups (key 42): groups without members go, with their offsets (KIP-229)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.python.failure import Failure
+
+from broker.call import Call, Handler, refusal
+from coordinator.group_effects import DeleteAnswer
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError
+from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+
+@dataclass(eq=False)
+class DeleteGroupsHandler(Handler[DeleteGroupsRequest, DeleteGroupsResponse]):
+    request = DeleteGroupsRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: DeleteGroupsRequest) -> Deferred[DeleteGroupsResponse]:
+        names = list(dict.fromkeys(request.groups_names))
+        return delete_groups(self.groups, names).addCallback(
+            lambda results: DeleteGroupsResponse(throttle_time_ms=0, results=results)
+        )
+
+    def failed(self, call: Call, request: DeleteGroupsRequest, error: BrokerError) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(
+            throttle_time_ms=0,
+            results=[
+                DeletableGroupResult(group_id=name, error_code=error.code) for name in request.groups_names
+            ],
+        )
+
+
+def delete_groups(groups: GroupService, names: list[str]) -> Deferred[list[DeletableGroupResult]]:
+    """Delete each group at its shard; how each went, in the order given."""
+    return gatherResults([_delete(groups, name) for name in names])
+
+
+def _delete(groups: GroupService, name: str) -> Deferred[DeletableGroupResult]:
+    def deleted(answer: DeleteAnswer) -> DeletableGroupResult:
+        ((_, error),) = answer.groups
+        return DeletableGroupResult(group_id=name, error_code=error)
+
+    def failed(failure: Failure) -> DeletableGroupResult:
+        return DeletableGroupResult(group_id=name, error_code=refusal(failure).code)
+
+    return groups.ask(name, lambda shard, waiting, _: shard.delete_groups(waiting, [name])).addCallbacks(
+        deleted, failed
+    )

@@ -1,0 +1,80 @@
+"""DescribeGroups (key 15): state, protocol and members of groups. One that does not exist is `Dead`.
+
+Versions: from 3 on the client may ask what it is allowed to do (KIP-430), from 4 on instance ids are told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.python.failure import Failure
+
+from broker.call import Call, Handler, refusal
+from broker.operations import GROUP_OPERATIONS, NOT_ASKED
+from coordinator.group_effects import DescribeAnswer
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+
+@dataclass(eq=False)
+class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsResponse]):
+    request = DescribeGroupsRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: DescribeGroupsRequest) -> Deferred[DescribeGroupsResponse]:
+        operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+        described = [self._describe(group_id, operations) for group_id in request.groups]
+        return gatherResults(described).addCallback(
+            lambda groups: DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
+        )
+
+    def _describe(self, group_id: str, operations: int) -> Deferred[DescribedGroup]:
+        return self.groups.ask(
+            group_id, lambda shard, waiting, _: shard.describe_group(waiting, group_id)
+        ).addCallbacks(_described, _failed, callbackArgs=(operations,), errbackArgs=(group_id,))
+
+    def failed(
+        self, call: Call, request: DescribeGroupsRequest, error: BrokerError
+    ) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(
+            throttle_time_ms=0, groups=[_refused(group_id, error.code) for group_id in request.groups]
+        )
+
+
+def _described(answer: DescribeAnswer, operations: int) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=answer.group_id,
+        group_state=answer.state,
+        protocol_type=answer.protocol_type,
+        protocol_data=answer.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in answer.members
+        ],
+        authorized_operations=operations,
+    )
+
+
+def _failed(failure: Failure, group_id: str) -> DescribedGroup:
+    return _refused(group_id, refusal(failure).code)
+
+
+def _refused(group_id: str, error: ErrorCode) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
+    )

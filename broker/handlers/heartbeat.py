@@ -1,0 +1,43 @@
+"""Heartbeat (key 12): a member lives, and hears whether it has to join anew (REBALANCE_IN_PROGRESS).
+
+Versions: from 3 on members may be static (KIP-345).
+
+While the group is being loaded the answer is simply that all is well, as in Kafka: sessions begin anew when
+that is done, and clients take no other answer for a passing one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+@dataclass(eq=False)
+class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
+    request = HeartbeatRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: HeartbeatRequest) -> Deferred[HeartbeatResponse]:
+        return self.groups.ask(
+            request.group_id,
+            lambda shard, waiting, now_ms: shard.classic.heartbeat(
+                waiting,
+                request.group_id,
+                member_id=request.member_id,
+                generation=request.generation_id,
+                now_ms=now_ms,
+                instance_id=request.group_instance_id,
+            ),
+        ).addCallback(lambda answer: HeartbeatResponse(throttle_time_ms=0, error_code=answer.error))
+
+    def failed(self, call: Call, request: HeartbeatRequest, error: BrokerError) -> HeartbeatResponse:
+        code = error.code
+        if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            code = ErrorCode.NONE
+        return HeartbeatResponse(throttle_time_ms=0, error_code=code)

@@ -1,0 +1,86 @@
+"""JoinGroup (key 11): become a member of a group, or join its next generation.
+
+The answer waits until all members have joined, or the time for that is up.
+
+Versions: before 1 the session timeout also bounds the rebalance. From 4 on a member without an id is given
+one first, and has to come back with it (KIP-394); from 5 on members may be static (KIP-345); from 9 on a
+static leader that comes back is told that the assignment stands (KIP-814).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.group_effects import JoinAnswer
+from coordinator.group_join import Join
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+_FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
+_FIRST_VERSION_THAT_ASKS_MEMBER_ID = 4
+_FIRST_VERSION_WITH_PROTOCOL_TYPE = 7
+_FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
+
+
+@dataclass(eq=False)
+class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
+    request = JoinGroupRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+        has_rebalance_timeout = call.version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
+        rebalance_timeout_ms = (
+            request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms
+        )
+        protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
+        return self.groups.ask(
+            request.group_id,
+            lambda shard, waiting, now_ms: shard.classic.join(
+                request.group_id,
+                Join(
+                    waiting,
+                    request.member_id,
+                    request.group_instance_id,
+                    call.client_id,
+                    call.client_host,
+                    request.session_timeout_ms,
+                    rebalance_timeout_ms,
+                    request.protocol_type,
+                    protocols,
+                    asks_member_id=call.version >= _FIRST_VERSION_THAT_ASKS_MEMBER_ID,
+                    can_skip_assignment=call.version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
+                ),
+                now_ms,
+            ),
+        ).addCallback(lambda answer: _response(call, answer))
+
+    def failed(self, call: Call, request: JoinGroupRequest, error: BrokerError) -> JoinGroupResponse:
+        return _response(call, JoinAnswer(error.code, request.member_id))
+
+
+def _response(call: Call, answer: JoinAnswer) -> JoinGroupResponse:
+    protocol_name = answer.protocol_name
+    if protocol_name is None and call.version < _FIRST_VERSION_WITH_PROTOCOL_TYPE:
+        protocol_name = ""
+    return JoinGroupResponse(
+        throttle_time_ms=0,
+        error_code=answer.error,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=protocol_name,
+        leader=answer.leader_id,
+        skip_assignment=answer.skip_assignment and call.version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                metadata=member.metadata,
+            )
+            for member in answer.members
+        ],
+    )

@@ -1,0 +1,54 @@
+"""LeaveGroup (key 13): members go, and the group shares out anew without waiting for their sessions to end.
+
+Versions: from 3 on several members may be named, static ones by their instance id alone (KIP-345); before,
+the one member's error is that of the whole answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.group_effects import LeaveAnswer
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+_FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
+
+
+@dataclass(eq=False)
+class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
+    request = LeaveGroupRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
+        if call.version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
+            members = [(member.member_id, member.group_instance_id) for member in request.members]
+        else:
+            members = [(request.member_id, None)]
+        return self.groups.ask(
+            request.group_id,
+            lambda shard, waiting, now_ms: shard.leave(waiting, request.group_id, members, now_ms),
+        ).addCallback(lambda answer: _response(call, answer))
+
+    def failed(self, call: Call, request: LeaveGroupRequest, error: BrokerError) -> LeaveGroupResponse:
+        return LeaveGroupResponse(throttle_time_ms=0, error_code=error.code, members=[])
+
+
+def _response(call: Call, answer: LeaveAnswer) -> LeaveGroupResponse:
+    if call.version < _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
+        (left,) = answer.members
+        return LeaveGroupResponse(throttle_time_ms=0, error_code=left.error)
+    return LeaveGroupResponse(
+        throttle_time_ms=0,
+        error_code=ErrorCode.NONE,
+        members=[
+            MemberResponse(
+                member_id=left.member_id, group_instance_id=left.instance_id, error_code=left.error
+            )
+            for left in answer.members
+        ],
+    )

@@ -1,0 +1,104 @@
+"""ListConsumerGroups (key 30012, the seed's ListGroups): groups whose partitions the server assigns, each
+with its members and with the broker that is its controller.
+
+Any broker takes it: those named, or all, are asked for at the brokers that have them. Groups that do not
+exist are left out. Where a broker cannot say, the answer has its error beside what the others said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.python.failure import Failure
+
+from broker.call import Call, Handler, refusal
+from broker.groups.forwarding import Forwarding
+from coordinator.group_effects import ManagedListAnswer
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.group_membership import (
+    ControllerBroker,
+    GroupInfo,
+    ListConsumerGroupsRequest,
+    ListConsumerGroupsResponse,
+)
+
+_Response: TypeAlias = ListConsumerGroupsResponse
+
+
+@dataclass(eq=False)
+class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerGroupsResponse]):
+    request = ListConsumerGroupsRequest
+    groups: GroupService
+    forwarding: Forwarding
+    default_listener: str
+
+    def handle(self, call: Call, request: ListConsumerGroupsRequest) -> Deferred[_Response]:
+        if request.forwarded:
+            return self._mine(request.consumer_groups)
+        listener = call.listener or self.default_listener
+        return self._from_everywhere(request.consumer_groups).addCallback(self._with_controllers, listener)
+
+    def _from_everywhere(self, names: list[str]) -> Deferred[_Response]:
+        if not names:
+            return gatherResults(
+                [self._ask(broker_id, []) for broker_id in self.forwarding.brokers()]
+            ).addCallback(_merged)
+        found = [
+            self.forwarding.find(name).addCallback(self._ask, [name]).addErrback(_failed) for name in names
+        ]
+        return gatherResults(found).addCallback(_merged)
+
+    def _ask(self, broker_id: int, names: list[str]) -> Deferred[_Response]:
+        if broker_id == self.forwarding.local_id:
+            return self._mine(names)
+        request = ListConsumerGroupsRequest(consumer_groups=names, forwarded=True)
+        return self.forwarding.send(broker_id, request).addErrback(_failed)
+
+    def _mine(self, names: list[str]) -> Deferred[_Response]:
+        return self.groups.ask_all(
+            lambda shard, waiting, _: shard.managed.list_groups(waiting, frozenset(names))
+        ).addCallback(self._response)
+
+    def _response(self, answered: tuple[list[ManagedListAnswer], ErrorCode]) -> _Response:
+        answers, error = answered
+        controller = ControllerBroker(broker_id=self.forwarding.local_id, host="", port=-1)
+        return ListConsumerGroupsResponse(
+            groups_info=[
+                GroupInfo(
+                    group_name=group.group_id,
+                    group_members=list(group.members),
+                    topics=list(group.topics),
+                    controller_broker=controller,
+                    session_timeout=group.session_timeout_ms,
+                )
+                for answer in answers
+                for group in answer.groups
+            ],
+            error_code=error,
+        )
+
+    def _with_controllers(self, response: _Response, listener: str) -> _Response:
+        """Say where the controllers are for a client that came through `listener`."""
+        for group in response.groups_info:
+            broker_id = group.controller_broker.broker_id
+            host, port = self.forwarding.endpoint(broker_id, listener)
+            group.controller_broker = ControllerBroker(broker_id=broker_id, host=host, port=port)
+        return response
+
+    def failed(self, call: Call, request: ListConsumerGroupsRequest, error: BrokerError) -> _Response:
+        return ListConsumerGroupsResponse(groups_info=[], error_code=error.code)
+
+
+def _merged(responses: list[_Response]) -> _Response:
+    errors = [response.error_code for response in responses if response.error_code != ErrorCode.NONE]
+    return ListConsumerGroupsResponse(
+        groups_info=[group for response in responses for group in response.groups_info],
+        error_code=errors[0] if errors else ErrorCode.NONE,
+    )
+
+
+def _failed(failure: Failure) -> Deferred[_Response]:
+    return succeed(ListConsumerGroupsResponse(groups_info=[], error_code=refusal(failure).code))

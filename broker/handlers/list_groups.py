@@ -1,0 +1,49 @@
+"""ListGroups (key 16): the groups that this broker coordinates; tools ask every broker.
+
+Versions: from 4 on by state (KIP-518), from 5 on by type. While groups are being loaded the answer is
+COORDINATOR_LOAD_IN_PROGRESS, beside those that are here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.group_effects import ListAnswer
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+
+@dataclass(eq=False)
+class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
+    request = ListGroupsRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: ListGroupsRequest) -> Deferred[ListGroupsResponse]:
+        return self.groups.ask_all(
+            lambda shard, waiting, _: shard.list_groups(waiting, request.states_filter, request.types_filter)
+        ).addCallback(_response)
+
+    def failed(self, call: Call, request: ListGroupsRequest, error: BrokerError) -> ListGroupsResponse:
+        return ListGroupsResponse(throttle_time_ms=0, error_code=error.code, groups=[])
+
+
+def _response(answered: tuple[list[ListAnswer], ErrorCode]) -> ListGroupsResponse:
+    answers, error = answered
+    return ListGroupsResponse(
+        throttle_time_ms=0,
+        error_code=error,
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.type,
+            )
+            for answer in answers
+            for group in answer.groups
+        ],
+    )

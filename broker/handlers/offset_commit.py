@@ -1,0 +1,95 @@
+"""OffsetCommit (key 8): keep how far a group has read, until all in-sync replicas have it, and answer then.
+
+Versions: 2 to 4 say how long to keep the offsets (then `offsets.retention.minutes` does not count); from 6 on
+the leader epoch of the last record read is kept with an offset (KIP-320), from 7 on members may be static.
+
+Each partition succeeds or fails by itself: one that does not exist is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, succeed
+
+from broker.call import Call, Handler
+from broker.metadata import MetadataCache
+from coordinator.group_effects import PartitionErrorsAnswer, TopicPartition
+from coordinator.group_service import GroupService
+from coordinator.groups import OffsetToCommit
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+
+@dataclass(eq=False)
+class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
+    request = OffsetCommitRequest
+    groups: GroupService
+    metadata: MetadataCache
+
+    def handle(self, call: Call, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
+        offsets = [
+            OffsetToCommit(
+                TopicPartition(topic.name, wanted.partition_index),
+                wanted.committed_offset,
+                wanted.committed_leader_epoch,
+                wanted.committed_metadata or "",
+            )
+            for topic in request.topics
+            for wanted in topic.partitions
+            if self.metadata.partition(topic.name, wanted.partition_index) is not None
+        ]
+        if request.topics and not offsets:
+            return succeed(_response(request, ()))
+        retention_ms = None if request.retention_time_ms < 0 else request.retention_time_ms
+
+        def answered(answer: PartitionErrorsAnswer) -> OffsetCommitResponse:
+            return _response(request, answer.partitions)
+
+        return self.groups.ask(
+            request.group_id,
+            lambda shard, waiting, now_ms: shard.commit_offsets(
+                waiting,
+                request.group_id,
+                offsets,
+                now_ms=now_ms,
+                generation=request.generation_id_or_member_epoch,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                retention_ms=retention_ms,
+            ),
+        ).addCallback(answered)
+
+    def failed(self, call: Call, request: OffsetCommitRequest, error: BrokerError) -> OffsetCommitResponse:
+        return _response(request, (), error.code)
+
+
+def _response(
+    request: OffsetCommitRequest,
+    outcomes: Iterable[tuple[TopicPartition, ErrorCode]],
+    others: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+) -> OffsetCommitResponse:
+    """`others` is the error of the partitions that `outcomes` does not name."""
+    errors = dict(outcomes)
+    return OffsetCommitResponse(
+        throttle_time_ms=0,
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=wanted.partition_index,
+                        error_code=errors.get(TopicPartition(topic.name, wanted.partition_index), others),
+                    )
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

@@ -1,0 +1,68 @@
+"""OffsetDelete (key 47): forget how far a group has read (KIP-496).
+
+Of an empty group any offset may go, of a group of consumers those of topics that none of them reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from broker.metadata import MetadataCache
+from coordinator.group_effects import PartitionErrorsAnswer, TopicPartition
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+@dataclass(eq=False)
+class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
+    request = OffsetDeleteRequest
+    groups: GroupService
+    metadata: MetadataCache
+
+    def handle(self, call: Call, request: OffsetDeleteRequest) -> Deferred[OffsetDeleteResponse]:
+        partitions = [
+            TopicPartition(topic.name, wanted.partition_index)
+            for topic in request.topics
+            for wanted in topic.partitions
+            if self.metadata.partition(topic.name, wanted.partition_index) is not None
+        ]
+        return self.groups.ask(
+            request.group_id,
+            lambda shard, waiting, _: shard.delete_offsets(waiting, request.group_id, partitions),
+        ).addCallback(lambda answer: _response(request, answer))
+
+    def failed(self, call: Call, request: OffsetDeleteRequest, error: BrokerError) -> OffsetDeleteResponse:
+        return _response(request, PartitionErrorsAnswer(error.code))
+
+
+def _response(request: OffsetDeleteRequest, answer: PartitionErrorsAnswer) -> OffsetDeleteResponse:
+    if answer.error is not ErrorCode.NONE:
+        return OffsetDeleteResponse(error_code=answer.error, throttle_time_ms=0, topics=[])
+    errors = dict(answer.partitions)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return OffsetDeleteResponse(
+        error_code=ErrorCode.NONE,
+        throttle_time_ms=0,
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=wanted.partition_index,
+                        error_code=errors.get(TopicPartition(topic.name, wanted.partition_index), unknown),
+                    )
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

@@ -1,0 +1,150 @@
+"""OffsetFetch (key 9): how far groups have read; -1 where nothing has been committed.
+
+Versions: from 2 on null asks for all partitions of a group, and errors are those of the whole answer instead
+of each partition's; from 8 on several groups may be asked for at once (KIP-709). `require_stable` (from 7 on)
+changes nothing: there are no transactions whose end could be waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.python.failure import Failure
+
+from broker.call import Call, Handler, refusal
+from coordinator.group_effects import FetchedOffset, OffsetsAnswer, TopicPartition
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_FIRST_VERSION_WITH_ERROR_OF_ALL = 2
+_FIRST_VERSION_WITH_GROUPS = 8
+
+
+@dataclass(eq=False)
+class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
+    request = OffsetFetchRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
+        if call.version < _FIRST_VERSION_WITH_GROUPS:
+            return self._ask(request.group_id, request.topics).addCallback(_of_one)
+        asked = [
+            self._ask(group.group_id, group.topics).addErrback(_failed_group, group.group_id)
+            for group in request.groups
+        ]
+        return gatherResults(asked).addCallback(_of_several)
+
+    def _ask(
+        self, group_id: str, topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
+    ) -> Deferred[OffsetsAnswer]:
+        partitions = None
+        if topics is not None:
+            partitions = [
+                TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes
+            ]
+        return self.groups.ask(
+            group_id, lambda shard, waiting, _: shard.fetch_offsets(waiting, group_id, partitions)
+        )
+
+    def failed(self, call: Call, request: OffsetFetchRequest, error: BrokerError) -> OffsetFetchResponse:
+        if call.version >= _FIRST_VERSION_WITH_GROUPS:
+            return OffsetFetchResponse(
+                throttle_time_ms=0,
+                groups=[
+                    OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error.code)
+                    for group in request.groups
+                ],
+            )
+        if call.version >= _FIRST_VERSION_WITH_ERROR_OF_ALL:
+            return OffsetFetchResponse(throttle_time_ms=0, topics=[], error_code=error.code)
+        return OffsetFetchResponse(
+            throttle_time_ms=0,
+            topics=[
+                OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetFetchResponsePartition(
+                            partition_index=index, committed_offset=-1, metadata="", error_code=error.code
+                        )
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in request.topics or ()
+            ],
+        )
+
+
+def _of_one(answer: OffsetsAnswer) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        throttle_time_ms=0,
+        error_code=answer.error,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=found.partition.partition,
+                        committed_offset=found.offset,
+                        committed_leader_epoch=found.leader_epoch,
+                        metadata=found.metadata,
+                        error_code=ErrorCode.NONE,
+                    )
+                    for found in offsets
+                ],
+            )
+            for name, offsets in _by_topic(answer).items()
+        ],
+    )
+
+
+def _of_several(answers: list[OffsetsAnswer]) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        throttle_time_ms=0,
+        groups=[
+            OffsetFetchResponseGroup(
+                group_id=answer.group_id,
+                error_code=answer.error,
+                topics=[
+                    OffsetFetchResponseTopics(
+                        name=name,
+                        partitions=[
+                            OffsetFetchResponsePartitions(
+                                partition_index=found.partition.partition,
+                                committed_offset=found.offset,
+                                committed_leader_epoch=found.leader_epoch,
+                                metadata=found.metadata,
+                                error_code=ErrorCode.NONE,
+                            )
+                            for found in offsets
+                        ],
+                    )
+                    for name, offsets in _by_topic(answer).items()
+                ],
+            )
+            for answer in answers
+        ],
+    )
+
+
+def _by_topic(answer: OffsetsAnswer) -> dict[str, list[FetchedOffset]]:
+    topics: dict[str, list[FetchedOffset]] = {}
+    for found in answer.offsets:
+        topics.setdefault(found.partition.topic, []).append(found)
+    return topics
+
+
+def _failed_group(failure: Failure, group_id: str) -> OffsetsAnswer:
+    return OffsetsAnswer(group_id, (), refusal(failure).code)

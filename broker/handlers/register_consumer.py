@@ -1,0 +1,59 @@
+"""RegisterConsumer (key 30013, seed client-rewrite): join a group, or take part in its change.
+
+The answer, with the partitions to own and where to start, waits until all whom the change concerns have
+registered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.group_effects import RegisterAnswer
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError
+from protocol.messages.group_membership import (
+    PartitionToOwn,
+    RegisterConsumerRequest,
+    RegisterConsumerResponse,
+)
+
+
+@dataclass(eq=False)
+class RegisterConsumerHandler(Handler[RegisterConsumerRequest, RegisterConsumerResponse]):
+    request = RegisterConsumerRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: RegisterConsumerRequest) -> Deferred[RegisterConsumerResponse]:
+        return self.groups.ask(
+            request.consumer_group,
+            lambda shard, waiting, now_ms: shard.managed.register_consumer(
+                waiting,
+                request.consumer_group,
+                consumer_id=request.consumer_id,
+                client_id=call.client_id,
+                client_host=call.client_host,
+                now_ms=now_ms,
+            ),
+        ).addCallback(lambda answer: _response(request, answer))
+
+    def failed(
+        self, call: Call, request: RegisterConsumerRequest, error: BrokerError
+    ) -> RegisterConsumerResponse:
+        return _response(request, RegisterAnswer(error.code))
+
+
+def _response(request: RegisterConsumerRequest, answer: RegisterAnswer) -> RegisterConsumerResponse:
+    return RegisterConsumerResponse(
+        consumer_group=request.consumer_group,
+        partitions_to_own=[
+            PartitionToOwn(
+                topic=owned.partition.topic, partition=owned.partition.partition, offset=owned.offset
+            )
+            for owned in answer.partitions_to_own
+        ],
+        error_code=answer.error,
+        controller_generation=answer.generation,
+    )

@@ -1,0 +1,62 @@
+"""RewindConsumer (key 30015, seed client-rewrite): let a group read some partitions from other offsets on.
+
+The answer waits until the owners have stopped, and the offsets are recorded. Whether an offset is still in
+the log is known to the partition's leader only: the owner finds out when it fetches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.group_effects import RewindAnswer, RewoundPartition, TopicPartition
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError
+from protocol.messages.group_membership import ActualOffset, RewindConsumerRequest, RewindConsumerResponse
+
+
+@dataclass(eq=False)
+class RewindConsumerHandler(Handler[RewindConsumerRequest, RewindConsumerResponse]):
+    request = RewindConsumerRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: RewindConsumerRequest) -> Deferred[RewindConsumerResponse]:
+        new_offsets = [(TopicPartition(new.topic, new.partition), new.offset) for new in request.new_offsets]
+        return self.groups.ask(
+            request.consumer_group,
+            lambda shard, waiting, now_ms: shard.managed.rewind_consumer(
+                waiting,
+                request.consumer_group,
+                new_offsets,
+                now_ms=now_ms,
+                consumer_id=request.consumer_id,
+                generation=request.controller_generation,
+            ),
+        ).addCallback(lambda answer: _response(request, answer))
+
+    def failed(
+        self, call: Call, request: RewindConsumerRequest, error: BrokerError
+    ) -> RewindConsumerResponse:
+        refused = [
+            RewoundPartition(TopicPartition(new.topic, new.partition), -1, error.code)
+            for new in request.new_offsets
+        ]
+        return _response(request, RewindAnswer(-1, refused))
+
+
+def _response(request: RewindConsumerRequest, answer: RewindAnswer) -> RewindConsumerResponse:
+    return RewindConsumerResponse(
+        consumer_group=request.consumer_group,
+        actual_offsets=[
+            ActualOffset(
+                topic=rewound.partition.topic,
+                partition=rewound.partition.partition,
+                offset=rewound.offset,
+                error_code=rewound.error,
+            )
+            for rewound in answer.actual_offsets
+        ],
+        controller_generation=answer.generation,
+    )

@@ -1,0 +1,53 @@
+"""SyncGroup (key 14): the leader of a generation brings the assignment, every member takes its own.
+
+The answer waits for the leader's, and until the assignment is as safe as any record.
+
+Versions: from 3 on members may be static (KIP-345), from 5 on the protocol is named and compared (KIP-559).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from coordinator.group_effects import SyncAnswer
+from coordinator.group_service import GroupService
+from protocol.errors import BrokerError
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+@dataclass(eq=False)
+class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
+    request = SyncGroupRequest
+    groups: GroupService
+
+    def handle(self, call: Call, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+        return self.groups.ask(
+            request.group_id,
+            lambda shard, waiting, now_ms: shard.classic.sync(
+                waiting,
+                request.group_id,
+                member_id=request.member_id,
+                generation=request.generation_id,
+                now_ms=now_ms,
+                instance_id=request.group_instance_id,
+                protocol_type=request.protocol_type,
+                protocol_name=request.protocol_name,
+                assignments={each.member_id: each.assignment for each in request.assignments},
+            ),
+        ).addCallback(_response)
+
+    def failed(self, call: Call, request: SyncGroupRequest, error: BrokerError) -> SyncGroupResponse:
+        return _response(SyncAnswer(error.code))
+
+
+def _response(answer: SyncAnswer) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        throttle_time_ms=0,
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )

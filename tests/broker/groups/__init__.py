@@ -1,0 +1,1 @@
+"""Tests of broker/groups and the handlers of groups, without other processes."""

@@ -1,0 +1,196 @@
+"""A broker with groups: real logs, replicas, shards and handlers, on the test's clock.
+
+The controller is played by the test: topics that the broker asks for are made with a leader here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from broker.groups.wiring import Groups
+from broker.metadata import LEADER_DURING_DELETE
+from broker.settings import broker_settings
+from coordinator.group_host import Claimer
+from coordinator.group_partitions import OFFSETS_TOPIC
+from protocol.api import Request
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from tests.broker.world import LOCAL_ID, Client, World
+
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
+"""Version 0, of topic t, no user data."""
+SESSION_MS = 10_000
+
+
+class GroupBroker(World):
+    """Broker 1 with groups. `offsets_replicas` are those of each partition of `__consumer_offsets`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        claim: Claimer | None = None,
+        topic_config: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(directory, topic_config=topic_config)
+        values = {"zookeeper.connect": "z:1", "offsets.topic.num.partitions": 3}
+        values |= {name.replace("_", "."): value for name, value in settings.items()}
+        self.settings = broker_settings(values)
+        self.offsets_replicas: Sequence[int] = (LOCAL_ID,)
+        self.created: list[str] = []
+        self.creation_error = ErrorCode.NONE
+        self.groups = Groups(
+            self.settings,
+            self.clock,
+            self.workers,
+            random.Random(2),
+            self.metadata,
+            self.replicas,
+            create_topics=self._create,
+            send=self._no_other_broker,
+            default_listener="PLAINTEXT",
+            claim=claim,
+        )
+        self.dispatcher.add(self.groups.handlers())
+
+    def _create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
+        self.created += names
+        if self.creation_error is ErrorCode.NONE:
+            self.make_offsets_topic()
+        return succeed(dict.fromkeys(names, self.creation_error))
+
+    def _no_other_broker(self, broker_id: int, request: Request[Any]) -> Any:
+        raise AssertionError(f"nobody was to ask broker {broker_id}: {request}")
+
+    def make_offsets_topic(self) -> None:
+        for index in range(self.settings["offsets.topic.num.partitions"]):
+            self.assign(OFFSETS_TOPIC, index, replicas=self.offsets_replicas)
+
+    def delete(self, topic: str) -> None:
+        """The controller says that a topic is gone."""
+        states = [
+            UpdateMetadataPartitionState(
+                partition_index=index,
+                controller_epoch=1,
+                leader=LEADER_DURING_DELETE,
+                leader_epoch=-2,
+                isr=[],
+                zk_version=1,
+                replicas=[],
+                offline_replicas=[],
+            )
+            for index in self.metadata.topics[topic].partitions
+        ]
+        self.tell(topic, states, live=[LOCAL_ID])
+
+    def partition_of(self, group: str) -> int:
+        partition = self.groups.topic.partition_of(group)
+        assert partition is not None
+        return partition
+
+    def hand_over(self, group: str, *, leader: int, leader_epoch: int) -> None:
+        """Let another broker, or this one again, lead the partition of a group."""
+        self.assign(
+            OFFSETS_TOPIC,
+            self.partition_of(group),
+            leader=leader,
+            leader_epoch=leader_epoch,
+            replicas=(LOCAL_ID, 2),
+            isr=(leader,),
+            partition_epoch=leader_epoch,
+        )
+
+    def pass_time(self, ms: int) -> None:
+        """In small steps, for timers set others."""
+        for _ in range(0, ms, 100):
+            self.clock.advance(0.1)
+
+
+def commit_request(
+    group: str, offset: int, *, topic: str = "t", partition: int = 0, metadata: str = "", **member: Any
+) -> OffsetCommitRequest:
+    wanted = OffsetCommitRequestPartition(
+        partition_index=partition, committed_offset=offset, committed_metadata=metadata
+    )
+    return OffsetCommitRequest(
+        group_id=group,
+        member_id=member.pop("member_id", ""),
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[wanted])],
+        **member,
+    )
+
+
+def commit(client: Client, group: str, offset: int, **how: Any) -> ErrorCode:
+    """Commit an offset of t-0 and return its error."""
+    return commit_error(client.call(commit_request(group, offset, **how)))
+
+
+def commit_error(response: Any) -> ErrorCode:
+    ((partition,),) = [topic.partitions for topic in response.topics]
+    return ErrorCode(partition.error_code)
+
+
+def fetch_request(group: str, *, topic: str = "t", partition: int = 0) -> OffsetFetchRequest:
+    topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])]
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
+
+
+def fetched(client: Client, group: str, **where: Any) -> tuple[int, ErrorCode]:
+    """The offset of t-0 that a group has committed, and the group's error."""
+    (answer,) = client.call(fetch_request(group, **where)).groups
+    offsets = [found.committed_offset for topic in answer.topics for found in topic.partitions]
+    return offsets[0] if offsets else -1, ErrorCode(answer.error_code)
+
+
+def join_request(group: str, member_id: str = "", **how: Any) -> JoinGroupRequest:
+    values: dict[str, Any] = {"session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": 60_000} | how
+    return JoinGroupRequest(
+        group_id=group,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)],
+        **values,
+    )
+
+
+def join_alone(broker: GroupBroker, client: Client, group: str) -> JoinGroupResponse:
+    """Become the only member of an empty group."""
+    member_id = client.call(join_request(group)).member_id
+    client.ask(join_request(group, member_id))
+    broker.pass_time(broker.settings["group.initial.rebalance.delay.ms"] + 100)
+    (answer,) = client.answers()
+    assert isinstance(answer, JoinGroupResponse)
+    assert answer.error_code == ErrorCode.NONE
+    return answer
+
+
+def sync_request(group: str, member_id: str, generation: int, assignment: bytes = b"all") -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=generation,
+        member_id=member_id,
+        assignments=[SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)],
+    )
+
+
+def heartbeat_request(group: str, member_id: str, generation: int) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)

@@ -1,0 +1,113 @@
+"""Which broker coordinates a group, and the topic that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.groups.offsets_topic import offsets_topic
+from broker.settings import broker_settings
+from coordinator.group_partitions import OFFSETS_TOPIC, partition_of_group
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.broker.groups.group_broker import GroupBroker
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> GroupBroker:
+    return GroupBroker(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"),
+    # The hash codes are Java's; of a character beyond 16 bits they count the two halves
+    [
+        ("", 0),
+        ("abc", 96354 % 50),
+        ("hello", 99162322 % 50),
+        ("polygenelubricants", 0),
+        ("\U0001f600", (0xD83D * 31 + 0xDE00) % 50),
+    ],
+)
+def test_the_partition_of_a_group_is_the_one_that_kafkas_tools_compute(group: str, partition: int) -> None:
+    # "polygenelubricants" hashes to the smallest number there is, whose sign cannot be turned
+    assert partition_of_group(group, 50) == partition
+
+
+def test_the_first_group_that_is_asked_for_has_the_topic_made(broker: GroupBroker) -> None:
+    (found,) = broker.client().call(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+
+    assert broker.created == [OFFSETS_TOPIC]
+    assert (found.error_code, found.node_id, found.port) == (0, 1, 9001)
+    broker.client().call(FindCoordinatorRequest(coordinator_keys=["h"]))
+    assert broker.created == [OFFSETS_TOPIC], "once"
+
+
+def test_the_topic_is_made_as_the_settings_say() -> None:
+    settings = broker_settings(
+        {
+            "zookeeper.connect": "z:1",
+            "offsets.topic.num.partitions": 7,
+            "offsets.topic.replication.factor": 2,
+            "offsets.topic.segment.bytes": 4096,
+        }
+    )
+    topic = offsets_topic(settings)
+
+    assert (topic.num_partitions, topic.replication_factor) == (7, 2)
+    configs = {config.name: config.value for config in topic.configs}
+    assert configs == {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "4096"}
+
+
+def test_several_groups_are_looked_up_at_once(broker: GroupBroker) -> None:
+    broker.make_offsets_topic()
+    broker.hand_over("elsewhere", leader=2, leader_epoch=1)
+    here = next(g for g in "abc" if broker.partition_of(g) != broker.partition_of("elsewhere"))
+
+    response = broker.client().call(FindCoordinatorRequest(coordinator_keys=[here, "elsewhere"]))
+
+    assert [(each.key, each.node_id) for each in response.coordinators] == [(here, 1), ("elsewhere", 2)]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_older_versions_ask_for_one(broker: GroupBroker, version: int) -> None:
+    response = broker.client().call(FindCoordinatorRequest(key="g"), version)
+    assert (response.error_code, response.node_id, response.host, response.port) == (0, 1, "127.0.0.1", 9001)
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_transactions_have_no_coordinator(broker: GroupBroker, version: int) -> None:
+    request = FindCoordinatorRequest(key="x", key_type=1, coordinator_keys=["x"])
+
+    response = broker.client().call(request, version)
+
+    found = response if version < 4 else response.coordinators[0]
+    assert found.error_code == ErrorCode.INVALID_REQUEST
+    assert "no transactions" in (found.error_message or "")
+    assert broker.created == []
+
+
+def test_where_the_topic_cannot_be_made_the_answer_says_why(
+    broker: GroupBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.creation_error = ErrorCode.INVALID_REPLICATION_FACTOR
+    client = broker.client()
+    for _ in range(3):
+        (found,) = client.call(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+        assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "INVALID_REPLICATION_FACTOR" in (found.error_message or "")
+    assert caplog.text.count("offsets.topic.replication.factor") == 1, "one line, however many ask"
+
+    broker.creation_error = ErrorCode.NONE
+    (found,) = client.call(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+    assert found.error_code == ErrorCode.NONE
+
+
+def test_a_partition_without_leader_has_no_coordinator(broker: GroupBroker) -> None:
+    broker.make_offsets_topic()
+    broker.hand_over("g", leader=-1, leader_epoch=1)
+
+    (found,) = broker.client().call(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+
+    assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,0 +1,307 @@
+"""Offsets through the real handlers: safe before acknowledged, found again by the next coordinator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.group_partitions import OFFSETS_TOPIC
+from protocol.errors import ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from tests.broker.groups.group_broker import (
+    GroupBroker,
+    commit,
+    commit_error,
+    commit_request,
+    fetch_request,
+    fetched,
+)
+from tests.broker.world import batch, only_produced, produce_request
+from tests.broker.world import fetch_request as records_request
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> GroupBroker:
+    broker = GroupBroker(tmp_path)
+    broker.assign("t", 0)
+    broker.assign("t", 1)
+    broker.make_offsets_topic()
+    return broker
+
+
+@pytest.fixture
+def replicated(tmp_path: Path) -> GroupBroker:
+    """Offsets have a second replica, on broker 2, which fetches when the test says so."""
+    broker = GroupBroker(tmp_path)
+    broker.assign("t", 0)
+    broker.offsets_replicas = (1, 2)
+    broker.make_offsets_topic()
+    return broker
+
+
+def replicate(broker: GroupBroker, group: str) -> None:
+    """Broker 2 fetches, and has with that, everything in the partition of a group."""
+    index = broker.partition_of(group)
+    end_offset = broker.replicas.partition(OFFSETS_TOPIC, index).log.log_end_offset
+    request = records_request(broker.topic_id(OFFSETS_TOPIC), end_offset, index, replica_id=2, leader_epoch=0)
+    broker.client().ask(request)
+
+
+def test_what_is_committed_is_fetched(broker: GroupBroker) -> None:
+    client = broker.client()
+    assert commit(client, "g", 41, metadata="here") == ErrorCode.NONE
+    assert commit(client, "g", 42) == ErrorCode.NONE
+    assert fetched(client, "g") == (42, ErrorCode.NONE)
+    assert fetched(client, "g", partition=1) == (-1, ErrorCode.NONE)
+    assert fetched(client, "nobody") == (-1, ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("version", range(2, 9))
+def test_every_version_of_a_commit(broker: GroupBroker, version: int) -> None:
+    client = broker.client()
+    assert commit_error(client.call(commit_request("g", 7), version)) == ErrorCode.NONE
+    assert fetched(client, "g") == (7, ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_every_version_of_a_fetch(broker: GroupBroker, version: int) -> None:
+    client = broker.client()
+    commit(client, "g", 7, metadata="m")
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+    response = client.call(OffsetFetchRequest(group_id="g", topics=topics), version)
+    ((first, second),) = [topic.partitions for topic in response.topics]
+    assert (first.committed_offset, first.metadata, first.error_code) == (7, "m", 0)
+    assert (second.committed_offset, second.metadata, second.error_code) == (-1, "", 0)
+
+
+def test_all_partitions_of_several_groups_are_fetched_at_once(broker: GroupBroker) -> None:
+    client = broker.client()
+    for group, offset in (("a", 1), ("b", 2)):
+        commit(client, group, offset)
+        commit(client, group, offset + 10, partition=1)
+    wanted = [OffsetFetchRequestGroup(group_id=group, topics=None) for group in ("a", "b", "c")]
+
+    response = client.call(OffsetFetchRequest(groups=wanted))
+
+    offsets = {
+        group.group_id: [found.committed_offset for topic in group.topics for found in topic.partitions]
+        for group in response.groups
+    }
+    assert offsets == {"a": [1, 11], "b": [2, 12], "c": []}
+
+
+def test_a_commit_is_answered_when_all_in_sync_replicas_have_it(replicated: GroupBroker) -> None:
+    client = replicated.client()
+    client.ask(commit_request("g", 5))
+    assert client.answers() == []
+
+    replicate(replicated, "g")
+
+    assert [commit_error(answer) for answer in client.answers()] == [ErrorCode.NONE]
+
+
+def test_nobody_is_told_an_offset_that_may_still_be_lost(replicated: GroupBroker) -> None:
+    writer, reader = replicated.client(), replicated.client()
+    writer.ask(commit_request("g", 5))
+    reader.ask(fetch_request("g"))
+    assert reader.answers() == []
+
+    replicate(replicated, "g")
+
+    (answer,) = reader.answers()
+    assert answer.groups[0].topics[0].partitions[0].committed_offset == 5
+
+
+def test_a_commit_that_takes_too_long_is_answered_with_an_error(replicated: GroupBroker) -> None:
+    client = replicated.client()
+    client.ask(commit_request("g", 5))
+    replicated.pass_time(5_100)
+    assert [commit_error(answer) for answer in client.answers()] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+    replicate(replicated, "g")  # It stands all the same, as an error leaves open
+
+    assert fetched(client, "g") == (5, ErrorCode.NONE)
+
+
+def test_a_commit_waits_for_the_disk_where_that_is_asked_for(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path, topic_config={"flush.before.ack": True})
+    broker.assign("t", 0)
+    broker.make_offsets_topic()
+    client = broker.client()
+    broker.workers.is_held = True
+    client.ask(commit_request("g", 5))
+    assert client.answers() == []
+
+    broker.workers.release()
+
+    assert [commit_error(answer) for answer in client.answers()] == [ErrorCode.NONE]
+
+
+def test_a_broker_that_lost_zookeeper_neither_takes_nor_tells(broker: GroupBroker) -> None:
+    client, reader = broker.client(), broker.client()
+    commit(client, "g", 5)
+    broker.replicas.suspend()
+    assert commit(client, "g", 6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    reader.ask(fetch_request("g"))
+    assert reader.answers() == [], "another broker may have it by now, and know better"
+
+    broker.replicas.resume()
+
+    (answer,) = reader.answers()
+    assert answer.groups[0].topics[0].partitions[0].committed_offset == 5
+    assert commit(client, "g", 6) == ErrorCode.NONE
+
+
+def test_too_few_in_sync_replicas_refuse_a_commit_and_change_nothing(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path, topic_config={"min.insync.replicas": 2})
+    broker.assign("t", 0)
+    broker.make_offsets_topic()
+    client = broker.client()
+
+    assert commit(client, "g", 5) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert fetched(client, "g") == (-1, ErrorCode.NONE)
+
+
+def test_the_next_leader_epoch_finds_what_was_committed(broker: GroupBroker) -> None:
+    client = broker.client()
+    for offset in range(100):
+        commit(client, "g", offset)
+    broker.hand_over("g", leader=2, leader_epoch=1)
+    assert commit(client, "g", 1000) == ErrorCode.NOT_COORDINATOR
+    assert fetched(client, "g") == (-1, ErrorCode.NOT_COORDINATOR)
+
+    broker.hand_over("g", leader=1, leader_epoch=2)
+
+    assert fetched(client, "g") == (99, ErrorCode.NONE)
+
+
+def test_those_who_wait_are_sent_to_the_next_coordinator(replicated: GroupBroker) -> None:
+    client = replicated.client()
+    client.ask(commit_request("g", 5))
+
+    replicated.hand_over("g", leader=2, leader_epoch=1)
+
+    assert [commit_error(answer) for answer in client.answers()] == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_while_the_records_are_being_read_clients_are_told_so(broker: GroupBroker) -> None:
+    client = broker.client()
+    commit(client, "g", 5)
+    broker.workers.is_held = True
+    broker.hand_over("g", leader=1, leader_epoch=1)
+    assert commit(client, "g", 6) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert fetched(client, "g") == (-1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    broker.workers.release()
+
+    assert fetched(client, "g") == (5, ErrorCode.NONE)
+
+
+def test_a_partition_lost_while_it_is_read_is_let_go(broker: GroupBroker) -> None:
+    client = broker.client()
+    commit(client, "g", 5)
+    broker.workers.is_held = True
+    broker.hand_over("g", leader=1, leader_epoch=1)
+    broker.hand_over("g", leader=2, leader_epoch=2)
+    broker.workers.release()
+    assert fetched(client, "g") == (-1, ErrorCode.NOT_COORDINATOR)
+
+    broker.hand_over("g", leader=1, leader_epoch=3)
+
+    assert fetched(client, "g") == (5, ErrorCode.NONE)
+
+
+def test_a_damaged_log_is_not_served(broker: GroupBroker, caplog: pytest.LogCaptureFixture) -> None:
+    client = broker.client()
+    for offset in range(3):
+        commit(client, "g", offset)
+    log = broker.replicas.partition(OFFSETS_TOPIC, broker.partition_of("g")).log
+    path = Path(log.directory) / "00000000000000000000.log"
+    damaged = bytearray(path.read_bytes())
+    damaged[100] ^= 1
+    path.write_bytes(damaged)
+
+    broker.hand_over("g", leader=1, leader_epoch=1)
+
+    assert fetched(client, "g") == (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert "cannot be read" in caplog.text
+
+
+def test_partitions_that_do_not_exist_are_refused_one_by_one(broker: GroupBroker) -> None:
+    client = broker.client()
+    request = commit_request("g", 5)
+    request.topics += commit_request("g", 6, topic="none").topics
+
+    response = client.call(request)
+
+    codes = [partition.error_code for topic in response.topics for partition in topic.partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert commit(client, "g", 7, topic="none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert fetched(client, "g") == (5, ErrorCode.NONE)
+
+
+def test_deleted_offsets_stay_deleted(broker: GroupBroker) -> None:
+    client = broker.client()
+    commit(client, "g", 5)
+    commit(client, "g", 6, partition=1)
+    partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in (0, 7)]
+    topics = [OffsetDeleteRequestTopic(name="t", partitions=partitions)]
+
+    response = client.call(OffsetDeleteRequest(group_id="g", topics=topics))
+
+    ((first, second),) = [topic.partitions for topic in response.topics]
+    assert (response.error_code, first.error_code) == (0, 0)
+    assert second.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    broker.hand_over("g", leader=1, leader_epoch=1)
+    assert fetched(client, "g") == (-1, ErrorCode.NONE)
+    assert fetched(client, "g", partition=1) == (6, ErrorCode.NONE)
+
+
+def test_offsets_of_a_deleted_topic_go_with_it(broker: GroupBroker) -> None:
+    client = broker.client()
+    commit(client, "g", 5)
+
+    broker.assign("other", 0)
+    commit(client, "g", 6, topic="other")
+
+    broker.delete("t")
+
+    assert fetched(client, "g", topic="other") == (6, ErrorCode.NONE)
+    assert fetched(client, "g") == (-1, ErrorCode.NONE)
+    broker.hand_over("g", leader=1, leader_epoch=1)
+    assert fetched(client, "g") == (-1, ErrorCode.NONE)
+
+
+def test_offsets_that_nobody_has_used_for_long_are_deleted(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path, offsets_retention_minutes=10)
+    broker.assign("t", 0)
+    broker.make_offsets_topic()
+    client = broker.client()
+    commit(client, "old", 5)
+    broker.clock.advance(6 * 60)
+    commit(client, "young", 6)
+    broker.clock.advance(6 * 60)
+
+    broker.groups.service.expire_offsets()
+    broker.clock.advance(0)
+
+    assert fetched(client, "old") == (-1, ErrorCode.NONE)
+    assert fetched(client, "young") == (6, ErrorCode.NONE)
+    broker.hand_over("old", leader=1, leader_epoch=1)
+    assert fetched(client, "old") == (-1, ErrorCode.NONE), "a tombstone was written"
+
+
+def test_clients_cannot_write_what_only_brokers_write(broker: GroupBroker) -> None:
+    response = only_produced(broker.client().call(produce_request(OFFSETS_TOPIC, batch(b"mine"))))
+    assert response.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert broker.replicas.partition(OFFSETS_TOPIC, 0).log.log_end_offset == 0
