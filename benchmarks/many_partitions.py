@@ -47,7 +47,8 @@ class Failover:
 
     `elected_s`, `told_s`: when the controller, by its own log, had written the last state, and had the last
     broker's answer. `metadata_s`: when both remaining brokers had shown all partitions with leaders to a
-    client. `states` is how many of them the controller wrote. `zookeeper_writes` counts transactions, the end of the session among them.
+    client. `states` is how many of them the controller wrote; `zookeeper_writes` counts transactions, the end
+    of the session among them.
     """
 
     killed: str
