@@ -93,8 +93,8 @@ SETTINGS: tuple[Setting, ...] = (
         "offsets.topic.replication.factor",
         SettingType.INT,
         3,
-        "How many replicas `__consumer_offsets` is made with. While there are fewer brokers it is not made, and "
-        "groups are answered COORDINATOR_NOT_AVAILABLE.",
+        "How many replicas `__consumer_offsets` is made with. While there are fewer brokers it is not made, "
+        "and groups are answered COORDINATOR_NOT_AVAILABLE.",
         minimum=1,
         maximum=2**15 - 1,
     ),
