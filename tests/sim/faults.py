@@ -2,7 +2,8 @@
 
 Most faults may strike anybody at any time. Those that destroy what was written (`lose_power`, `wipe`) strike
 only where another in-sync replica is alive and stays so until all are in sync again: more than that no
-replicated log promises without an fsync for each record (seed kafka-design, 4.7).
+replicated log promises without an fsync for each record (seed kafka-design, 4.7). Where there is that fsync,
+flush.before.ack, power is lost anywhere at any time.
 """
 
 from __future__ import annotations
@@ -243,16 +244,19 @@ class Faults:
         return end
 
     def wipe(self, machine: Machine) -> End | None:
-        if self._story.plan.shape.replicas == 1 or not self._may_lose_data(machine):
+        if len(self.cluster.machines) == 1 or not self._has_copies_elsewhere(machine):
             return None
         machine.wipe()
         return machine.start
 
     def _may_lose_data(self, machine: Machine, active: int = 0) -> bool:
-        """Whether every partition of the machine's is in sync elsewhere, where nothing else goes wrong:
-        `active` faults are the machine's own."""
-        if self._story.plan.shape.replicas == 1:
-            return machine.is_up  # What is acknowledged there is durable: flush.before.ack.
+        """Whether no promise is broken if what is unsynced is lost; `active` faults are the machine's own."""
+        if self._story.plan.is_flushed:
+            return machine.is_up
+        return self._has_copies_elsewhere(machine, active)
+
+    def _has_copies_elsewhere(self, machine: Machine, active: int = 0) -> bool:
+        """Whether every partition of the machine's is in sync elsewhere, where nothing else goes wrong."""
         if self._active > active or not self.cluster.is_whole():
             return False
         self._is_fragile = True

@@ -60,10 +60,12 @@ class Batch:
 @dataclass(slots=True)
 class History:
     """`seen` has the values that consumers got of each partition, by offset from 0; `violations` is what was
-    found wrong while it happened. Of the topics in `may_lose` records may vanish that were acknowledged."""
+    found wrong while it happened. Of the topics in `may_lose` records may vanish that were acknowledged, and those
+    in `may_go` as a whole, to come again."""
 
     world: World
     may_lose: frozenset[str] = frozenset()
+    may_go: frozenset[str] = frozenset()
     batches: list[Batch] = field(default_factory=list)
     seen: dict[Incarnation, list[bytes]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
@@ -109,7 +111,8 @@ class History:
 
     def sequence_refused(self, batch: Batch, error: str) -> None:
         """A broker does not know what came before a batch, all of which was acknowledged."""
-        if batch.at[0] not in self.may_lose:
+        # While a topic goes, some of its replicas are empty before it cannot be found any more.
+        if batch.at[0] not in self.may_lose | self.may_go:
             self.violation(f"{batch} was refused with {error}")
 
 

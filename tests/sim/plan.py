@@ -66,12 +66,16 @@ class Plan:
     fault_pause_s: float
     changes: tuple[Change, ...]
     weather: Weather
+    is_flushed: bool = False
+    """Whether nothing is acknowledged anywhere before it is on the disks: then power may be lost by anybody
+    at any time."""
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)
 
 
 def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
     """The plan of a seed, whose faults are some of `kinds`."""
-    topics = _topics(shape, rng)
+    is_flushed = shape.replicas == 1 or rng.random() < 0.2
+    topics = _topics(shape, rng, is_flushed=is_flushed)
     return Plan(
         shape,
         topics,
@@ -85,25 +89,27 @@ def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
             slow_share=rng.choice([0.0, 0.0, 0.01]),
             break_share=rng.choice([0.0, 0.0, 0.001]),
         ),
+        is_flushed,
         {"leader.imbalance.check.interval.seconds": rng.choice([7, 300])},
     )
 
 
-def _topics(shape: Shape, rng: random.Random) -> tuple[Topic, ...]:
+def _topics(shape: Shape, rng: random.Random, *, is_flushed: bool) -> tuple[Topic, ...]:
     """The first has what is promised most; of the others there are some."""
-    promised = (("min.insync.replicas", str(shape.min_in_sync)),)
-    if shape.replicas == 1:
-        # What one disk alone holds must be on it before it is acknowledged.
-        return (Topic("t", 3, 1, (*promised, ("flush.before.ack", "true"))),)
+    flushed = (("flush.before.ack", "true"),)
+    common = flushed if is_flushed else ()
+    promised = (("min.insync.replicas", str(shape.min_in_sync)), *common)
     topics = [Topic("t", 3, shape.replicas, promised)]
+    if shape.replicas == 1:
+        return tuple(topics)
+    if not is_flushed and rng.random() < 0.2:
+        topics.append(Topic("flushed", 1, shape.replicas, (*promised, *flushed)))
     if rng.random() < 0.25:
-        topics.append(Topic("flushed", 1, shape.replicas, (*promised, ("flush.before.ack", "true"))))
-    if rng.random() < 0.25:
-        topics.append(Topic("moving", 2, shape.replicas - 1, (("min.insync.replicas", "1"),)))
+        topics.append(Topic("moving", 2, shape.replicas - 1, (("min.insync.replicas", "1"), *common)))
     if rng.random() < 0.2:
         topics.append(Topic("remade", 1, shape.replicas, promised, is_remade=True))
     if rng.random() < 0.2:
-        loose = (("min.insync.replicas", "1"), ("unclean.leader.election.enable", "true"))
+        loose = (("min.insync.replicas", "1"), ("unclean.leader.election.enable", "true"), *common)
         topics.append(Topic("loose", 2, shape.replicas, loose, may_lose=True))
     return tuple(topics)
 

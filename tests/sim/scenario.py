@@ -88,7 +88,12 @@ class Story:
         self.plan = draw(shape, [kind.name for kind in KINDS], world.rng("plan"))
         self.rng = world.rng("scenario")
         self.cluster = Cluster(world, shape.brokers, self.plan.settings)
-        self.history = History(world, frozenset(topic.name for topic in self.plan.topics if topic.may_lose))
+        topics = self.plan.topics
+        self.history = History(
+            world,
+            may_lose=frozenset(topic.name for topic in topics if topic.may_lose),
+            may_go=frozenset(topic.name for topic in topics if topic.is_remade),
+        )
         self.faults: Counter[str] = Counter()
         self.is_faulty = False
         self._found: list[str] = []
