@@ -60,8 +60,11 @@ class Batch:
 @dataclass(slots=True)
 class History:
     """`seen` has the values that consumers got of each partition, by offset from 0; `violations` is what was
-    found wrong while it happened. Of the topics in `may_lose` records may vanish that were acknowledged, and those
-    in `may_go` as a whole, to come again."""
+    found wrong while it happened.
+
+    Of the topics in `may_lose` records may vanish that were acknowledged; those in `may_go` may go as a
+    whole, and come again.
+    """
 
     world: World
     may_lose: frozenset[str] = frozenset()
