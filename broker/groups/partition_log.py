@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 
 from broker.groups.replay import replay_slice
 from broker.log.append import AppendOrigin
@@ -33,7 +33,11 @@ class PartitionLogSettings:
 
 
 class PartitionLog:
-    """A `coordinator.group_log.GroupLog` on one partition, in the leader epoch that it has now."""
+    """A `coordinator.group_log.GroupLog` on one partition, in the leader epoch that it has now.
+
+    `reading` is shared by all of a broker's: one at a time is read, so that the workers' work, which is all
+    Python's, leaves the reactor its half of the processor.
+    """
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class PartitionLog:
         replicas: Replicas,
         metadata: MetadataCache,
         workers: Workers,
+        reading: DeferredLock,
         settings: PartitionLogSettings,
     ) -> None:
         self._partition = partition
@@ -48,6 +53,7 @@ class PartitionLog:
         self._replicas = replicas
         self._metadata = metadata
         self._workers = workers
+        self._reading = reading
         self._settings = settings
         self._committed_offset = 0
 
@@ -68,7 +74,7 @@ class PartitionLog:
             read = log.read(offset, self._settings.load_bytes, upper_offset=end_offset)
             if read.slice is None:
                 break
-            await self._workers.run(replay_slice, read.slice, offset, replay)
+            await self._reading.run(self._workers.run, replay_slice, read.slice, offset, replay)
             offset = read.next_offset
         self._leadership()
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 
 from broker.dispatch import AnyHandler
 from broker.groups.forwarding import Forwarding, Send
@@ -69,6 +69,7 @@ class Groups:
         self._replicas = replicas
         self._workers = workers
         self._default_listener = default_listener
+        self._reading = DeferredLock()
         self._log_settings = PartitionLogSettings(
             Compression(settings["offsets.topic.compression.codec"]), settings["offsets.load.buffer.size"]
         )
@@ -116,7 +117,9 @@ class Groups:
         if partition.topic != OFFSETS_TOPIC:
             return
         if isinstance(partition.role, Leadership):
-            log = PartitionLog(partition, self._replicas, self._metadata, self._workers, self._log_settings)
+            log = PartitionLog(
+                partition, self._replicas, self._metadata, self._workers, self._reading, self._log_settings
+            )
             self.service.lead(partition.index, log)
         else:
             self.service.resign(partition.index)
