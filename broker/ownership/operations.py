@@ -1,0 +1,406 @@
+"""What is asked of resources, one class each: judged when its turn has come, carried out once it is durable.
+
+Operations on the same resource follow one another (`table` sees to it), so what was judged still holds when
+it is carried out, but for this: an owner may have gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from broker.ownership import standings
+from broker.ownership.effects import Answer, AwaitCommit, Fail, Fence
+from broker.ownership.resources import Entry, Resource, Waiter
+from broker.ownership.rules import (
+    Granted,
+    Queued,
+    Refused,
+    Repeated,
+    Shared,
+    Verdict,
+    can_resume,
+    may_promote,
+)
+from broker.ownership.state import State
+from coordinator.ownership_records import Grant, Owner, OwnershipRecord, PartitionKey, ResourceKey
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.ownership import (
+    IF_FREE,
+    PRODUCERS_GROUP,
+    Access,
+    LossReason,
+    ResourceStanding,
+)
+
+NO_TICKET = -1
+"""Nobody waits for an answer."""
+
+Records = dict[ResourceKey, OwnershipRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks, in which group, and through which connection."""
+
+    group: str
+    owner: Owner
+    connection: int
+
+
+class Operation:
+    """`begin` judges, and says what has to be durable before `carry_out`; with nothing to write it is carried
+    out at once. Where it cannot be made durable, `fail` is called instead, and everything is as it was."""
+
+    __slots__ = ("keys", "ticket")
+
+    def __init__(self, ticket: int, keys: Sequence[ResourceKey]) -> None:
+        self.ticket = ticket
+        self.keys = tuple(keys)
+
+    def begin(self, state: State, now_ms: int) -> Records:
+        raise NotImplementedError
+
+    def carry_out(self, state: State, now_ms: int) -> None:
+        raise NotImplementedError
+
+    def fail(self, state: State, error: BrokerError) -> None:
+        if self.ticket != NO_TICKET:
+            state.effects.append(Fail(self.ticket, error))
+
+    def _answer(
+        self, state: State, answers: Sequence[ResourceStanding], fences: Sequence[Fence] = ()
+    ) -> None:
+        state.effects.append(Answer(self.ticket, tuple(answers), tuple(fences)))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A resource, and the generation that its claim names."""
+
+    key: ResourceKey
+    generation: int
+
+
+class Claim(Operation):
+    """Resources for an owner: all or none. `judge` is the rule that it comes under."""
+
+    __slots__ = ("_asker", "_grants", "_is_refused", "_judge", "_wait_until_ms", "_wanted")
+
+    def __init__(
+        self,
+        ticket: int,
+        asker: Asker,
+        wanted: Sequence[Wanted],
+        judge: Callable[[Resource, Wanted], Verdict],
+        wait_until_ms: int,
+    ) -> None:
+        super().__init__(ticket, [each.key for each in wanted])
+        self._asker = asker
+        self._wanted = wanted
+        self._judge = judge
+        self._wait_until_ms = wait_until_ms
+        self._grants: list[tuple[Wanted, Verdict, Grant | None]] = []
+        self._is_refused = False
+
+    def begin(self, state: State, now_ms: int) -> Records:
+        verdicts = [(each, self._verdict(state, each)) for each in self._wanted]
+        if any(isinstance(verdict, Refused | Queued) for _, verdict in verdicts):
+            self._is_refused = True
+            self._turn_away(state, verdicts, now_ms)
+            return {}
+        records: Records = {}
+        for each, verdict in verdicts:
+            grant = None
+            if isinstance(verdict, Granted):
+                resource = state.resource(each.key)
+                grant = new_grant(resource, self._asker.owner, verdict.generation, each.generation, now_ms)
+                group = self._asker.group
+                records[each.key] = state.record_with(resource, group, grant, verdict.reason, now_ms)
+            self._grants.append((each, verdict, grant))
+        return records
+
+    def _verdict(self, state: State, wanted: Wanted) -> Verdict:
+        resource = state.resource(wanted.key)
+        refusal = state.room_for(resource, self._asker.group)
+        return self._judge(resource, wanted) if refusal is None else Refused(refusal)
+
+    def _turn_away(self, state: State, verdicts: Sequence[tuple[Wanted, Verdict]], now_ms: int) -> None:
+        group = self._asker.group
+        answers = []
+        for each, verdict in verdicts:
+            resource = state.resource(each.key)
+            match verdict:
+                case Refused(error):
+                    state.refuse(resource, group)
+                    state.contend(resource, group)
+                    answers.append(standings.refused(resource, group, error))
+                case Queued():
+                    answers.append(self._queue(state, resource, now_ms))
+                case _:
+                    answers.append(standings.not_attempted(resource, group))
+        self._answer(state, answers)
+
+    def _queue(self, state: State, resource: Resource, now_ms: int) -> ResourceStanding:
+        asker = self._asker
+        found = resource.waiter(asker.group, asker.owner.owner_id)
+        if found is not None:
+            position, waiter = found
+            if waiter.connection == asker.connection:
+                return standings.queued(resource, asker.group, position)
+            # It waits on a connection that it has given up, and loses its place with it.
+            state.dequeue(resource, waiter)
+        if len(resource.waiters) >= state.terms.waiters_max:
+            error = BrokerError(
+                ErrorCode.RESOURCE_OWNED, f"own.waiters.max={state.terms.waiters_max} wait already"
+            )
+            return standings.refused(resource, asker.group, error)
+        waiter = Waiter(asker.group, asker.owner, asker.connection, self._wait_until_ms)
+        position = state.enqueue(resource, waiter, now_ms)
+        state.contend(resource, asker.group)
+        return standings.queued(resource, asker.group, position)
+
+    def carry_out(self, state: State, now_ms: int) -> None:
+        if self._is_refused:
+            return
+        asker = self._asker
+        answers: list[ResourceStanding] = []
+        fences: list[Fence] = []
+        for each, verdict, grant in self._grants:
+            resource = state.resource(each.key)
+            if isinstance(verdict, Shared):
+                state.share(resource, asker.owner, asker.connection, now_ms)
+                answers.append(standings.shared(resource, state.leader_epoch(each.key)))
+                continue
+            entry = resource.entry(asker.group)
+            if isinstance(verdict, Granted):
+                assert grant is not None
+                fence = state.install(resource, asker.group, grant, verdict.reason, asker.connection, now_ms)
+                fences += [] if fence is None else [fence]
+                state.effects += [] if fence is None else [AwaitCommit(fence)]
+            else:
+                assert isinstance(verdict, Repeated)
+                state.attach(resource, entry, asker.connection, now_ms)
+                fences += pending_fence(resource, entry)
+            leave_queue(state, resource, asker.group, asker.owner.owner_id)
+            answers.append(standings.owned(resource, entry, state.leader_epoch(each.key)))
+        self._answer(state, answers, fences)
+
+
+class Promote(Operation):
+    """A resource that is free, for the first in its queue who can have it."""
+
+    __slots__ = ("_grant", "_waiter")
+
+    def __init__(self, key: ResourceKey) -> None:
+        super().__init__(NO_TICKET, [key])
+        self._waiter: Waiter | None = None
+        self._grant: Grant | None = None
+
+    def begin(self, state: State, now_ms: int) -> Records:
+        (key,) = self.keys
+        resource = state.resource(key)
+        for waiter in resource.waiters:
+            if may_promote(resource, waiter.group, waiter.owner, waiter.connection):
+                generation = resource.entry(waiter.group).generation + 1
+                self._waiter = waiter
+                self._grant = new_grant(resource, waiter.owner, generation, IF_FREE, now_ms)
+                return {key: state.record_with(resource, waiter.group, self._grant, LossReason.NONE, now_ms)}
+        return {}
+
+    def carry_out(self, state: State, now_ms: int) -> None:
+        waiter, grant = self._waiter, self._grant
+        if waiter is None or grant is None:
+            return
+        resource = state.resource(self.keys[0])
+        fence = state.install(resource, waiter.group, grant, LossReason.STOLEN, waiter.connection, now_ms)
+        if waiter in resource.waiters:
+            state.dequeue(resource, waiter)
+        else:
+            state.offer(resource)
+        state.effects += [] if fence is None else [AwaitCommit(fence)]
+
+    def fail(self, state: State, error: BrokerError) -> None:
+        """Those who wait go on waiting: `table` tries again."""
+        state.offer(state.resource(self.keys[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A resource, and the grant that its owner names; -1 for one that waits or shares."""
+
+    key: ResourceKey
+    incarnation: int
+
+
+class Resume(Operation):
+    """Grants to go on with, each by itself."""
+
+    __slots__ = ("_asker", "_held")
+
+    def __init__(self, ticket: int, asker: Asker, held: Sequence[Held]) -> None:
+        super().__init__(ticket, [each.key for each in held])
+        self._asker = asker
+        self._held = held
+
+    def begin(self, state: State, now_ms: int) -> Records:
+        return {}
+
+    def carry_out(self, state: State, now_ms: int) -> None:
+        answers, fences = [], []
+        for each in self._held:
+            resource = state.resource(each.key)
+            entry = resource.entries.get(self._asker.group)
+            grant = None if entry is None else entry.find(each.incarnation)
+            if (
+                entry is None
+                or grant is None
+                or not can_resume(resource, entry, grant, self._asker.owner.owner_id)
+            ):
+                answers.append(standings.fenced(resource, self._asker.group, each.incarnation))
+                continue
+            state.attach(resource, entry, self._asker.connection, now_ms)
+            fences += pending_fence(resource, entry)
+            answers.append(standings.owned(resource, entry, state.leader_epoch(each.key)))
+        self._answer(state, answers, fences)
+
+
+class Release(Operation):
+    """Resources to let go of, each by itself: by their owner, a sharer, or one that waits."""
+
+    __slots__ = ("_asker", "_held")
+
+    def __init__(self, ticket: int, asker: Asker, held: Sequence[Held]) -> None:
+        super().__init__(ticket, [each.key for each in held])
+        self._asker = asker
+        self._held = held
+
+    def begin(self, state: State, now_ms: int) -> Records:
+        return {}
+
+    def carry_out(self, state: State, now_ms: int) -> None:
+        self._answer(state, [self._release(state, each, now_ms) for each in self._held])
+
+    def _release(self, state: State, held: Held, now_ms: int) -> ResourceStanding:
+        asker = self._asker
+        resource = state.resource(held.key)
+        entry = resource.entries.get(asker.group)
+        grant = None if entry is None else entry.grant
+        if (
+            entry is not None
+            and grant is not None
+            and grant.incarnation == held.incarnation
+            and grant.owner.owner_id == asker.owner.owner_id
+        ):
+            state.free(resource, entry, LossReason.RELEASED, now_ms)
+            return standings.let_go(resource, asker.group)
+        if held.incarnation == standings.WAITING and self._leave(state, resource):
+            return standings.let_go(resource, asker.group)
+        return standings.fenced(resource, asker.group, held.incarnation)
+
+    def _leave(self, state: State, resource: Resource) -> bool:
+        asker = self._asker
+        if leave_queue(state, resource, asker.group, asker.owner.owner_id):
+            return True
+        sharer = resource.sharers.get(asker.connection)
+        if asker.group != PRODUCERS_GROUP or sharer is None or sharer.owner.owner_id != asker.owner.owner_id:
+            return False
+        state.unshare(resource, asker.connection)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """A resource to be released by force; `generation` -1: whichever is in force."""
+
+    key: ResourceKey
+    generation: int
+
+
+class ForceRelease(Operation):
+    """Resources that an administrator takes from their owners, each by itself."""
+
+    __slots__ = ("_forced", "_group")
+
+    def __init__(self, ticket: int, group: str, forced: Sequence[Forced]) -> None:
+        super().__init__(ticket, [each.key for each in forced])
+        self._group = group
+        self._forced = forced
+
+    def begin(self, state: State, now_ms: int) -> Records:
+        records: Records = {}
+        for each in self._forced:
+            entry = self._entry(state, each)
+            if entry is not None and entry.last is not None:
+                record = state.resource(each.key).record()
+                ended = (*entry.history[:-1], entry.last.ended(LossReason.FORCED, now_ms))
+                histories = {**record.histories, self._group: ended}
+                records[each.key] = OwnershipRecord(record.incarnation, histories)
+        return records
+
+    def carry_out(self, state: State, now_ms: int) -> None:
+        answers = []
+        for each in self._forced:
+            resource = state.resource(each.key)
+            entry = self._entry(state, each)
+            if entry is None or entry.last is None:
+                error = BrokerError(
+                    ErrorCode.RESOURCE_NOT_FOUND, f"nobody owns {each.key}, or not in that generation"
+                )
+                answers.append(standings.refused(resource, self._group, error))
+                continue
+            answer = standings.let_go(resource, self._group)
+            answer.owner_id = entry.last.owner.owner_id
+            answers.append(answer)
+            state.free(resource, entry, LossReason.FORCED, now_ms)
+        self._answer(state, answers)
+
+    def _entry(self, state: State, forced: Forced) -> Entry | None:
+        """What is to be released. One that was lost to silence counts: its owner could go on with it."""
+        entry = state.resource(forced.key).entries.get(self._group)
+        if entry is None or entry.last is None or not entry.last.may_resume:
+            return None
+        return entry if forced.generation in (IF_FREE, entry.generation) else None
+
+
+class Flush(Operation):
+    """Writes down what nobody waits for: that owners are gone, and where their fences were."""
+
+    __slots__ = ()
+
+    def __init__(self, key: ResourceKey) -> None:
+        super().__init__(NO_TICKET, [key])
+
+    def begin(self, state: State, now_ms: int) -> Records:
+        (key,) = self.keys
+        return {key: state.resource(key).record()}
+
+    def carry_out(self, state: State, now_ms: int) -> None:
+        """Nothing changes here."""
+
+    def fail(self, state: State, error: BrokerError) -> None:
+        state.unwritten[self.keys[0]] = None
+
+
+def new_grant(resource: Resource, owner: Owner, generation: int, named: int, now_ms: int) -> Grant:
+    """The next grant of a resource."""
+    if not isinstance(resource.key, PartitionKey):
+        owner = replace(owner, access=Access.NONE)
+    return Grant(generation, resource.incarnation + 1, owner, named, now_ms)
+
+
+def pending_fence(resource: Resource, entry: Entry) -> list[Fence]:
+    """The fence of a grant, where not everything before it is committed yet."""
+    grant = entry.last
+    if entry.is_complete or grant is None or not isinstance(resource.key, PartitionKey):
+        return []
+    return [Fence(resource.key, entry.group, grant.incarnation, grant.fence_offset)]
+
+
+def leave_queue(state: State, resource: Resource, group: str, owner_id: str) -> bool:
+    """Take one out of the queue that has the resource now, or does not want it any more."""
+    found = resource.waiter(group, owner_id)
+    if found is None:
+        return False
+    state.dequeue(resource, found[1])
+    return True

@@ -1,0 +1,230 @@
+"""What becomes of a claim: granted, answered with what it was granted before, queued or refused.
+
+The rules of the three seeds, as functions of what is known; docs/ownership.md tells them in words. Nothing is
+changed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from broker.ownership.resources import Entry, Resource
+from coordinator.ownership_records import Grant, Owner
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.ownership import (
+    GENERATION_MAX,
+    IF_FREE,
+    PRODUCERS_GROUP,
+    RESET_GENERATION,
+    Access,
+    LossReason,
+)
+from protocol.messages.producer_access import ProducerAccessMode
+
+FIRST_GENERATION = 1
+_INT64_MAX = 2**63 - 1
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The claim succeeds, under this generation. Owners that are in its way lose theirs for `reason`."""
+
+    generation: int
+    reason: LossReason = LossReason.STOLEN
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The producer may write beside others that share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The claimant has it already: it goes on with the grant that there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The claimant has to wait for its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    error: BrokerError
+
+
+Verdict: TypeAlias = Granted | Shared | Repeated | Queued | Refused
+
+
+def check_generation(generation: int) -> None:
+    """Raises BrokerError INVALID_GENERATION for one that nobody may name."""
+    if not IF_FREE <= generation <= GENERATION_MAX:
+        raise error_for(
+            ErrorCode.INVALID_GENERATION,
+            f"generation {generation} cannot be claimed: name the one in force (0 resets it, -1 claims what "
+            f"is free), at most {GENERATION_MAX}",
+        )
+
+
+def judge_claim(
+    resource: Resource, group: str, owner: Owner, generation: int, *, may_wait: bool = False
+) -> Verdict:
+    """The own API's rule, for one resource.
+
+    "If there is no such owner then the connection of the requesting process is made the owner and we return
+    generation 1. If the existing owner has a higher generation the request fails. If the existing owner has
+    an equal or lower generation the existing owner's connection is severed. Generation 0 will always succeed
+    in claiming the resource, and will reset the generation." (seed own-api)
+    """
+    entry = resource.entries.get(group) or Entry(group)
+    in_force = entry.generation
+    if generation == RESET_GENERATION:
+        return Granted(FIRST_GENERATION, LossReason.RESET)
+    grant = entry.grant
+    if grant is not None and grant.owner.owner_id == owner.owner_id and _repeats(grant, generation):
+        return Repeated()
+    if generation == IF_FREE:
+        obstacle = _obstacle(resource, group, owner)
+        if obstacle is None and not _is_awaited(resource, group, owner):
+            return _raised(in_force)
+        return Queued() if may_wait else Refused(obstacle or _busy(f"others wait for {resource.key}"))
+    if in_force and generation < in_force:
+        return Refused(
+            error_for(
+                ErrorCode.STALE_GENERATION,
+                f"generation {in_force} of {resource.key} is in force, the claim names {generation}",
+            )
+        )
+    foreign = _foreign_writer(resource, group, owner)
+    if foreign is not None:
+        return Refused(foreign)
+    if not in_force:
+        return Granted(FIRST_GENERATION)
+    return Granted(generation) if generation > in_force else _raised(in_force)
+
+
+def judge_access(
+    resource: Resource,
+    owner: Owner,
+    connection: int,
+    mode: ProducerAccessMode,
+    epoch: int,
+    *,
+    may_wait: bool = False,
+) -> Verdict:
+    """Whether a producer gets the access to a partition that it asks for (PIP-68). The topic epoch is the
+    generation of the group of all producers."""
+    entry = resource.entries.get(PRODUCERS_GROUP) or Entry(PRODUCERS_GROUP)
+    if epoch != NO_EPOCH:
+        return _judge_return(resource, entry, owner, epoch)
+    grant = entry.grant
+    if grant is not None and grant.owner.owner_id == owner.owner_id:
+        return Repeated()
+    if mode is ProducerAccessMode.EXCLUSIVE_WITH_FENCING:
+        verdict = _raised(entry.generation)
+        return Granted(verdict.generation, LossReason.EVICTED) if isinstance(verdict, Granted) else verdict
+    obstacle = _obstacle(resource, PRODUCERS_GROUP, owner, connection, ignore_sharers=_shares(mode))
+    if obstacle is None and _is_awaited(resource, PRODUCERS_GROUP, owner):
+        obstacle = _busy(f"others wait for exclusive access to {resource.key}")
+    if obstacle is None:
+        return Shared() if _shares(mode) else _raised(entry.generation)
+    return Queued() if may_wait else Refused(obstacle)
+
+
+def may_promote(resource: Resource, group: str, owner: Owner, connection: int) -> bool:
+    """Whether one that waits can have the resource now, were it its turn."""
+    return _obstacle(resource, group, owner, connection) is None
+
+
+def _shares(mode: ProducerAccessMode) -> bool:
+    return mode is ProducerAccessMode.SHARED
+
+
+def _repeats(grant: Grant, generation: int) -> bool:
+    """Whether a claim of the present owner is the one that it was granted: its answer was lost. What is free
+    for others to take is its own as well.
+
+    A number above the generation in force is a new claim, though it be named a second time: the first one
+    found the resource never owned, which gives generation 1 whatever is named.
+    """
+    return generation == IF_FREE or (generation == grant.named and generation <= grant.generation)
+
+
+def _raised(in_force: int) -> Granted | Refused:
+    if in_force >= _INT64_MAX:
+        return Refused(
+            error_for(ErrorCode.INVALID_GENERATION, "there is no higher generation: claim 0 to begin anew")
+        )
+    return Granted(in_force + 1)
+
+
+def _judge_return(resource: Resource, entry: Entry, owner: Owner, epoch: int) -> Verdict:
+    """ "When a producer reconnects, it will pass the existing topic epoch and if it's lower than the current
+    topic epoch that the broker has, the producer will be considered fenced permanently." (PIP-68)"""
+    last = entry.last
+    if last is not None and last.generation == epoch and can_resume(resource, entry, last, owner.owner_id):
+        return Repeated()
+    return Refused(
+        error_for(
+            ErrorCode.PRODUCER_FENCED,
+            f"the topic epoch of {resource.key} is {entry.generation}, this producer had {epoch}: another "
+            "has taken over. Make a new producer if this application is to write again",
+        )
+    )
+
+
+def can_resume(resource: Resource, entry: Entry, grant: Grant, owner_id: str) -> bool:
+    """Whether an owner may go on with `grant`: nobody has been granted the resource since."""
+    if grant is not entry.last or grant.owner.owner_id != owner_id or not grant.may_resume:
+        return False
+    if Access.WRITE not in grant.owner.access:
+        return True
+    return not resource.sharers and not resource.was_written_since(grant.incarnation)
+
+
+def _is_awaited(resource: Resource, group: str, owner: Owner) -> bool:
+    """Whether others stand in the queue for what this claim would take."""
+    writes = Access.WRITE in owner.access
+    return any(
+        waiter.group == group or (writes and Access.WRITE in waiter.owner.access)
+        for waiter in resource.waiters
+        if waiter.owner.owner_id != owner.owner_id or waiter.group != group
+    )
+
+
+def _obstacle(
+    resource: Resource, group: str, owner: Owner, connection: int = -1, *, ignore_sharers: bool = False
+) -> BrokerError | None:
+    """What stands in the way of one that takes from nobody."""
+    entry = resource.entries.get(group)
+    if entry is not None and entry.grant is not None:
+        return _busy(f"{resource.key} is owned by {_named(entry.grant.owner)}, generation {entry.generation}")
+    return _foreign_writer(resource, group, owner, connection, ignore_sharers=ignore_sharers)
+
+
+def _foreign_writer(
+    resource: Resource, group: str, owner: Owner, connection: int = -1, *, ignore_sharers: bool = False
+) -> BrokerError | None:
+    """A writer in another group, or producers that share: generations say nothing between groups."""
+    if Access.WRITE not in owner.access:
+        return None
+    writer = resource.writer
+    if writer is not None and writer.group != group:
+        assert writer.grant is not None
+        kind = f"group {writer.group!r}" if writer.group else "an exclusive producer"
+        return _busy(f"{resource.key} is written by {kind}, {_named(writer.grant.owner)}")
+    sharers = len(resource.sharers) - (connection in resource.sharers)
+    if sharers and not ignore_sharers:
+        return _busy(f"{sharers} producers share {resource.key}")
+    return None
+
+
+def _named(owner: Owner) -> str:
+    client = f" ({owner.client_id})" if owner.client_id else ""
+    return f"{owner.owner_id}{client} at {owner.host}"
+
+
+def _busy(message: str) -> BrokerError:
+    return error_for(ErrorCode.RESOURCE_OWNED, message)

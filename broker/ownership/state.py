@@ -1,0 +1,402 @@
+"""The resources that this broker decides about, the connections that have to do with them, and the few ways
+in which they change. Every change leaves behind, as effects, what follows from it outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from broker.ownership.deadlines import Deadlines, OfOwner, OfSharer, OfWaiter
+from broker.ownership.effects import Audit, AwaitCommit, Changed, Effect, Fence, Sever, Tell
+from broker.ownership.resources import Counts, Entry, Resource, Sharer, Waiter, pushed
+from coordinator.ownership_records import (
+    NEVER_MS,
+    NO_OFFSET,
+    Grant,
+    History,
+    NameKey,
+    Owner,
+    OwnershipRecord,
+    PartitionKey,
+    ResourceKey,
+)
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.ownership import Access, LossReason
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Values of the settings `own.release.grace.ms`, `own.ping.timeout.ms`, `own.waiters.max` and
+    `own.names.max`."""
+
+    release_grace_ms: int = 0
+    ping_timeout_ms: int = 3000
+    waiters_max: int = 1000
+    names_max: int = 100_000
+
+
+GROUPS_MAX = 100
+"""Groups that may have owned one partition: all of them are in its znode."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """What is to be known of a partition that is led here."""
+
+    end_offset: int
+    high_watermark: int
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class Holdings:
+    """What a connection has to do with: the groups that it has named, and the resources that it owns, shares,
+    waits for or has lost."""
+
+    groups: dict[str, None] = field(default_factory=dict)
+    keys: dict[ResourceKey, None] = field(default_factory=dict)
+
+
+class State:
+    """`log_ends` tells of a partition, `last_heard_ms` when a connection was last heard from.
+
+    `effects` collects what is to be done; whoever calls takes it away.
+    """
+
+    def __init__(
+        self, log_ends: Callable[[PartitionKey], LogEnds], last_heard_ms: Callable[[int], int], terms: Terms
+    ) -> None:
+        self.resources: dict[ResourceKey, Resource] = {}
+        self.connections: dict[int, Holdings] = {}
+        self.deadlines = Deadlines()
+        self.effects: list[Effect] = []
+        self.totals = Counts()
+        self.names = 0
+        """How many of the resources are names."""
+        self.unwritten: dict[ResourceKey, None] = {}
+        """Resources of which something is to be written that nobody waits for."""
+        self.wanted: dict[ResourceKey, None] = {}
+        """Resources that one who waits for them might have now."""
+        self.terms = terms
+        self._log_ends = log_ends
+        self._last_heard_ms = last_heard_ms
+
+    def resource(self, key: ResourceKey) -> Resource:
+        """What is known of a resource; a new one where it was never owned."""
+        found = self.resources.get(key)
+        if found is None:
+            found = self.resources[key] = Resource(key)
+            self.names += isinstance(key, NameKey)
+        return found
+
+    def leader_epoch(self, key: ResourceKey) -> int:
+        return self._log_ends(key).leader_epoch if isinstance(key, PartitionKey) else -1
+
+    def link(self, connection: int, key: ResourceKey) -> None:
+        """Remember that a connection has to do with a resource, if it is still open."""
+        holdings = self.connections.get(connection)
+        if holdings is not None:
+            holdings.keys[key] = None
+
+    # -- grants ------------------------------------------------------------------------------------------
+
+    def record_with(
+        self, resource: Resource, group: str, grant: Grant, loss: LossReason, now_ms: int
+    ) -> OwnershipRecord:
+        """The resource as it will be once `grant` is in force: what has to be durable first."""
+        histories: dict[str, History] = {
+            entry.group: entry.history for entry in resource.entries.values() if entry.history
+        }
+        for loser in self._losers(resource, group, grant.owner.access):
+            assert loser.last is not None
+            histories[loser.group] = (*loser.history[:-1], loser.last.ended(loss, now_ms))
+        histories[group] = pushed(histories.get(group, ()), grant)
+        return OwnershipRecord(grant.incarnation, histories)
+
+    def install(
+        self, resource: Resource, group: str, grant: Grant, loss: LossReason, connection: int, now_ms: int
+    ) -> Fence | None:
+        """Put a grant into force that is durable: from here on nobody else writes.
+
+        Returns the fence that has to be committed before the owner is told; None where there is none.
+        """
+        losers = self._losers(resource, group, grant.owner.access)
+        for loser in losers:
+            self._lose(resource, loser, loss, now_ms, to=connection)
+        if Access.WRITE in grant.owner.access:
+            for sharer in list(resource.sharers.values()):
+                self._evict(resource, sharer, to=connection)
+        entry = resource.entry(group)
+        fence = self._fence(resource.key, group, grant.incarnation)
+        entry.push(grant if fence is None else replace(grant, fence_offset=fence.offset))
+        resource.incarnation = grant.incarnation
+        entry.is_complete = fence is None
+        entry.is_contended = False
+        for counts in (entry.counts, self.totals):
+            counts.claims += 1
+            counts.steals += bool(losers)
+        self._audit(resource, entry, "granted")
+        if fence is not None:
+            self.unwritten[resource.key] = None
+        self.attach(resource, entry, connection, now_ms)
+        return fence
+
+    def _losers(self, resource: Resource, group: str, access: Access) -> list[Entry]:
+        """The entries whose owners cannot be beside a new owner in `group`."""
+        return [
+            entry
+            for entry in resource.entries.values()
+            if entry.grant is not None and (entry.group == group or (Access.WRITE in access and entry.writes))
+        ]
+
+    def _fence(self, key: ResourceKey, group: str, incarnation: int) -> Fence | None:
+        if not isinstance(key, PartitionKey):
+            return None
+        return Fence(key, group, incarnation, self._log_ends(key).end_offset)
+
+    # -- owners come and go ------------------------------------------------------------------------------
+
+    def attach(self, resource: Resource, entry: Entry, connection: int, now_ms: int) -> None:
+        """Let the owner of `entry` be reached through `connection`; one that it had before is severed."""
+        grant = entry.last
+        assert grant is not None
+        previous = entry.connection
+        if grant.is_over:
+            entry.amend(replace(grant, reason=LossReason.NONE, until_ms=NEVER_MS))
+            self.unwritten[resource.key] = None
+            self._audit(resource, entry, "resumed")
+        entry.connection = connection
+        entry.pinged_ms = NEVER_MS
+        self._changed(resource.key)
+        if previous not in (None, connection):
+            self.effects.append(
+                Sever(previous, f"the owner of {resource.key} has come by another connection")
+            )
+        if connection not in self.connections:
+            self.left(resource, entry, now_ms)
+            return
+        resource.former.pop(connection, None)
+        self.link(connection, resource.key)
+        self._watch_owner(resource.key, entry, now_ms + grant.owner.session_timeout_ms)
+
+    def left(self, resource: Resource, entry: Entry, now_ms: int) -> None:
+        """The owner's connection is closed: it may come back for the grace, where there is one."""
+        entry.connection = None
+        if self.terms.release_grace_ms > 0:
+            self._watch_owner(resource.key, entry, now_ms + self.terms.release_grace_ms)
+            self._changed(resource.key)
+        else:
+            self.free(resource, entry, LossReason.DISCONNECTED, now_ms)
+
+    def free(self, resource: Resource, entry: Entry, reason: LossReason, now_ms: int) -> None:
+        """End an ownership without another taking its place."""
+        self._lose(resource, entry, reason, now_ms)
+        self.unwritten[resource.key] = None
+        self.offer(resource)
+
+    def _lose(
+        self, resource: Resource, entry: Entry, reason: LossReason, now_ms: int, to: int | None = None
+    ) -> None:
+        """Take the resource from its owner, whose connection is severed unless the resource goes `to` that
+        same connection, or was given up by it."""
+        grant = entry.last
+        assert grant is not None
+        connection, entry.connection = entry.connection, None
+        entry.amend(grant.ended(reason, now_ms))
+        self._audit(resource, entry, f"lost ({reason.name})")
+        self._changed(resource.key)
+        if connection is None or connection == to:
+            return
+        if reason is LossReason.RELEASED:
+            self._remember_former(resource, connection)
+            return
+        self.effects.append(Sever(connection, f"it lost {resource.key}: {reason.name}"))
+
+    def _remember_former(self, resource: Resource, connection: int) -> None:
+        if connection in self.connections:
+            resource.former[connection] = None
+
+    def _watch_owner(self, key: ResourceKey, entry: Entry, at_ms: int) -> None:
+        assert entry.last is not None
+        entry.deadline_ms = at_ms
+        self.deadlines.add(at_ms, OfOwner(key, entry.group, entry.last.incarnation))
+
+    # -- those who share, and those who wait -------------------------------------------------------------
+
+    def share(self, resource: Resource, owner: Owner, connection: int, now_ms: int) -> None:
+        """Let a producer write beside others."""
+        if connection not in self.connections:
+            return
+        resource.sharers[connection] = Sharer(owner, connection)
+        resource.former.pop(connection, None)
+        self.link(connection, resource.key)
+        self.deadlines.add(now_ms + owner.session_timeout_ms, OfSharer(resource.key, connection))
+
+    def unshare(self, resource: Resource, connection: int) -> None:
+        """A producer with shared access is gone."""
+        if resource.sharers.pop(connection, None) is not None:
+            self.offer(resource)
+
+    def _evict(self, resource: Resource, sharer: Sharer, to: int) -> None:
+        del resource.sharers[sharer.connection]
+        if sharer.connection != to:
+            reason = f"an exclusive owner has taken {resource.key}, which it shared"
+            self.effects.append(Sever(sharer.connection, reason))
+
+    def silence(self, resource: Resource, connection: int) -> None:
+        """Nothing was heard of a producer with shared access for its session timeout."""
+        self.unshare(resource, connection)
+        self.effects.append(Sever(connection, f"nothing was heard of it while it shared {resource.key}"))
+
+    def enqueue(self, resource: Resource, waiter: Waiter, now_ms: int) -> int:
+        """Stand in the queue; the position."""
+        resource.waiters.append(waiter)
+        self.link(waiter.connection, resource.key)
+        self.deadlines.add(self.patience_ms(waiter, now_ms), OfWaiter(resource.key, waiter))
+        return len(resource.waiters)
+
+    def patience_ms(self, waiter: Waiter, heard_ms: int) -> int:
+        """When one that waits is to be looked after, having been heard of at `heard_ms`."""
+        session_ms = heard_ms + waiter.owner.session_timeout_ms
+        return session_ms if waiter.until_ms < 0 else min(session_ms, waiter.until_ms)
+
+    def dequeue(self, resource: Resource, waiter: Waiter) -> None:
+        """Leave the queue. Those behind it have moved on."""
+        resource.waiters.remove(waiter)
+        self.tell(waiter.connection)
+        for other in resource.waiters:
+            self.tell(other.connection)
+        self.offer(resource)
+
+    def offer(self, resource: Resource) -> None:
+        """The resource may be free for one that waits."""
+        if resource.waiters:
+            self.wanted[resource.key] = None
+
+    def contend(self, resource: Resource, group: str) -> None:
+        """Somebody wanted what others have: let them know, and show that they live."""
+        for entry in resource.entries.values():
+            if entry.grant is not None and (entry.group == group or entry.writes):
+                entry.is_contended = True
+                if entry.connection is not None:
+                    self.effects.append(Tell(entry.connection, is_ping=True))
+
+    # -- small things ------------------------------------------------------------------------------------
+
+    def last_heard_ms(self, connection: int) -> int:
+        return self._last_heard_ms(connection)
+
+    def tell(self, connection: int | None) -> None:
+        if connection is not None:
+            self.effects.append(Tell(connection))
+
+    def room_for(self, resource: Resource, group: str) -> BrokerError | None:
+        """Why there is no room for one more resource, or one more group of a resource; None: there is."""
+        if group in resource.entries:
+            return None
+        limit = None
+        if len(resource.entries) >= GROUPS_MAX:
+            limit = f"{GROUPS_MAX} groups have owned {resource.key}, which are as many as there may be"
+        elif isinstance(resource.key, NameKey) and self.names > self.terms.names_max:
+            limit = f"own.names.max={self.terms.names_max} names are known here"
+        return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)
+
+    def forget_if_blank(self, key: ResourceKey) -> None:
+        """Keep nothing of a resource that was asked about, and of which there is nothing to keep."""
+        resource = self.resources.get(key)
+        if resource is not None and resource.is_blank:
+            self._drop(key)
+
+    def _drop(self, key: ResourceKey) -> Resource | None:
+        self.names -= isinstance(key, NameKey) and key in self.resources
+        return self.resources.pop(key, None)
+
+    def refuse(self, resource: Resource, group: str) -> None:
+        """Count a claim that was refused."""
+        self.totals.refusals += 1
+        if group in resource.entries:
+            resource.entries[group].counts.refusals += 1
+
+    def _changed(self, key: ResourceKey) -> None:
+        if isinstance(key, PartitionKey):
+            self.effects.append(Changed(key))
+
+    def _audit(self, resource: Resource, entry: Entry, event: str) -> None:
+        grant = entry.last
+        assert grant is not None
+        owner = grant.owner
+        fence = "" if grant.fence_offset == NO_OFFSET else f" from offset {grant.fence_offset}"
+        self.effects.append(
+            Audit(
+                f"{event}: {resource.key} in group {entry.group!r}, generation {grant.generation}, "
+                f"incarnation {grant.incarnation}{fence}, owner {owner.owner_id!r} client "
+                f"{owner.client_id!r} {owner.principal} at {owner.host}"
+            )
+        )
+
+    # -- what is written, and what becomes of it ---------------------------------------------------------
+
+    def restore(self, key: ResourceKey, record: OwnershipRecord, version: int, now_ms: int) -> None:
+        """Take over what is written of a resource. Owners are detached, unless they are known to be here with
+        the same grant; they may come back for as long as their session lasts, and the grace."""
+        known = self._drop(key)
+        resource = self.resource(key)
+        resource.incarnation, resource.version = record.incarnation, version
+        if known is not None:
+            resource.waiters, resource.sharers, resource.former = known.waiters, known.sharers, known.former
+        for group, history in record.histories.items():
+            entry = resource.entries[group] = Entry(group, history)
+            before = None if known is None else known.entries.get(group)
+            if before is not None:
+                entry.counts = before.counts
+            self._restore_owner(resource, entry, before, now_ms)
+        for group, before in known.entries.items() if known is not None else ():
+            if group not in resource.entries and before.connection is not None:
+                self.effects.append(Sever(before.connection, f"nothing is written of its owning {key}"))
+        self._changed(key)
+
+    def _restore_owner(self, resource: Resource, entry: Entry, before: Entry | None, now_ms: int) -> None:
+        grant = entry.last
+        assert grant is not None
+        fence = self._fence(resource.key, entry.group, grant.incarnation)
+        if fence is not None and grant.fence_offset == NO_OFFSET:
+            # It came into force under a leader that could not write down where: no later than here.
+            grant = replace(grant, fence_offset=fence.offset)
+            entry.amend(grant)
+            self.unwritten[resource.key] = None
+        if before is not None and before.connection is not None:
+            is_same = before.last is not None and before.last.incarnation == grant.incarnation
+            if is_same and not grant.is_over:
+                entry.connection, entry.deadline_ms = before.connection, before.deadline_ms
+                entry.is_complete, entry.is_contended = before.is_complete, before.is_contended
+                return
+            self.effects.append(Sever(before.connection, f"{resource.key} has been granted to another"))
+        if grant.is_over:
+            return
+        if fence is not None:
+            entry.is_complete = False
+            self.effects.append(AwaitCommit(fence._replace(offset=grant.fence_offset)))
+        grace_ms = max(self.terms.release_grace_ms, grant.owner.session_timeout_ms)
+        self._watch_owner(resource.key, entry, now_ms + grace_ms)
+
+    def unload(self, key: ResourceKey, reason: LossReason = LossReason.NONE) -> None:
+        """Know nothing of a resource any more: others decide about it from now on; with a `reason`, nobody.
+
+        Owners keep their connections where they can go on elsewhere.
+        """
+        resource = self._drop(key)
+        self.unwritten.pop(key, None)
+        self.wanted.pop(key, None)
+        if resource is None:
+            return
+        for entry in resource.entries.values():
+            if reason is LossReason.NONE:
+                self.tell(entry.connection)
+            elif entry.grant is not None:
+                self._audit(resource, entry, f"lost ({reason.name})")
+                if entry.connection is not None:
+                    self.effects.append(Sever(entry.connection, f"{key} was deleted"))
+        for waiter in resource.waiters:
+            self.tell(waiter.connection)
+        self._changed(key)

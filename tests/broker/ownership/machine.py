@@ -1,0 +1,328 @@
+"""The ownership table with a world around it that a test holds in its hands: connections, a ZooKeeper that
+may be slow or fail, and partitions whose logs grow.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from broker.ownership.effects import (
+    Answer,
+    Audit,
+    AwaitCommit,
+    Changed,
+    Fail,
+    Fence,
+    Reload,
+    Sever,
+    Tell,
+    Write,
+)
+from broker.ownership.operations import Asker, Forced, Held, Wanted
+from broker.ownership.resources import Entry
+from broker.ownership.state import LogEnds, Terms
+from broker.ownership.table import OwnershipTable
+from coordinator.ownership_records import (
+    NameKey,
+    Owner,
+    OwnershipRecord,
+    PartitionKey,
+    ResourceKey,
+    decode_ownership,
+    encode_ownership,
+)
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason, ResourceStanding
+from protocol.messages.producer_access import ProducerAccessMode
+
+TOPIC_ID = uuid.UUID(int=7)
+P0 = PartitionKey(TOPIC_ID, 0, "events")
+P1 = PartitionKey(TOPIC_ID, 1, "events")
+NAME = NameKey("app", "leader")
+SESSION_MS = 10_000
+START_MS = 1_700_000_000_000
+
+
+@dataclass
+class Client:
+    """A process with one connection at a time."""
+
+    machine: Machine
+    owner_id: str
+    connection: int
+    group: str = "app"
+    access: Access = Access.WRITE
+    writer_client_id: str | None = None
+    is_open: bool = True
+    incarnations: dict[ResourceKey, int] = field(default_factory=dict)
+
+    @property
+    def asker(self) -> Asker:
+        owner = Owner(
+            self.owner_id,
+            f"{self.owner_id}-client",
+            "User:ANONYMOUS",
+            "127.0.0.1",
+            SESSION_MS,
+            self.access,
+            self.writer_client_id,
+        )
+        return Asker(self.group, owner, self.connection)
+
+    def heard(self) -> None:
+        self.machine.heard[self.connection] = self.machine.now_ms
+
+    def ask_claim(self, *wanted: tuple[ResourceKey, int], wait_ms: int = 0) -> int:
+        """Claim, without looking for the answer; the ticket."""
+        self.heard()
+        ticket = self.machine.ticket()
+        claims = [Wanted(key, generation) for key, generation in wanted]
+        self.machine.table.claim(ticket, self.asker, claims, self.machine.now_ms, wait_ms)
+        self.machine.perform()
+        return ticket
+
+    def claim_all(self, *wanted: tuple[ResourceKey, int], wait_ms: int = 0) -> list[ResourceStanding]:
+        standings = self.machine.answer(self.ask_claim(*wanted, wait_ms=wait_ms))
+        for (key, _), standing in zip(wanted, standings, strict=True):
+            if standing.error_code == 0:
+                self.incarnations[key] = standing.incarnation
+        return standings
+
+    def claim(self, key: ResourceKey, generation: int = 1, wait_ms: int = 0) -> ResourceStanding:
+        (standing,) = self.claim_all((key, generation), wait_ms=wait_ms)
+        return standing
+
+    def access_to(
+        self, key: PartitionKey, mode: ProducerAccessMode, epoch: int = -1, wait_ms: int = 0
+    ) -> ResourceStanding:
+        self.group = PRODUCERS_GROUP
+        self.heard()
+        ticket = self.machine.ticket()
+        self.machine.table.access(ticket, self.asker, key, mode, epoch, self.machine.now_ms, wait_ms)
+        self.machine.perform()
+        (standing,) = self.machine.answer(ticket)
+        if standing.error_code == 0:
+            self.incarnations[key] = standing.incarnation
+        return standing
+
+    def resume(self, key: ResourceKey) -> ResourceStanding:
+        self.heard()
+        ticket = self.machine.ticket()
+        held = [Held(key, self.incarnations[key])]
+        self.machine.table.resume(ticket, self.asker, held, self.machine.now_ms)
+        self.machine.perform()
+        (standing,) = self.machine.answer(ticket)
+        return standing
+
+    def release(self, key: ResourceKey, incarnation: int | None = None) -> ResourceStanding:
+        self.heard()
+        ticket = self.machine.ticket()
+        held = [Held(key, self.incarnations.get(key, -1) if incarnation is None else incarnation)]
+        self.machine.table.release(ticket, self.asker, held, self.machine.now_ms)
+        self.machine.perform()
+        (standing,) = self.machine.answer(ticket)
+        return standing
+
+    def renew(self, key: ResourceKey) -> ResourceStanding:
+        self.heard()
+        return self.machine.table.standing(self.asker, Held(key, self.incarnations.get(key, -1)))
+
+    def reconnect(self) -> None:
+        """Come by another connection. The broker has not noticed, if it had not, that the old one is gone."""
+        self.machine.connect(self)
+
+    def close(self) -> None:
+        self.machine.close(self.connection)
+
+
+class Machine:
+    """The table and what it stands on. With `holds_writes` nothing is durable until `settle_writes`."""
+
+    def __init__(self, terms: Terms | None = None) -> None:
+        self.now_ms = START_MS
+        self.end_offsets: dict[PartitionKey, int] = {}
+        self.high_watermarks: dict[PartitionKey, int] = {}
+        self.heard: dict[int, int] = {}
+        self.znodes: dict[ResourceKey, tuple[bytes, int]] = {}
+        self.holds_writes = False
+        self.writes: list[Write] = []
+        self.severed: list[int] = []
+        self.pings: list[int] = []
+        self.audit: list[str] = []
+        self.fences: list[Fence] = []
+        self._answers: dict[int, list[ResourceStanding] | BrokerError] = {}
+        self._waiting: list[Answer] = []
+        self._open: dict[int, Client] = {}
+        self._tickets = 0
+        self._connections = 0
+        self._terms = terms
+        self.table = self._new_table()
+
+    def _new_table(self) -> OwnershipTable:
+        return OwnershipTable(self._log_ends, lambda connection: self.heard[connection], self._terms)
+
+    def _log_ends(self, key: PartitionKey) -> LogEnds:
+        end = self.end_offsets.get(key, 0)
+        return LogEnds(end, self.high_watermarks.get(key, end), 5)
+
+    def client(self, owner_id: str, group: str = "app", access: Access = Access.WRITE) -> Client:
+        client = Client(self, owner_id, -1, group, access)
+        self.connect(client)
+        return client
+
+    def connect(self, client: Client) -> None:
+        self._connections += 1
+        client.connection = self._connections
+        client.is_open = True
+        self._open[client.connection] = client
+        self.heard[client.connection] = self.now_ms
+        self.table.connection_opened(client.connection)
+
+    def close(self, connection: int) -> None:
+        client = self._open.pop(connection, None)
+        if client is not None and client.connection == connection:
+            client.is_open = False
+        self.table.connection_closed(connection, self.now_ms)
+        self.perform()
+
+    def ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    def advance(self, ms: int, *alive: Client) -> None:
+        """Let time pass, in which `alive` are heard of all the time."""
+        until_ms = self.now_ms + ms
+        while True:
+            due_ms = self.table.next_deadline_ms
+            self.now_ms = until_ms if due_ms is None or due_ms > until_ms else max(due_ms, self.now_ms)
+            for client in alive:
+                client.heard()
+            self.table.tick(self.now_ms)
+            self.perform()
+            if self.now_ms == until_ms:
+                return
+
+    def perform(self) -> None:
+        while effects := self.table.take_effects():
+            for effect in effects:
+                match effect:
+                    case Write():
+                        self.writes.append(effect)
+                    case Answer(ticket, standings, fences):
+                        if any(fence.offset > self._log_ends(fence.key).high_watermark for fence in fences):
+                            self._waiting.append(effect)
+                        else:
+                            self._answers[ticket] = list(standings)
+                    case Fail(ticket, error):
+                        self._answers[ticket] = error
+                    case Sever(connection):
+                        self.severed.append(connection)
+                        self.close(connection)
+                    case Tell(connection, is_ping):
+                        if is_ping:
+                            self.pings.append(connection)
+                    case AwaitCommit(fence):
+                        self.fences.append(fence)
+                    case Reload(key):
+                        self.load(key)
+                    case Audit(line):
+                        self.audit.append(line)
+                    case Changed():
+                        pass
+            if not self.holds_writes:
+                self.settle_writes()
+            self._commit()
+
+    def _commit(self) -> None:
+        reached = [fence for fence in self.fences if fence.offset <= self._log_ends(fence.key).high_watermark]
+        self.fences = [fence for fence in self.fences if fence not in reached]
+        for fence in reached:
+            self.table.completed(fence)
+        for answer in list(self._waiting):
+            if all(fence.offset <= self._log_ends(fence.key).high_watermark for fence in answer.fences):
+                self._waiting.remove(answer)
+                self._answers[answer.ticket] = list(answer.standings)
+
+    def settle_writes(self, error: BrokerError | None = None) -> None:
+        """Let the writes that wait succeed, or all of them fail."""
+        writes, self.writes = self.writes, []
+        for write in writes:
+            if error is not None:
+                self.table.not_written(write.operation, error, self.now_ms)
+                continue
+            versions = {}
+            for key, record, version in write.items:
+                assert version == self.znodes.get(key, (b"", -1))[1], "a write replaces what it has seen"
+                self.znodes[key] = (encode_ownership(record), version + 1)
+                versions[key] = version + 1
+            self.table.written(write.operation, versions, self.now_ms)
+        if writes:
+            self.perform()
+
+    def grow(self, key: PartitionKey, records: int = 1, *, committed: bool = True) -> None:
+        self.end_offsets[key] = self.end_offsets.get(key, 0) + records
+        if committed:
+            self.high_watermarks[key] = self.end_offsets[key]
+        else:
+            self.high_watermarks.setdefault(key, self.end_offsets[key] - records)
+        self._commit()
+        self.perform()
+
+    def commit(self, key: PartitionKey) -> None:
+        """Everything in the log is committed now."""
+        self.high_watermarks[key] = self.end_offsets[key]
+        self._commit()
+        self.perform()
+
+    def is_answered(self, ticket: int) -> bool:
+        return ticket in self._answers
+
+    def answer(self, ticket: int) -> list[ResourceStanding]:
+        """What was answered. Raises the error, where the whole request failed."""
+        answer = self._answers.pop(ticket)
+        if isinstance(answer, BrokerError):
+            raise answer
+        return answer
+
+    def force_release(self, key: ResourceKey, group: str = "app", generation: int = -1) -> ResourceStanding:
+        ticket = self.ticket()
+        self.table.force_release(ticket, group, [Forced(key, generation)], self.now_ms)
+        self.perform()
+        (standing,) = self.answer(ticket)
+        return standing
+
+    def flush(self) -> None:
+        self.table.flush(self.now_ms)
+        self.perform()
+
+    def record(self, key: ResourceKey) -> OwnershipRecord:
+        """What is written of a resource."""
+        return decode_ownership(key.path, self.znodes[key][0])
+
+    def load(self, key: ResourceKey) -> None:
+        data, version = self.znodes[key]
+        self.table.load(key, decode_ownership(key.path, data), version, self.now_ms)
+        self.perform()
+
+    def fail_over(self) -> None:
+        """Another broker decides from now on: all connections are gone, and it knows what is written."""
+        self.table = self._new_table()
+        self._open.clear()
+        for key in self.znodes:
+            self.load(key)
+
+    def unload(self, key: ResourceKey, reason: LossReason = LossReason.NONE) -> None:
+        self.table.unload(key, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), self.now_ms, reason)
+        self.perform()
+
+    def entry(self, key: ResourceKey, group: str = "app") -> Entry:
+        return self.table.state.resources[key].entries[group]
+
+    def owner_of(self, key: ResourceKey, group: str = "app") -> str | None:
+        """The owner id of the one that owns the resource and is connected."""
+        resource = self.table.state.resources.get(key)
+        entry = None if resource is None else resource.entries.get(group)
+        if entry is None or entry.grant is None or entry.connection is None:
+            return None
+        return entry.grant.owner.owner_id

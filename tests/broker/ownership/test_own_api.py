@@ -1,0 +1,240 @@
+"""The own API, sentence by sentence (seed own-api): what a claim does, on the machine that decides it."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.ownership.rules import check_generation
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.ownership import Access, LossReason
+from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Machine
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def test_without_an_owner_the_claimant_gets_generation_1(machine: Machine) -> None:
+    """ "If there is no such owner then the connection of the requesting process is made the owner and we
+    return generation 1"."""
+    anna = machine.client("anna")
+
+    standing = anna.claim(P0, 5)
+
+    assert (standing.error_code, standing.generation) == (0, 1)
+    assert machine.owner_of(P0) == "anna"
+
+
+def test_a_claim_below_the_generation_in_force_fails(machine: Machine) -> None:
+    """ "If the existing owner has a higher generation the request fails, returning an error_code"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    anna.claim(P0, 7)
+
+    standing = ben.claim(P0, 6)
+
+    assert standing.error_code == ErrorCode.STALE_GENERATION
+    assert (standing.generation, standing.owner_id) == (7, "anna")
+    assert machine.owner_of(P0) == "anna"
+    assert machine.severed == []
+
+
+@pytest.mark.parametrize("named", [3, 4, 9])
+def test_an_equal_or_higher_generation_severs_the_owner(machine: Machine, named: int) -> None:
+    """ "If the existing owner has a an equal or lower generation the existing owner's connection is
+    severed"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    for generation in (1, 2, 3):
+        anna.claim(P0, generation)
+    assert machine.entry(P0).generation == 3
+
+    standing = ben.claim(P0, named)
+
+    assert standing.error_code == 0
+    assert machine.severed == [anna.connection]
+    assert not anna.is_open
+    assert machine.owner_of(P0) == "ben"
+
+
+def test_generation_0_always_succeeds_and_resets_the_generation(machine: Machine) -> None:
+    """ "Generation 0 will have special meaning. It will always succeed in claiming the resource, and will
+    reset the generation"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    anna.claim(P0, 40)
+
+    standing = ben.claim(P0, 0)
+
+    assert (standing.error_code, standing.generation) == (0, 1)
+    assert machine.severed == [anna.connection]
+    assert machine.owner_of(P0) == "ben"
+
+
+def test_a_resource_may_be_any_string(machine: Machine) -> None:
+    """ "For our use case resources will always be topic-partition pairs, but they could be any arbitrary
+    string"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+
+    assert anna.claim(NAME).generation == 1
+    standing = ben.claim(NAME, 1)
+
+    assert (standing.error_code, standing.generation, standing.fence_offset) == (0, 2, -1)
+    assert machine.severed == [anna.connection]
+
+
+def test_the_table_is_by_group_and_resource(machine: Machine) -> None:
+    """ "a hash table of (group, resource) => (owner, generation)": readers of two groups own the same
+    partition."""
+    anna = machine.client("anna", "left", Access.READ)
+    ben = machine.client("ben", "right", Access.READ)
+
+    assert anna.claim(P0).generation == 1
+    assert ben.claim(P0).generation == 1
+
+    assert machine.owner_of(P0, "left") == "anna"
+    assert machine.owner_of(P0, "right") == "ben"
+    assert machine.severed == []
+
+
+def test_each_connection_has_its_groups_and_owned_resources(machine: Machine) -> None:
+    """ "The server will keep an optional group, and set of owned resources associated with each
+    connection"."""
+    anna = machine.client("anna")
+    anna.claim_all((P0, 1), (P1, 1))
+
+    holdings = machine.table.state.connections[anna.connection]
+
+    assert list(holdings.groups) == ["app"]
+    assert list(holdings.keys) == [P0, P1]
+
+
+def test_severing_costs_the_owner_all_that_its_connection_owned(machine: Machine) -> None:
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim_all((P0, 1), (P1, 1))
+
+    ben.claim(P0, 1)
+
+    assert machine.owner_of(P1) is None
+    assert machine.entry(P1).last is not None
+    assert machine.entry(P1).last.reason is LossReason.DISCONNECTED
+
+
+# What the seed leaves open.
+
+
+def test_a_free_resource_keeps_its_generation(machine: Machine) -> None:
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    anna.close()
+
+    assert ben.claim(P0, 1).generation == 2
+    ben.close()
+    machine.connect(anna)
+    assert anna.claim(P0, 1).error_code == ErrorCode.STALE_GENERATION
+    assert anna.claim(P0, 2).generation == 3
+
+
+def test_a_number_from_outside_is_kept(machine: Machine) -> None:
+    """A job's attempt as generation: the earlier attempt cannot take it back."""
+    second, third = machine.client("attempt 2"), machine.client("attempt 3")
+    second.claim(P0, 2)
+    assert second.claim(P0, 2).generation == 2
+
+    assert third.claim(P0, 3).generation == 3
+
+    machine.connect(second)
+    assert second.claim(P0, 2).error_code == ErrorCode.STALE_GENERATION
+
+
+def test_what_is_free_can_be_claimed_without_taking_from_anybody(machine: Machine) -> None:
+    anna, ben = machine.client("anna"), machine.client("ben")
+    assert anna.claim(P0, -1).generation == 1
+
+    refused = ben.claim(P0, -1)
+    assert (refused.error_code, refused.owner_id) == (ErrorCode.RESOURCE_OWNED, "anna")
+
+    anna.close()
+    assert ben.claim(P0, -1).generation == 2
+
+
+def test_only_one_group_writes_a_partition(machine: Machine) -> None:
+    anna, ben = machine.client("anna", "left"), machine.client("ben", "right")
+    anna.claim(P0)
+
+    refused = ben.claim(P0, 9)
+    assert (refused.error_code, refused.owner_id) == (ErrorCode.RESOURCE_OWNED, "anna")
+
+    assert ben.claim(P0, 0).generation == 1
+    assert machine.severed == [anna.connection]
+    assert machine.owner_of(P0, "left") is None
+
+
+def test_one_that_waits_gets_what_becomes_free_first_come_first_served(machine: Machine) -> None:
+    anna, ben, cleo = machine.client("anna"), machine.client("ben"), machine.client("cleo")
+    anna.claim(P0)
+    assert ben.claim(P0, -1, wait_ms=60_000).position == 1
+    assert cleo.claim(P0, -1, wait_ms=60_000).position == 2
+
+    anna.release(P0)
+
+    assert machine.owner_of(P0) == "ben"
+    assert ben.renew(P0).generation == 2
+    assert cleo.renew(P0).position == 1
+    ben.close()
+    assert machine.owner_of(P0) == "cleo"
+
+
+def test_nobody_waits_for_longer_than_it_said(machine: Machine) -> None:
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    ben.claim(P0, -1, wait_ms=1000)
+
+    machine.advance(999, anna, ben)
+    assert ben.renew(P0).error_code == ErrorCode.CLAIM_QUEUED
+    machine.advance(1, anna, ben)
+
+    assert ben.renew(P0).error_code == ErrorCode.REQUEST_TIMED_OUT
+    anna.close()
+    assert machine.owner_of(P0) is None
+
+
+def test_one_that_waits_in_silence_loses_its_place(machine: Machine) -> None:
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    ben.claim(P0, -1, wait_ms=-1)
+
+    machine.advance(SESSION_MS, anna)
+
+    assert ben.renew(P0).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_an_owner_that_lets_go_cannot_go_on(machine: Machine) -> None:
+    anna = machine.client("anna")
+    anna.claim(P0)
+
+    assert anna.release(P0).error_code == 0
+
+    fenced = anna.resume(P0)
+    assert (fenced.error_code, fenced.reason) == (ErrorCode.OWNERSHIP_FENCED, LossReason.RELEASED)
+    assert machine.severed == []
+
+
+def test_an_administrator_takes_a_resource_away(machine: Machine) -> None:
+    anna = machine.client("anna")
+    anna.claim(P0)
+
+    assert machine.force_release(P0, generation=9).error_code == ErrorCode.RESOURCE_NOT_FOUND
+    assert machine.force_release(P0, generation=1).owner_id == "anna"
+
+    assert machine.severed == [anna.connection]
+    anna.reconnect()
+    fenced = anna.resume(P0)
+    assert (fenced.error_code, fenced.reason) == (ErrorCode.OWNERSHIP_FENCED, LossReason.FORCED)
+
+
+@pytest.mark.parametrize("generation", [-2, -(2**63), 2**62 + 1, 2**63 - 1])
+def test_absurd_generations_are_refused(generation: int) -> None:
+    with pytest.raises(BrokerError) as raised:
+        check_generation(generation)
+    assert raised.value.code is ErrorCode.INVALID_GENERATION
