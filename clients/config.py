@@ -170,10 +170,67 @@ PRODUCER_ROWS = (
     ),
 )  # fmt: skip
 
+_GROUP_ROWS = (
+    Setting(
+        "group.id", STRING, None,
+        "The consumer group, whose members share topics and committed offsets. Without one, a consumer reads "
+        "all it is told to.",
+    ),
+    Setting(
+        "group.protocol", STRING, "classic",
+        "classic: Kafka's, in which a member shares out the partitions; stock consumers can take part. "
+        "managed: the coordinator shares them out, and can rewind the group while it works.",
+        choices=("classic", "managed"),
+    ),
+    Setting(
+        "group.instance.id", STRING, None,
+        "A name that stays when the consumer is started anew: it then gets its partitions back without a "
+        "rebalance, if it is back within session.timeout.ms.",
+    ),
+    Setting(
+        "session.timeout.ms", INT, 45_000,
+        "After such a silence a member counts as gone. This client sends its heartbeats from poll(), so that "
+        "poll() must be called more often than that.",
+        minimum=1,
+    ),
+    Setting(
+        "heartbeat.interval.ms", INT, 3_000,
+        "How often the coordinator is told that this member is alive. Below session.timeout.ms; as a rule at "
+        "most a third of it.",
+        minimum=1,
+    ),
+    Setting(
+        "max.poll.interval.ms", INT, 300_000,
+        "How long a member may take for what poll() gave, and the group waits for it in a rebalance. After "
+        "that its partitions count as lost.",
+        minimum=1,
+    ),
+    Setting(
+        "partition.assignment.strategy", LIST, ("range", "cooperative-sticky"),
+        "How a classic group shares out partitions, the first that all members know: range, roundrobin, "
+        "sticky, cooperative-sticky, or module:class of one of your own. Members keep their partitions in a "
+        "rebalance where all that are named are cooperative.",
+    ),
+    Setting(
+        "group.remote.assignor", STRING, "",
+        "How a managed group shares them out, for a group that is new; empty: as the coordinator likes.",
+        choices=("", "range", "roundrobin", "sticky"),
+    ),
+    Setting(
+        "group.ephemeral", BOOLEAN, False,
+        "Whether a managed group that is new is to go, with its offsets, when its last member does.",
+    ),
+    Setting(
+        "enable.auto.commit", BOOLEAN, True,
+        "Whether poll() and close() commit what earlier calls of poll() have given.",
+    ),
+    Setting("auto.commit.interval.ms", INT, 5_000, "How often poll() does so.", minimum=0),
+)  # fmt: skip
+
 CONSUMER_ROWS = (
     *CONNECTION_ROWS,
     _API_TIMEOUT,
-    Setting("group.id", STRING, None, "The consumer group. Without one, a consumer reads all it is told to."),
+    *_GROUP_ROWS,
     Setting("client.rack", STRING, "", "Where the client stands, for brokers that prefer close replicas."),
     Setting(
         "auto.offset.reset", STRING, "latest",
@@ -265,8 +322,17 @@ def required_acks(settings: Settings) -> int:
 
 
 def consumer_settings(properties: Properties) -> Settings:
-    """The settings of a consumer. Raises ConfigError."""
-    return load_settings(CONSUMER_ROWS, properties, "a consumer")
+    """The settings of a consumer, also checked against one another. Raises ConfigError."""
+    settings = load_settings(CONSUMER_ROWS, properties, "a consumer")
+    heartbeat_ms, session_ms = settings["heartbeat.interval.ms"], settings["session.timeout.ms"]
+    if heartbeat_ms >= session_ms:
+        raise ConfigError(
+            f"heartbeat.interval.ms={heartbeat_ms} is not below session.timeout.ms={session_ms}: the session "
+            "would end between two heartbeats"
+        )
+    if settings["group.id"] == "":
+        raise ConfigError("group.id is empty: name the group, or leave the property out")
+    return settings
 
 
 def admin_settings(properties: Properties) -> Settings:

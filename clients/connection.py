@@ -29,6 +29,8 @@ ANY_NODE = -1
 """Send to whichever broker answers soonest."""
 CONTROLLER = -2
 """Send to the cluster's controller."""
+COORDINATOR = -3
+"""Send to the broker to which `Connection.open_line` has opened a line of its own."""
 
 R = TypeVar("R", bound=Response)
 
@@ -76,6 +78,7 @@ class Connection:
         addresses = [split_address(address) for address in checked["bootstrap.servers"]]
         self._bootstrap = [self._new_link(host, port) for host, port in addresses]
         self._links: dict[int, Link] = {}
+        self._line: Link | None = None
         self._unplaced: list[tuple[Call, int]] = []  # for any broker or the controller; with their deadlines
         self._kept: list[Reply] = []  # came while `ask` waited for another
         self._renewal: Call | None = None
@@ -148,6 +151,18 @@ class Connection:
             self._kept += link.open(self.network.now_ms())
         return True
 
+    def open_line(self, host: str, port: int) -> None:
+        """Have a second connection to a broker, for calls to COORDINATOR, in place of the one there was.
+
+        Answers come in order: what may wait for minutes must not stand before everything else.
+        """
+        if self._line is not None:
+            if (self._line.host, self._line.port) == (host, port):
+                return
+            error = ConnectionFailedError(f"the coordinator has moved from {self._line} to {host}:{port}")
+            self._kept += self._line.close(error, self.network.now_ms())
+        self._line = self._new_link(host, port)
+
     def pending(self, node: int) -> int:
         """Calls to this broker that have no reply yet."""
         link = self._links.get(node)
@@ -195,6 +210,9 @@ class Connection:
         return replies
 
     def _all_links(self) -> list[Link]:
+        return [*self._shared_links(), *(() if self._line is None else (self._line,))]
+
+    def _shared_links(self) -> list[Link]:
         return [*self._links.values(), *self._bootstrap]
 
     def _until_next_event_ms(self, now_ms: int, timeout_ms: int) -> int:
@@ -205,7 +223,7 @@ class Connection:
         return min((time - now_ms for time in times if time is not None), default=timeout_ms)
 
     def _place(self, call: Call, now_ms: int) -> list[Reply]:
-        link = self._links.get(call.node)
+        link = self._line if call.node == COORDINATOR else self._links.get(call.node)
         if link is not None:
             link.submit(call, now_ms)
             return []
@@ -242,7 +260,7 @@ class Connection:
 
     def _any_ready_link(self, now_ms: int) -> Link | None:
         """The ready link with the least to do. Where none is, one is opened, and the answer is None."""
-        links = self._all_links()
+        links = self._shared_links()
         ready = [link for link in links if link.is_ready and not link.is_blocked(now_ms)]
         if ready:
             return min(ready, key=lambda link: link.pending)
@@ -256,7 +274,7 @@ class Connection:
         return None
 
     def _nobody_answers(self, node: int) -> Exception:
-        links = self._all_links()
+        links = self._shared_links()
         errors = [str(link.last_error) for link in links if link.last_error is not None]
         if not errors:
             return NoBrokerError(f"no broker answers: {', '.join(str(link) for link in links)}")

@@ -6,8 +6,11 @@
             for record in consumer.poll(1000):
                 print(record.offset, record.value)
 
-After the seed client-rewrite, "Consumer API". Partitions are assigned statically so far: one by one, or all
-of a topic to a consumer without a group.
+After the seed client-rewrite, "Consumer API". A topic is shared with the other consumers of the same
+`group.id`, or read whole by a consumer without one; single partitions can be read beside that.
+
+There is no thread in the background: heartbeats go out from `poll`, and from other calls that wait for a
+broker. Whoever takes longer than `session.timeout.ms` between two polls loses its partitions to the others.
 """
 
 from __future__ import annotations
@@ -19,25 +22,33 @@ from itertools import repeat
 from typing import Any, TypeAlias
 
 from clients.config import Properties, consumer_settings
-from clients.connection import ANY_NODE, Connection
-from clients.errors import ClosedError, GroupsUnavailableError, RequestTimeoutError
+from clients.connection import Connection
+from clients.consumer_queries import ConsumerQueries
+from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
 from clients.fetcher import FetchedBatch, Fetcher, FetchSettings, Position
+from clients.groups.listener import RebalanceListener
+from clients.groups.membership import GroupIdentity
+from clients.groups.offsets import OffsetAndMetadata
+from clients.groups.opening import open_session
+from clients.groups.session import GroupSession
 from clients.message import ConsumerRecord, TopicPartition
 from clients.network import Network
-from clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, look_up_offsets, wait_for_metadata
+from clients.offsets import EARLIEST, LATEST
 from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.metadata import MetadataRequest
 
 Deserializer: TypeAlias = Callable[[str, bytes], Any]
 """(topic, key or value) -> what the application wants in their place; not called for null."""
 
 _ITERATION_WAIT_MS = 60_000
+_CLOSE_MS = 5_000
+"""How long `close` waits for the coordinator unless told otherwise."""
 
 
-class Consumer:
+class Consumer(ConsumerQueries):
     """Reads messages. `properties` are Kafka's, from a dict or a properties file.
 
-    Not for several threads at once. All timeouts are in ms. Raises ConfigError.
+    `rebalance_listener` is told of partitions that the group gives and takes. Not for several threads at
+    once. All timeouts are in ms. Raises ConfigError.
     """
 
     def __init__(
@@ -46,18 +57,17 @@ class Consumer:
         *,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
+        rebalance_listener: RebalanceListener | None = None,
         network: Network | None = None,
         rng: random.Random | None = None,
     ) -> None:
         settings = consumer_settings(properties)
+        connection = Connection(settings["bootstrap.servers"], settings, network=network, rng=rng)
+        super().__init__(connection, settings["default.api.timeout.ms"])
         self.settings = settings
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self._max_poll_records: int = settings["max.poll.records"]
-        self._api_timeout_ms: int = settings["default.api.timeout.ms"]
-        self._connection = Connection(settings["bootstrap.servers"], settings, network=network, rng=rng)
-        self._metadata = self._connection.metadata
-        self._network = self._connection.network
         self._fetcher = Fetcher(
             self._metadata,
             FetchSettings(
@@ -76,32 +86,48 @@ class Consumer:
         self._leftover: deque[ConsumerRecord] = deque()
         self._is_woken = False
         self._is_closed = False
+        self._group: GroupSession | None = None
+        if settings["group.id"] is not None:
+            listener = rebalance_listener or RebalanceListener()
+            self._group = open_session(
+                settings, connection, self._fetcher, _Hands(self), listener, rng or random.Random()
+            )
 
     # What is consumed ---------------------------------------------------------------------------------
 
     def add_topic(self, topic: str, partition: int | None = None) -> None:
-        """Consume one partition of a topic, or all of them.
+        """Consume one partition of a topic, or a share of the topic.
 
-        Without a `group.id` this consumer gets all of a topic's partitions, those that are added later from
-        their beginning. With one, they would be shared out among the group's members: raises
-        GroupsUnavailableError, since this client cannot do that yet.
+        With a `group.id` the topic's partitions are shared out among the members of the group: this one gets
+        its share in one of the next calls of `poll`. Without one it gets all of them, those that are added
+        later from their beginning. A partition that is named is read by this consumer in any case, from the
+        offset that the group has committed, where there is a group.
+
+        Raises ValueError for a partition of a topic that is shared.
         """
         if partition is not None:
-            self._fetcher.add(TopicPartition(topic, partition))
-            return
-        if self.settings["group.id"] is not None:
-            raise GroupsUnavailableError(
-                f"add_topic({topic!r}) with a group.id asks for a share of the topic, and this client does "
-                "not take part in groups yet: leave group.id out, or name a partition"
-            )
-        self._whole_topics.setdefault(topic, False)
-        self._metadata.want(topic)
-        self._take_up_partitions()
+            if self._group is not None and self._group.is_subscribed(topic):
+                raise ValueError(
+                    f"{topic} is shared with the group: its partitions are not for one to choose"
+                )
+            key = TopicPartition(topic, partition)
+            is_new = key not in self._fetcher.positions
+            position = self._fetcher.add(key)
+            if is_new and self._group is not None:
+                self._group.begin_at_committed(position)
+        elif self._group is not None:
+            self._group.subscribe(topic)
+        else:
+            self._whole_topics.setdefault(topic, False)
+            self._metadata.want(topic)
+            self._take_up_partitions()
 
     def remove_topic(self, topic: str, partition: int | None = None) -> None:
-        """Stop consuming a topic, or one partition of it."""
+        """Stop consuming a topic, or one partition of it. A share of a topic goes to the other members."""
         if partition is None:
             self._whole_topics.pop(topic, None)
+            if self._group is not None and self._group.unsubscribe(topic):
+                return
         for key in self.assignment():
             if key.topic == topic and partition in (None, key.partition):
                 self._fetcher.remove(key)
@@ -157,27 +183,40 @@ class Consumer:
         """The network's event loop, until there is something or the time is over."""
         if self._is_closed:
             raise ClosedError("the consumer is closed")
+        group = self._group
+        if group is not None:
+            group.poll_begins()
         deadline_ms = self._network.now_ms() + timeout_ms
         while True:
-            is_enough = has_something()
+            if group is not None:
+                group.settle()
+            is_enough = (group is None or group.may_deliver()) and has_something()
             if not is_enough:
                 self._fetcher.raise_problem()
             left_ms = deadline_ms - self._network.now_ms()
             self._turn(0 if is_enough else left_ms)
-            if is_enough or self._is_woken or (left_ms <= 0 and not has_something()):
-                self._is_woken = False
-                return
+            if is_enough or self._is_woken or left_ms <= 0:
+                break
+        self._is_woken = False
+        if group is not None:
+            group.poll_ends()
 
     def _turn(self, wait_ms: int) -> None:
         """One turn: send what is due, take in what has come."""
         now_ms = self._network.now_ms()
         self._take_up_partitions()
         calls = self._fetcher.calls(now_ms)
-        event_ms = self._fetcher.next_event_ms(now_ms)
-        if event_ms is not None:
-            wait_ms = min(wait_ms, event_ms - now_ms)
+        times = [self._fetcher.next_event_ms(now_ms)]
+        if self._group is not None:
+            calls += self._group.calls(now_ms)
+            times.append(self._group.next_event_ms(now_ms))
+        for time_ms in times:
+            if time_ms is not None:
+                wait_ms = min(wait_ms, time_ms - now_ms)
         for reply in self._connection.poll(max(0, wait_ms), *calls):
-            self._fetcher.handle(reply, self._network.now_ms())
+            now_ms = self._network.now_ms()
+            if not self._fetcher.handle(reply, now_ms) and self._group is not None:
+                self._group.handle(reply, now_ms)
 
     def _take_up_partitions(self) -> None:
         """Take up the partitions of whole topics that metadata has told of since."""
@@ -282,58 +321,6 @@ class Consumer:
         """Why a partition gives nothing at the moment, where that has a reason that may pass."""
         return self._position(partition).last_error or self._metadata.topic_error(partition.topic)
 
-    def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[int]:
-        """The numbers of a topic's partitions.
-
-        Raises UnknownTopicOrPartitionError where there is no such topic, RequestTimeoutError.
-        """
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
-        deadline_ms = self._network.now_ms() + limit_ms
-        self._metadata.want(topic)
-        while topic not in self._metadata.topics:
-            error = self._metadata.topic_error(topic)
-            if error is not None:
-                raise error_for(error.code, f"topic {topic}: {error.message}")
-            left_ms = deadline_ms - self._network.now_ms()
-            if left_ms <= 0:
-                raise RequestTimeoutError(f"nothing is known of topic {topic} after {limit_ms} ms")
-            wait_for_metadata(self._connection, left_ms)
-        return [row.partition for row in self._metadata.topics[topic].partitions]
-
-    def topics(self, timeout_ms: int | None = None) -> list[str]:
-        """The names of all topics that are not internal, sorted."""
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        response = self._connection.ask(ANY_NODE, request, limit_ms)
-        return sorted(row.name for row in response.topics if row.name is not None and not row.is_internal)
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset that each partition holds."""
-        return self._offsets(dict.fromkeys(partitions, EARLIEST), timeout_ms)
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition that consumers may see."""
-        return self._offsets(dict.fromkeys(partitions, LATEST), timeout_ms)
-
-    def offsets_for_times(
-        self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time (ms since the epoch); None where there is none."""
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
-        found = look_up_offsets(self._connection, times, limit_ms)
-        return {key: None if answer.offset < 0 else answer for key, answer in found.items()}
-
-    def _offsets(
-        self, times: Mapping[TopicPartition, int], timeout_ms: int | None
-    ) -> dict[TopicPartition, int]:
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
-        found = look_up_offsets(self._connection, times, limit_ms)
-        return {key: answer.offset for key, answer in found.items()}
-
     def _position(self, partition: TopicPartition) -> Position:
         position = self._fetcher.positions.get(partition)
         if position is None:
@@ -353,6 +340,82 @@ class Consumer:
             self._drop_leftover(position.key)
             position.go_to(first.offset)
 
+    # The group ----------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        *,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Store for the group how far it has read: all partitions, those of a topic, or one.
+
+        That is after the last record that `poll` gave, or at the `offsets` that are given. Waits until the
+        coordinator has it. Raises CommitFailedError where the partitions have gone to others,
+        FencedInstanceIdError, RequestTimeoutError, NoGroupError and others.
+        """
+        group = self._required_group("commit")
+        if offsets is None:
+            chosen = {
+                key: stored
+                for key, stored in self._consumed().items()
+                if topic in (None, key.topic) and partition in (None, key.partition)
+            }
+        else:
+            chosen = {
+                key: OffsetAndMetadata(stored) if isinstance(stored, int) else stored
+                for key, stored in offsets.items()
+            }
+        group.commit(chosen, self._api_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for partitions, whoever owns them; None where nothing is."""
+        group = self._required_group("committed")
+        return group.committed(partitions, self._api_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def rewind(
+        self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Have the group continue at these offsets, in partitions of any of its members.
+
+        For groups with `group.protocol=managed` (seed client-rewrite, "Offset Rewind"): the owners stop,
+        commit, and go on from there when this returns. The records of the last `poll` count as processed.
+        Raises OffsetOutOfRangeError, UnknownTopicOrPartitionError, NoGroupError and others.
+        """
+        group = self._required_group("rewind")
+        return group.rewind(offsets, self._api_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def group_identity(self) -> GroupIdentity:
+        """The group, the generation and the member id that this consumer has in it; -1 and "" while none."""
+        return self._required_group("group_identity").identity
+
+    @property
+    def last_commit_error(self) -> Exception | None:
+        """Why the last automatic commit failed; None after one that succeeded."""
+        return None if self._group is None else self._group.last_commit_error
+
+    def _required_group(self, what: str) -> GroupSession:
+        if self._is_closed:
+            raise ClosedError("the consumer is closed")
+        if self._group is None:
+            raise NoGroupError(f"{what}() is for consumers with a group.id")
+        return self._group
+
+    def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where each partition stands after what `poll` has handed out, as far as that is known."""
+        consumed = {
+            key: OffsetAndMetadata(position.offset)
+            for key, position in self._fetcher.positions.items()
+            if position.offset is not None
+        }
+        for record in reversed(self._leftover):  # What comes first in a partition is looked at last.
+            consumed[TopicPartition(record.topic, record.partition)] = OffsetAndMetadata(record.offset)
+        return consumed
+
     # The end ------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -360,16 +423,61 @@ class Consumer:
         self._is_woken = True
         self._connection.wake()
 
-    def close(self) -> None:
-        """Close all connections. May be called again."""
-        self._is_closed = True
-        self._connection.close()
+    def close(self, timeout_ms: int = _CLOSE_MS) -> None:
+        """Leave the group, having committed if `enable.auto.commit` is set, and close all connections.
+
+        May be called again. Raises what kept the commit from succeeding within `timeout_ms`.
+        """
+        self._close(timeout_ms, has_failed=False)
+
+    def _close(self, timeout_ms: int, *, has_failed: bool) -> None:
+        if self._is_closed:
+            return
+        try:
+            if self._group is not None:
+                self._take_leave(self._group, timeout_ms, has_failed)
+        finally:
+            self._is_closed = True
+            self._connection.close()
+
+    def _take_leave(self, group: GroupSession, timeout_ms: int, has_failed: bool) -> None:
+        deadline_ms = self._network.now_ms() + timeout_ms
+        try:
+            group.close(timeout_ms, has_failed=has_failed)
+        finally:
+            farewell = group.leave_call()
+            calls = [] if farewell is None else [farewell]
+            while farewell is not None and (left_ms := deadline_ms - self._network.now_ms()) > 0:
+                replies = self._connection.poll(left_ms, *calls)
+                calls = []
+                if any(reply.call is farewell for reply in replies):
+                    break
 
     def __enter__(self) -> Consumer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """As `close`. Where the application broke off, what it got last is not committed for it."""
+        self._close(_CLOSE_MS, has_failed=kind is not None)
+
+
+class _Hands:
+    """What the group session may do with its consumer (`clients.groups.session.Reader`)."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def turn(self, wait_ms: int) -> None:
+        self._consumer._turn(wait_ms)
+
+    def now_ms(self) -> int:
+        return self._consumer._network.now_ms()
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self._consumer._consumed()
+
+    def put_back(self, partition: TopicPartition) -> None:
+        self._consumer._push_back_leftover(self._consumer._position(partition))
 
 
 def _is_of(record: ConsumerRecord, key: TopicPartition) -> bool:

@@ -60,8 +60,16 @@ class NoOffsetError(ClientError):
     """A partition has no position to read from, and `auto.offset.reset` is none."""
 
 
-class GroupsUnavailableError(ClientError):
-    """Something was asked that takes part in a consumer group, which this client does not do yet."""
+class CommitFailedError(ClientError):
+    """Offsets were not committed, because the group has gone on without this consumer, or is about to.
+
+    Committing again cannot help; the next `poll` joins again, and the records come again to whoever owns
+    their partitions then.
+    """
+
+
+class NoGroupError(ClientError):
+    """Something was asked that only a consumer with a `group.id` can do."""
 
 
 def is_retriable(error: Exception) -> bool:

@@ -32,6 +32,7 @@ from protocol.schema import ZERO_UUID, received_records
 
 _SHORT_WAIT_MS = 20
 """How long a broker may wait for data while we have some of its other partitions, and soon need more."""
+_GENERATIONS_APART = 1 << 32
 
 
 @dataclass(slots=True)
@@ -45,6 +46,11 @@ class Position:
     reset_to: int | None = None
     """The time (or EARLIEST, LATEST) whose offset is to be looked up for a position."""
     is_paused: bool = False
+    """By the application: nothing is fetched or handed out until it says otherwise."""
+    is_held: bool = False
+    """By the group: the same, while the partition is about to change hands."""
+    is_pending: bool = False
+    """Whether the position is yet to be what the group has committed: it is not reset meanwhile."""
     high_watermark: int | None = None
     """The offset after the last record that consumers may see, as of the last fetch."""
     log_start_offset: int | None = None
@@ -63,6 +69,11 @@ class Position:
     def key(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing is fetched or handed out."""
+        return self.is_paused or self.is_held
+
     def go_to(self, offset: int) -> None:
         """Continue at `offset`."""
         self._forget()
@@ -77,6 +88,7 @@ class Position:
 
     def _forget(self) -> None:
         self.generation += 1
+        self.is_pending = False
         self.store.clear()
         self.stored_bytes = 0
         self.not_before_ms = 0
@@ -130,13 +142,17 @@ class Fetcher:
         self._busy_nodes: dict[int, None] = {}
         self._looking_up: dict[TopicPartition, None] = {}
         self._problems: deque[Exception] = deque()
+        self._additions = 0
         self._turn: deque[TopicPartition] = deque()
 
     def add(self, partition: TopicPartition) -> Position:
         """Take up a partition; its position is what `auto.offset.reset` says until it is set."""
         position = self.positions.get(partition)
         if position is None:
-            position = self.positions[partition] = Position(*partition)
+            # Generations rise from one addition to the next: a partition may come back while an answer for
+            # its former stay is on the way.
+            self._additions += _GENERATIONS_APART
+            position = self.positions[partition] = Position(*partition, generation=self._additions)
             self._turn.append(partition)
             self._metadata.want(partition.topic)
         return position
@@ -155,7 +171,7 @@ class Fetcher:
 
     def _reset_where_unset(self) -> None:
         for position in self.positions.values():
-            if position.offset is None and position.reset_to is None:
+            if position.offset is None and position.reset_to is None and not position.is_pending:
                 self._reset(position, NoOffsetError(f"{position.key} has no position to read from"))
 
     def _reset(self, position: Position, error: Exception) -> None:
@@ -187,7 +203,7 @@ class Fetcher:
         wanted: dict[int, list[Position]] = {}
         has_stores: dict[int, bool] = {}
         for position in self.positions.values():
-            if position.offset is None or position.is_paused:
+            if position.offset is None or position.is_silent:
                 continue
             node = self._metadata.leader(position.topic, position.partition)
             if node == NO_NODE:
@@ -230,10 +246,11 @@ class Fetcher:
 
     # In: replies --------------------------------------------------------------------------------------
 
-    def handle(self, reply: Reply, now_ms: int) -> None:
-        """Take in the reply to one of `calls`."""
+    def handle(self, reply: Reply, now_ms: int) -> bool:
+        """Take in a reply; whether it was one to `calls`."""
         asked = reply.call.tag
-        assert isinstance(asked, _Asked)
+        if not isinstance(asked, _Asked):
+            return False
         if asked.is_fetch:
             self._busy_nodes.pop(reply.call.node, None)
         else:
@@ -251,6 +268,7 @@ class Fetcher:
             self._handle_fetch(reply.response, current, now_ms)
         elif isinstance(reply.response, ListOffsetsResponse):
             self._handle_offsets(reply.response, current, now_ms)
+        return True
 
     def _failed(self, position: Position, error: Exception, now_ms: int) -> None:
         """Try again after a pause, or tell the application."""
@@ -355,7 +373,7 @@ class Fetcher:
         while empty_in_a_row < len(self._turn):
             position = self.positions[self._turn[0]]
             empty_in_a_row += 1
-            if position.store and not position.is_paused:
+            if position.store and not position.is_silent:
                 try:
                     batch = self._take_from(position)
                 except BrokerError:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from clients.admin import Admin, NewTopic
     from clients.connection import ANY_NODE, CONTROLLER, Connection
     from clients.consumer import Consumer
-    from clients.errors import ClientError
+    from clients.errors import ClientError, CommitFailedError
+    from clients.groups.listener import RebalanceListener
+    from clients.groups.offsets import OffsetAndMetadata
     from clients.link import Call, Reply
     from clients.message import ConsumerRecord, Message, RecordMetadata, TopicPartition
     from clients.producer import Producer
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from protocol.errors import BrokerError, ErrorCode
 
 __all__ = [
-    "Admin", "ANY_NODE", "BrokerError", "Call", "ClientError", "Connection", "Consumer", "ConsumerRecord",
-    "CONTROLLER", "ErrorCode", "Message", "NewTopic", "Producer", "RecordMetadata", "Reply", "SendResponse",
+    "Admin", "ANY_NODE", "BrokerError", "Call", "ClientError", "CommitFailedError", "Connection", "Consumer", "ConsumerRecord",
+    "CONTROLLER", "ErrorCode", "Message", "NewTopic", "OffsetAndMetadata", "Producer", "RebalanceListener", "RecordMetadata", "Reply", "SendResponse",
     "TopicPartition",
 ]  # fmt: skip
 
@@ -34,7 +36,9 @@ _HOMES = {
     "clients.admin": ("Admin", "NewTopic"),
     "clients.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
     "clients.consumer": ("Consumer",),
-    "clients.errors": ("ClientError",),
+    "clients.errors": ("ClientError", "CommitFailedError"),
+    "clients.groups.listener": ("RebalanceListener",),
+    "clients.groups.offsets": ("OffsetAndMetadata",),
     "clients.link": ("Call", "Reply"),
     "clients.message": ("ConsumerRecord", "Message", "RecordMetadata", "TopicPartition"),
     "clients.producer": ("Producer",),

@@ -9,7 +9,6 @@ from typing import Self, TypeVar
 from clients.config import Properties, admin_settings
 from clients.connection import Connection
 from clients.errors import RequestTimeoutError, is_retriable
-from clients.message import TopicPartition
 from clients.network import Network
 from clients.offsets import wait_for_metadata
 from protocol.api import Request, Response
@@ -70,14 +69,6 @@ class AdminBase:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The numbers of partitions by their topics."""
-    topics: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        topics.setdefault(topic, []).append(number)
-    return topics
 
 
 def raise_first(rows: Iterable[tuple[str, int, str | None]]) -> None:

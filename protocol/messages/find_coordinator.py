@@ -33,6 +33,6 @@ class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
     (KIP-699).
     """
 
-    key: str = wire("0-3")
+    key: str = wire("0-3", ignorable=True)
     key_type: Int8 = wire("1+")
-    coordinator_keys: list[str] = wire("4+")
+    coordinator_keys: list[str] = wire("4+", ignorable=True)

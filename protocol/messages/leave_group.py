@@ -30,5 +30,5 @@ class MemberIdentity:
 @request(key=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest(Request[LeaveGroupResponse]):
     group_id: str
-    member_id: str = wire("0-2")
-    members: list[MemberIdentity] = wire("3+")
+    member_id: str = wire("0-2", ignorable=True)
+    members: list[MemberIdentity] = wire("3+", ignorable=True)

@@ -73,7 +73,7 @@ class OffsetFetchRequestGroup:
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
     """Topics null asks for all. From version 8 on `groups` replace `group_id` and `topics` (KIP-709)."""
 
-    group_id: str = wire("1-7")
-    topics: list[OffsetFetchRequestTopic] | None = wire("1-7", nullable="2-7")
-    groups: list[OffsetFetchRequestGroup] = wire("8+")
+    group_id: str = wire("1-7", ignorable=True)
+    topics: list[OffsetFetchRequestTopic] | None = wire("1-7", nullable="2-7", ignorable=True)
+    groups: list[OffsetFetchRequestGroup] = wire("8+", ignorable=True)
     require_stable: bool = wire("7+")

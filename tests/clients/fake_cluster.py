@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clients.network import Buffer, Channel
+from coordinator.group_config import GroupConfig
 from protocol.api import (
     APIS,
     Request,
@@ -24,7 +25,12 @@ from protocol.api import (
 from protocol.batches import assign, split
 from protocol.errors import ErrorCode
 from protocol.frames import SIZE, join_parts
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.list_offsets import (
@@ -48,7 +54,10 @@ from protocol.messages.produce import (
 )
 from protocol.records import Record, iterate
 from protocol.schema import decode_from, received_records
+from tests.clients import fake_groups
+from tests.clients.fake_groups import FakeGroups
 
+GROUP_CONFIG = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
 VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4)}
 
 
@@ -145,13 +154,16 @@ class FakeBroker:
         self.send_bytes = 2**30
         self.receive_bytes = 2**30
         """How much goes through a channel at a time."""
-        self.versions = dict(VERSIONS)
+        self.versions = VERSIONS | fake_groups.VERSIONS
+        self.features = dict(fake_groups.FEATURES)
         self.throttle_time_ms = 0
         self.requests: list[Request[Any]] = []
         self.faults: deque[tuple[type[Request[Any]], str | ErrorCode]] = deque()
         self.channels: list[FakeChannel] = []
         self.parked: list[tuple[int, FakeChannel, FetchRequest, RequestHeader]] = []
         """Fetches that wait for records, and until when."""
+        self.waiting: list[FakeChannel] = []
+        """Channels on which the answer of the group coordinator is due before anything else."""
 
     def fail_next(self, request: type[Request[Any]], how: str | ErrorCode) -> None:
         """How the next request of a kind fails: by an error code, by "cut" (the connection ends before it is
@@ -186,7 +198,7 @@ class FakeBroker:
         return did_something
 
     def _has_parked(self, channel: FakeChannel) -> bool:
-        return any(each[1] is channel for each in self.parked)
+        return channel in self.waiting or any(each[1] is channel for each in self.parked)
 
     def _serve_parked(self) -> bool:
         parked, self.parked = self.parked, []
@@ -218,13 +230,35 @@ class FakeBroker:
         if fault == "cut":
             channel.cut()
             return
-        response = self._respond(request, fault if isinstance(fault, ErrorCode) else ErrorCode.NONE)
+        error = fault if isinstance(fault, ErrorCode) else ErrorCode.NONE
+        if self.cluster.groups.handles(request):
+            self._ask_coordinator(channel, header, request, error, fault == "cut after")
+            return
+        response = self._respond(request, error)
         if fault == "cut after":
             channel.cut()
         elif isinstance(request, FetchRequest) and _is_empty(response):
             self.parked.append((self.cluster.time_ms + request.max_wait_ms, channel, request, header))
         elif response is not None:
             self._send(channel, header, response)
+
+    def _ask_coordinator(
+        self,
+        channel: FakeChannel,
+        header: RequestHeader,
+        request: Request[Any],
+        error: ErrorCode,
+        cuts_after: bool,
+    ) -> None:
+        def respond(response: Response) -> None:
+            self.waiting.remove(channel)
+            if not (channel.is_cut or channel.is_closed or cuts_after):
+                self._send(channel, header, response)
+
+        self.waiting.append(channel)
+        self.cluster.groups.handle(self.node, request, error, header.client_id or "", respond)
+        if cuts_after:
+            channel.cut()
 
     def _fault_for(self, request: Request[Any]) -> str | ErrorCode | None:
         for fault in self.faults:
@@ -240,7 +274,11 @@ class FakeBroker:
                     ApiVersion(api_key=key, min_version=low, max_version=high)
                     for key, (low, high) in self.versions.items()
                 ]
-                return ApiVersionsResponse(error_code=error, api_keys=keys)
+                features = [
+                    SupportedFeatureKey(name=name, min_version=1, max_version=version)
+                    for name, version in self.features.items()
+                ]
+                return ApiVersionsResponse(error_code=error, api_keys=keys, supported_features=features)
             case MetadataRequest():
                 return self.cluster.metadata(request, error)
             case InitProducerIdRequest():
@@ -338,17 +376,24 @@ def _is_empty(response: Response | None) -> bool:
 
 
 class FakeCluster:
-    """Brokers, topics and the network between them and one client. Time passes only in `wait`."""
+    """Brokers, topics and the network between them and a client. Time passes only in `wait`.
 
-    def __init__(self, brokers: int = 1) -> None:
+    `network` gives further clients networks of their own.
+    """
+
+    def __init__(self, brokers: int = 1, group_config: GroupConfig = GROUP_CONFIG) -> None:
         self.brokers = {node: FakeBroker(self, node) for node in range(1, brokers + 1)}
         self.topics: dict[str, list[FakePartition]] = {}
         self.producer_id = 100
         self.controller_id = 1
         self.time_ms = 0
+        self.groups = FakeGroups(self, group_config)
         self._events: list[tuple[int, Callable[[], object]]] = []
-        self._channels: list[FakeChannel] = []
-        self._is_woken = False
+        self._first_network = FakeNetwork(self)
+
+    def network(self) -> FakeNetwork:
+        """The network as one more client has it."""
+        return FakeNetwork(self)
 
     @property
     def bootstrap(self) -> str:
@@ -403,37 +448,33 @@ class FakeCluster:
         topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, name)
         return MetadataResponseTopic(error_code=0, name=name, topic_id=topic_id, partitions=rows)
 
-    # The network --------------------------------------------------------------------------------------
+    def serve(self) -> None:
+        """Have everything happen that is due."""
+        while self._events and self._events[0][0] <= self.time_ms:
+            self._events.pop(0)[1]()
+        self.groups.tick()
+        for broker in self.brokers.values():
+            broker.serve()
+
+    def next_ms(self) -> list[int]:
+        """The times at which something will be due."""
+        group_ms = self.groups.next_ms()
+        return [
+            *(until_ms for broker in self.brokers.values() for until_ms, *_ in broker.parked),
+            *(time_ms for time_ms, _ in self._events),
+            *(() if group_ms is None else (group_ms,)),
+        ]
+
+    # The network of the first client ------------------------------------------------------------------
 
     def connect(self, host: str, port: int) -> FakeChannel:
-        broker = self.brokers[int(host.removeprefix("broker-"))]
-        channel = FakeChannel(broker)
-        broker.channels.append(channel)
-        self._channels.append(channel)
-        return channel
+        return self._first_network.connect(host, port)
 
     def wait(self, timeout_ms: int, writing: Collection[Channel]) -> list[Channel]:
-        deadline_ms = self.time_ms + max(0, timeout_ms)
-        while True:
-            while self._events and self._events[0][0] <= self.time_ms:
-                self._events.pop(0)[1]()
-            for broker in self.brokers.values():
-                broker.serve()
-            self._channels = [channel for channel in self._channels if not channel.is_closed]
-            ready: list[Channel] = [
-                channel
-                for channel in self._channels
-                if channel in writing or channel.outbox or channel.is_cut
-            ]
-            if ready or self._is_woken or self.time_ms >= deadline_ms:
-                self._is_woken = False
-                return ready
-            following = [until_ms for broker in self.brokers.values() for until_ms, *_ in broker.parked]
-            following += [time_ms for time_ms, _ in self._events]
-            self.time_ms = max(self.time_ms, min([deadline_ms, *following]))
+        return self._first_network.wait(timeout_ms, writing)
 
     def wake(self) -> None:
-        self._is_woken = True
+        self._first_network.wake()
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -442,4 +483,50 @@ class FakeCluster:
         return 1_700_000_000_000 + self.time_ms
 
     def close(self) -> None:
+        self._first_network.close()
+
+
+class FakeNetwork:
+    """The network as one client has it."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self._channels: list[FakeChannel] = []
+        self._is_woken = False
+
+    def connect(self, host: str, port: int) -> FakeChannel:
+        broker = self._cluster.brokers[int(host.removeprefix("broker-"))]
+        channel = FakeChannel(broker)
+        broker.channels.append(channel)
+        self._channels.append(channel)
+        return channel
+
+    def wait(self, timeout_ms: int, writing: Collection[Channel]) -> list[Channel]:
+        cluster = self._cluster
+        deadline_ms = cluster.time_ms + max(0, timeout_ms)
+        while True:
+            cluster.serve()
+            self._channels = [channel for channel in self._channels if not channel.is_closed]
+            ready: list[Channel] = [
+                channel
+                for channel in self._channels
+                if channel in writing or channel.outbox or channel.is_cut
+            ]
+            if ready or self._is_woken or cluster.time_ms >= deadline_ms:
+                self._is_woken = False
+                return ready
+            cluster.time_ms = max(cluster.time_ms, min([deadline_ms, *cluster.next_ms()]))
+
+    def wake(self) -> None:
+        self._is_woken = True
+
+    def now_ms(self) -> int:
+        return self._cluster.now_ms()
+
+    def wall_ms(self) -> int:
+        return self._cluster.wall_ms()
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
         self._channels.clear()

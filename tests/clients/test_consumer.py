@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clients.consumer import Consumer
-from clients.errors import ClosedError, GroupsUnavailableError, NoOffsetError
+from clients.errors import ClosedError, NoOffsetError
 from clients.message import ConsumerRecord, TopicPartition
 from protocol.batches import Compression
 from protocol.errors import (
@@ -276,12 +276,6 @@ class TestPositions:
         assert consumer.topics() == ["flights", "more"]
         with pytest.raises(UnknownTopicOrPartitionError, match="topic less"):
             consumer.partitions_for("less")
-
-    def test_a_group_is_not_joined_silently(self, cluster: FakeCluster) -> None:
-        consumer = consumer_on(cluster, {"group.id": "g"})
-        with pytest.raises(GroupsUnavailableError, match=r"leave group\.id out"):
-            consumer.add_topic("flights")
-        consumer.add_topic("flights", 0)
 
     def test_a_topic_can_be_dropped(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)

@@ -1,0 +1,124 @@
+"""Where a group's coordinator is: asked for when it is needed, and again when it proves to be elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clients.connection import ANY_NODE, COORDINATOR, Connection
+from clients.errors import is_retriable
+from clients.link import Call, Reply
+from protocol.errors import ErrorCode, error_for
+from protocol.messages.find_coordinator import Coordinator as CoordinatorRow
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+"""Errors after which the coordinator has to be looked for again."""
+_GROUP_KEY_TYPE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The broker that looks after a group."""
+
+    node: int
+    host: str
+    port: int
+
+
+def find_coordinator_request(group_id: str) -> FindCoordinatorRequest:
+    """Asks any broker for the coordinator of a group."""
+    return FindCoordinatorRequest(key=group_id, key_type=_GROUP_KEY_TYPE, coordinator_keys=[group_id])
+
+
+def place_in(response: FindCoordinatorResponse) -> Place:
+    """The place that a response tells. Raises BrokerError."""
+    row: CoordinatorRow | FindCoordinatorResponse = response
+    if response.coordinators:
+        row = response.coordinators[0]
+    if row.error_code:
+        raise error_for(row.error_code, row.error_message)
+    return Place(row.node_id, row.host, row.port)
+
+
+class Coordinator:
+    """The coordinator of one group, and the line to it.
+
+    The line is one of its own: an answer to JoinGroup may take minutes, and on a connection answers come in
+    order, so that fetches would wait behind it.
+    """
+
+    def __init__(self, connection: Connection, group_id: str, retry_backoff_ms: int) -> None:
+        self.group_id = group_id
+        self.retry_backoff_ms = retry_backoff_ms
+        self.is_known = False
+        self.last_error: Exception | None = None
+        """Why it was not found the last time."""
+        self.is_line_taken = False
+        """Whether an answer is waited for on the line that may take long."""
+        self._problem: Exception | None = None
+        self._connection = connection
+        self._node = COORDINATOR
+        self._is_wanted = False
+        self._search: Call | None = None
+        self._not_before_ms = 0
+
+    def want(self) -> bool:
+        """Whether it is known; if not, it is looked for."""
+        self._is_wanted = True
+        return self.is_known
+
+    def found(self, place: Place) -> None:
+        """Take it to be here."""
+        self._connection.open_line(place.host, place.port)
+        self._node = place.node
+        self.is_known = True
+        self.last_error = None
+
+    @property
+    def quick_node(self) -> int:
+        """Where to send what should be answered soon: the line, or past it where something waits there."""
+        return self._node if self.is_line_taken else COORDINATOR
+
+    def forget(self) -> None:
+        """It has proved to be elsewhere, or not to answer: look for it again."""
+        self.is_known = False
+
+    def wait(self, now_ms: int) -> None:
+        """Do not look again before a pause is over."""
+        self._not_before_ms = now_ms + self.retry_backoff_ms
+
+    def calls(self, now_ms: int) -> list[Call]:
+        """The search, where one is due."""
+        if self.is_known or not self._is_wanted or self._search is not None or now_ms < self._not_before_ms:
+            return []
+        self._search = Call(ANY_NODE, find_coordinator_request(self.group_id))
+        return [self._search]
+
+    def handle(self, reply: Reply, now_ms: int) -> bool:
+        """Take in a reply; whether it was one to the search."""
+        if reply.call is not self._search:
+            return False
+        self._search = None
+        try:
+            if reply.error is not None:
+                raise reply.error
+            assert isinstance(reply.response, FindCoordinatorResponse)
+            self.found(place_in(reply.response))
+        except Exception as error:
+            self.last_error = error
+            self.wait(now_ms)
+            if not is_retriable(error):
+                self._problem = error
+        return True
+
+    def raise_problem(self) -> None:
+        """Raise what will not pass by itself, if the last search brought such a thing."""
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
+
+    def next_event_ms(self, now_ms: int) -> int | None:
+        """When the pause after a failed search ends."""
+        if self.is_known or not self._is_wanted or self._search is not None:
+            return None
+        return max(now_ms, self._not_before_ms)

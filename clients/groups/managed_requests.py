@@ -1,0 +1,114 @@
+"""What a member of a managed group writes into its requests (seed client-rewrite)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from clients.message import TopicPartition
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.group_membership import (
+    ConsumerHeartbeatRequest,
+    CreateGroupRequest,
+    ListConsumerGroupsRequest,
+    NewOffset,
+    RegisterConsumerRequest,
+    RewindConsumerRequest,
+)
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+
+_NO_SHORTER_SESSION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedSettings:
+    """What a managed membership needs to know of the settings. All times in ms.
+
+    `ephemeral` and `assignment_strategy` are for a group that this consumer is the first to name.
+    """
+
+    group_id: str
+    consumer_id: str
+    is_static: bool
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    ephemeral: bool = False
+    assignment_strategy: str = ""
+
+    def list_request(self) -> ListConsumerGroupsRequest:
+        """The seed's ListGroups: which broker is the group's controller."""
+        return ListConsumerGroupsRequest(consumer_groups=[self.group_id])
+
+    def create_request(self, topics: Sequence[str], session_timeout_ms: int) -> CreateGroupRequest:
+        """CreateGroup: makes the group, or adds topics to the one there is."""
+        return CreateGroupRequest(
+            consumer_group=self.group_id,
+            session_timeout=session_timeout_ms,
+            topics=list(topics),
+            ephemeral=self.ephemeral,
+            assignment_strategy=self.assignment_strategy,
+        )
+
+    def register_request(self) -> RegisterConsumerRequest:
+        """RegisterConsumer."""
+        return RegisterConsumerRequest(consumer_group=self.group_id, consumer_id=self.consumer_id)
+
+    def heartbeat_request(self, generation: int, group_session_ms: int) -> ConsumerHeartbeatRequest:
+        """The seed's Heartbeat; asks for our own session timeout where it is shorter than the group's."""
+        is_shorter = self.session_timeout_ms < group_session_ms
+        return ConsumerHeartbeatRequest(
+            session_timeout=self.session_timeout_ms if is_shorter else _NO_SHORTER_SESSION,
+            consumer_group=self.group_id,
+            consumer_id=self.consumer_id,
+            controller_generation=generation,
+        )
+
+    def rewind_request(self, offsets: Mapping[TopicPartition, int], generation: int) -> RewindConsumerRequest:
+        """RewindConsumer, as a member of the group."""
+        return RewindConsumerRequest(
+            consumer_group=self.group_id,
+            new_offsets=new_offsets(offsets),
+            consumer_id=self.consumer_id,
+            controller_generation=generation,
+        )
+
+    def leave_request(self) -> LeaveGroupRequest:
+        """LeaveGroup, which the coordinator understands for both kinds of groups."""
+        return LeaveGroupRequest(
+            group_id=self.group_id,
+            member_id=self.consumer_id,
+            members=[MemberIdentity(member_id=self.consumer_id)],
+        )
+
+    def why_not_created(self, error: BrokerError) -> str:
+        """What the error of CreateGroup means."""
+        group_id = self.group_id
+        if error.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            return (
+                f"group {group_id} exists with another protocol, session timeout, strategy or ephemeral flag "
+                "than this consumer's properties ask for (group.protocol, session.timeout.ms, "
+                "group.remote.assignor, group.ephemeral)"
+            )
+        return f"group {group_id} cannot be made: {error.message}"
+
+
+def new_offsets(offsets: Mapping[TopicPartition, int]) -> list[NewOffset]:
+    """The rows of a RewindConsumer."""
+    return [
+        NewOffset(topic=topic, partition=number, offset=offset) for (topic, number), offset in offsets.items()
+    ]
+
+
+@dataclass(slots=True, eq=False)
+class Rewind:
+    """A rewind under way; `errors` has the partitions that were refused."""
+
+    offsets: dict[TopicPartition, int]
+    found: dict[TopicPartition, int] = field(default_factory=dict)
+    errors: dict[TopicPartition, BrokerError] = field(default_factory=dict)
+    is_done: bool = False
+    last_error: Exception | None = None
+    """Why it has not succeeded yet."""
+    not_before_ms: int = 0

@@ -1,0 +1,241 @@
+"""Committed offsets: how far a group has read, told to its coordinator and asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from clients.errors import CommitFailedError, is_retriable
+from clients.groups.coordinator import COORDINATOR_MOVED, Coordinator
+from clients.groups.membership import GroupIdentity
+from clients.link import Call, Reply
+from clients.message import TopicPartition, by_topic
+from protocol.api import Request, Response
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+_PLACE_LOST = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+class OffsetAndMetadata(NamedTuple):
+    """How far a group has read a partition: the offset of the next record, and a note beside it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+def commit_request(
+    identity: GroupIdentity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> OffsetCommitRequest:
+    """The request that stores `offsets`."""
+    topics = [
+        OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=number,
+                    committed_offset=stored.offset,
+                    committed_leader_epoch=stored.leader_epoch,
+                    committed_metadata=stored.metadata,
+                )
+                for number in numbers
+                for stored in (offsets[TopicPartition(topic, number)],)
+            ],
+        )
+        for topic, numbers in by_topic(offsets).items()
+    ]
+    return OffsetCommitRequest(
+        group_id=identity.group_id,
+        generation_id_or_member_epoch=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
+        topics=topics,
+    )
+
+
+def committed_in(response: OffsetCommitResponse) -> dict[TopicPartition, int]:
+    """The error code of each partition."""
+    return {
+        TopicPartition(topic.name, row.partition_index): row.error_code
+        for topic in response.topics
+        for row in topic.partitions
+    }
+
+
+def fetch_request(group_id: str, partitions: Iterable[TopicPartition] | None) -> OffsetFetchRequest:
+    """The request for what a group has committed, for these partitions or for all."""
+    topics = None if partitions is None else by_topic(partitions)
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=(
+            None
+            if topics is None
+            else [OffsetFetchRequestTopic(name=t, partition_indexes=n) for t, n in topics.items()]
+        ),
+        groups=[
+            OffsetFetchRequestGroup(
+                group_id=group_id,
+                topics=(
+                    None
+                    if topics is None
+                    else [OffsetFetchRequestTopics(name=t, partition_indexes=n) for t, n in topics.items()]
+                ),
+            )
+        ],
+        require_stable=False,
+    )
+
+
+def fetched_in(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What is committed, as far as anything is. Raises BrokerError for the first error in there."""
+    answer = response.groups[0] if response.groups else response
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    if answer.error_code:
+        raise error_for(answer.error_code)
+    for topic in answer.topics:
+        for row in topic.partitions:
+            partition = TopicPartition(topic.name, row.partition_index)
+            if row.error_code:
+                plain = error_for(row.error_code)
+                raise error_for(row.error_code, f"{partition}: {plain.message}")
+            if row.committed_offset >= 0:
+                found[partition] = OffsetAndMetadata(
+                    row.committed_offset, row.metadata or "", row.committed_leader_epoch
+                )
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """A commit under way. `identity` is as whom it was asked for: a later generation must not do it."""
+
+    identity: GroupIdentity
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+    """What is still to be committed."""
+    committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    is_done: bool = False
+    error: Exception | None = None
+    """Why it failed, once it is done; before that, why it has not succeeded yet."""
+    call: Call | None = None
+    not_before_ms: int = 0
+
+    def request(self) -> Request[Any]:
+        return commit_request(self.identity, self.offsets)
+
+    def take(self, response: Response) -> None:
+        """Raises BrokerError for the first error that the response tells."""
+        assert isinstance(response, OffsetCommitResponse)
+        for partition, code in committed_in(response).items():
+            if code == ErrorCode.NONE and partition in self.offsets:
+                self.committed[partition] = self.offsets.pop(partition)
+        for partition, code in committed_in(response).items():
+            if code in _PLACE_LOST:
+                raise CommitFailedError(
+                    f"group {self.identity.group_id} has been shared out anew since poll() gave these "
+                    f"records: they come again to whoever owns them now ({error_for(code)})"
+                )
+            if code:
+                plain = error_for(code)
+                raise error_for(code, f"{partition}: {plain.message}")
+
+
+@dataclass(slots=True, eq=False)
+class Inquiry:
+    """A question for committed offsets under way; what is found is in `found`."""
+
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+    found: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    is_done: bool = False
+    error: Exception | None = None
+    call: Call | None = None
+    not_before_ms: int = 0
+
+    def request(self) -> Request[Any]:
+        return fetch_request(self.group_id, self.partitions)
+
+    def take(self, response: Response) -> None:
+        """Raises BrokerError for the first error that the response tells."""
+        assert isinstance(response, OffsetFetchResponse)
+        self.found = fetched_in(response)
+
+
+class GroupOffsets:
+    """Commits and inquiries on their way to the coordinator. What may pass is tried again, for as long as
+    whoever asked is willing to wait."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._open: list[Commit | Inquiry] = []
+
+    def submit(self, task: Commit | Inquiry) -> None:
+        """Begin; the task says when it is done."""
+        self._open.append(task)
+        self._coordinator.want()
+
+    def withdraw(self, task: Commit | Inquiry) -> None:
+        """Nobody waits for this any more. What has been sent may still be carried out."""
+        if task in self._open:
+            self._open.remove(task)
+
+    def calls(self, now_ms: int) -> list[Call]:
+        """The requests to send now."""
+        calls = []
+        if self._open and self._coordinator.want():
+            for task in self._open:
+                if task.call is None and task.not_before_ms <= now_ms:
+                    task.call = Call(self._coordinator.quick_node, task.request())
+                    calls.append(task.call)
+        return calls
+
+    def handle(self, reply: Reply, now_ms: int) -> bool:
+        """Take in a reply; whether it was one to these calls."""
+        task = next((task for task in self._open if task.call is reply.call), None)
+        if task is None:
+            return False
+        task.call = None
+        try:
+            if reply.error is not None:
+                raise reply.error
+            assert reply.response is not None
+            task.take(reply.response)
+        except Exception as error:
+            self._failed(task, error, now_ms)
+        else:
+            self._end(task, None)
+        return True
+
+    def _failed(self, task: Commit | Inquiry, error: Exception, now_ms: int) -> None:
+        if not is_retriable(error):
+            self._end(task, error)
+            return
+        if not isinstance(error, BrokerError) or error.code in COORDINATOR_MOVED:
+            self._coordinator.forget()
+        task.error = error
+        task.not_before_ms = now_ms + self._coordinator.retry_backoff_ms
+
+    def _end(self, task: Commit | Inquiry, error: Exception | None) -> None:
+        task.is_done = True
+        task.error = error
+        self._open.remove(task)
+
+    def next_event_ms(self, now_ms: int) -> int | None:
+        """When a pause ends."""
+        waiting = [task.not_before_ms for task in self._open if task.call is None]
+        if not waiting or not self._coordinator.is_known:
+            return None
+        return max(now_ms, min(waiting))

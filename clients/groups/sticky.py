@@ -1,0 +1,135 @@
+"""Sticky assignment: as even as can be, and no partition moves that need not (KIP-54, KIP-429).
+
+Members say what they own, and since which generation; where two claim the same partition, the later
+generation is right. Owned partitions stay where they are, the rest goes to those who have least, and then
+partitions move from the rich to the poor as long as that makes the shares more even.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+
+from clients.groups.assignors import Members, MemberSubscription, Shares, all_partitions, in_order
+from clients.message import TopicPartition
+from protocol.consumer_protocol import StickyUserData, flat, grouped
+from protocol.schema import MalformedMessage, decode, encode
+
+_GENERATION = struct.Struct(">i")
+Claim = tuple[tuple[TopicPartition, ...], int]
+"""What a member says that it owns, and since which generation; -1 where it does not say."""
+
+
+class StickyAssignor:
+    """Kafka's `sticky`: eager, so what a member owned before is told in its user data."""
+
+    name = "sticky"
+    is_cooperative = False
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
+        if not owned:
+            return b""
+        told = StickyUserData(previous_assignment=grouped(sorted(owned)), generation=generation)
+        return encode(told, 1)
+
+    def assign(self, partitions: Mapping[str, int], members: Members) -> Shares:
+        claims = {name: sticky_claim(member) for name, member in members.items()}
+        return balanced(partitions, members, claims)
+
+
+class CooperativeStickyAssignor:
+    """Kafka's `cooperative-sticky`: members read on; a partition moves in two rebalances, not in one."""
+
+    name = "cooperative-sticky"
+    is_cooperative = True
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
+        return _GENERATION.pack(generation)
+
+    def assign(self, partitions: Mapping[str, int], members: Members) -> Shares:
+        claims = {name: cooperative_claim(member) for name, member in members.items()}
+        shares = balanced(partitions, members, claims)
+        owners: dict[TopicPartition, list[str]] = {}
+        for name, (owned, _) in claims.items():
+            for partition in owned:
+                owners.setdefault(partition, []).append(name)
+        return {
+            name: [partition for partition in share if name in owners.get(partition, (name,))]
+            for name, share in shares.items()
+        }
+
+
+def sticky_claim(member: MemberSubscription) -> Claim:
+    """What user data of the sticky assignor says; nothing, where it cannot be read."""
+    if not member.user_data:
+        return member.owned, member.generation
+    for version in (1, 0):
+        try:
+            told = decode(StickyUserData, version, member.user_data)
+        except MalformedMessage:
+            continue
+        return tuple(TopicPartition(*each) for each in flat(told.previous_assignment)), told.generation
+    return (), -1
+
+
+def cooperative_claim(member: MemberSubscription) -> Claim:
+    """Owned partitions are in the subscription; the generation is there, or in the user data before that."""
+    generation = member.generation
+    if generation < 0 and len(member.user_data) == _GENERATION.size:
+        (generation,) = _GENERATION.unpack(member.user_data)
+    return member.owned, generation
+
+
+def balanced(partitions: Mapping[str, int], members: Members, claims: Mapping[str, Claim]) -> Shares:
+    """Share out, with as few moves as an even result allows."""
+    order = in_order(members)
+    wanted_by = {
+        topic: [member for member in order if topic in members[member].topics] for topic in partitions
+    }
+    shares = _kept(partitions, members, claims, order)
+    taken = {partition for share in shares.values() for partition in share}
+    free = [each for each in all_partitions(partitions) if each not in taken and wanted_by[each.topic]]
+    # Those that few want come first: who wants many topics can be given something else.
+    for partition in sorted(free, key=lambda each: (len(wanted_by[each.topic]), each)):
+        poorest = min(wanted_by[partition.topic], key=lambda member: len(shares[member]))
+        shares[poorest].append(partition)
+    _even_out(shares, wanted_by, order)
+    return {member: sorted(shares[member]) for member in members}
+
+
+def _kept(
+    partitions: Mapping[str, int], members: Members, claims: Mapping[str, Claim], order: Sequence[str]
+) -> Shares:
+    """What each member owns by right. Of two who claim a partition since the same generation neither does."""
+    owner: dict[TopicPartition, tuple[int, str | None]] = {}
+    for member in order:
+        owned, generation = claims[member]
+        for partition in owned:
+            is_valid = 0 <= partition.partition < partitions.get(partition.topic, 0)
+            if not is_valid or partition.topic not in members[member].topics:
+                continue
+            known_generation, _ = owner.get(partition, (-2, None))
+            if generation > known_generation:
+                owner[partition] = (generation, member)
+            elif generation == known_generation:
+                owner[partition] = (generation, None)
+    shares: Shares = {member: [] for member in order}
+    for partition in sorted(owner):
+        _, rightful = owner[partition]
+        if rightful is not None:
+            shares[rightful].append(partition)
+    return shares
+
+
+def _even_out(shares: Shares, wanted_by: Mapping[str, Sequence[str]], order: Sequence[str]) -> None:
+    """Move partitions to members that have at least two less, until there are no such members."""
+    has_moved = True
+    while has_moved:
+        has_moved = False
+        for rich in sorted(order, key=lambda member: -len(shares[member])):
+            for partition in reversed(list(shares[rich])):
+                poorest = min(wanted_by[partition.topic], key=lambda member: len(shares[member]))
+                if len(shares[poorest]) + 1 < len(shares[rich]):
+                    shares[rich].remove(partition)
+                    shares[poorest].append(partition)
+                    has_moved = True

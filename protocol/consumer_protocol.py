@@ -1,0 +1,119 @@
+"""What consumers of a classic group tell one another: subscriptions and assignments (KIP-429, -792, -881).
+
+The coordinator passes these bytes on unread. They begin with a version of their own; a version that is newer
+than ours is read as our newest, since fields are only ever added at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from protocol.schema import (
+    Buffer,
+    Int16,
+    Int32,
+    MalformedMessage,
+    Message,
+    decode,
+    decode_from,
+    encode,
+    message,
+    struct,
+    wire,
+)
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+"""The protocol type of groups whose members speak this."""
+
+M = TypeVar("M", bound=Message)
+
+
+@struct
+class TopicPartitions:
+    """Some partitions of one topic."""
+
+    topic: str
+    partitions: list[Int32]
+
+
+@message(versions="0-3")
+class Subscription(Message):
+    """What a member wants to read.
+
+    `user_data` is its assignor's own. `owned_partitions` are those that it holds on to while it joins,
+    `generation_id` the generation in which it was given them, `rack_id` where it stands.
+    """
+
+    topics: list[str]
+    user_data: bytes | None = None
+    owned_partitions: list[TopicPartitions] = wire("1+", ignorable=True)
+    generation_id: Int32 = wire("2+", default=-1, ignorable=True)
+    rack_id: str | None = wire("3+", default=None, ignorable=True)
+
+
+@message(versions="0-3")
+class Assignment(Message):
+    """What a member is to read."""
+
+    assigned_partitions: list[TopicPartitions]
+    user_data: bytes | None = None
+
+
+@message(versions="0-1")
+class StickyUserData(Message):
+    """What members tell Kafka's sticky assignor: what they own. Version 0 lacks the generation."""
+
+    previous_assignment: list[TopicPartitions]
+    generation: Int32 = wire("1+", default=-1, ignorable=True)
+
+
+@message(versions="0")
+class _Version(Message):
+    version: Int16
+
+
+def encode_subscription(subscription: Subscription, version: int = 3) -> bytes:
+    """The bytes of JoinGroup's metadata."""
+    return _encoded(subscription, version)
+
+
+def decode_subscription(data: Buffer) -> Subscription:
+    """Raises MalformedMessage for bytes that are no subscription."""
+    return _decoded(Subscription, data)
+
+
+def encode_assignment(partitions: Iterable[tuple[str, int]], version: int = 1) -> bytes:
+    """The bytes of SyncGroup's assignment. Every stock client reads version 1."""
+    return _encoded(Assignment(assigned_partitions=grouped(partitions)), version)
+
+
+def decode_assignment(data: Buffer) -> list[tuple[str, int]]:
+    """The partitions in their order. No bytes at all are no partitions. Raises MalformedMessage."""
+    if not len(data):
+        return []
+    return flat(_decoded(Assignment, data).assigned_partitions)
+
+
+def grouped(partitions: Iterable[tuple[str, int]]) -> list[TopicPartitions]:
+    """Partitions grouped by their topics, both in the order in which they come."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+
+
+def flat(topics: Iterable[TopicPartitions]) -> list[tuple[str, int]]:
+    """What `grouped` was made of."""
+    return [(row.topic, number) for row in topics for number in row.partitions]
+
+
+def _encoded(value: Message, version: int) -> bytes:
+    return encode(_Version(version=version), 0) + encode(value, version)
+
+
+def _decoded(cls: type[M], data: Buffer) -> M:
+    head, position = decode_from(_Version, 0, data)
+    if head.version < 0:
+        raise MalformedMessage(f"{cls.__name__}: version {head.version}")
+    return decode(cls, min(head.version, cls.versions.last), memoryview(data)[position:])

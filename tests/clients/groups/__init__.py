@@ -1,0 +1,1 @@
+"""Consumers in groups, against brokers in memory."""

@@ -1,0 +1,493 @@
+"""Kafka's classic protocol in our consumer: joining, leaving, crashing, committing, on a clock that leaps."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.errors import CommitFailedError, ConfigError, NoGroupError
+from clients.groups.offsets import OffsetAndMetadata
+from clients.message import TopicPartition
+from protocol.errors import BrokerError, ErrorCode, FencedInstanceIdError
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.offset_commit import OffsetCommitRequest
+from protocol.messages.sync_group import SyncGroupRequest
+from tests.clients.fake_cluster import FakeCluster
+from tests.clients.groups.party import Member, Party
+from tests.clients.test_consumer import consumer_on, fill
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster(3)
+    for partition in cluster.add_topic("flights", 6):
+        fill(partition, 100)
+    return cluster
+
+
+@pytest.fixture(params=["range", "roundrobin", "sticky", "cooperative-sticky", "range,cooperative-sticky"])
+def party(request: pytest.FixtureRequest, cluster: FakeCluster) -> Party:
+    return Party(cluster, partition_assignment_strategy=request.param)
+
+
+@pytest.fixture
+def ranges(cluster: FakeCluster) -> Party:
+    return Party(cluster, partition_assignment_strategy="range")
+
+
+def offsets_of(*members: Member) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for member in members:
+        for record in member.records:
+            found.setdefault(record.partition, []).append(record.offset)
+    return found
+
+
+class TestComingAndGoing:
+    def test_one_member_reads_everything_once(self, party: Party) -> None:
+        alone = party.join("alone")
+        party.settle()
+        party.run(500)
+
+        assert alone.owned == (0, 1, 2, 3, 4, 5)
+        assert offsets_of(alone) == {number: list(range(100)) for number in range(6)}
+
+    def test_members_share(self, party: Party) -> None:
+        members = [party.join(name) for name in "abc"]
+        party.settle()
+
+        assert [len(member.owned) for member in members] == [2, 2, 2]
+
+    def test_one_more_and_one_less(self, party: Party, cluster: FakeCluster) -> None:
+        first = party.join("first")
+        party.settle()
+        second = party.join("second")
+        party.settle()
+        assert [len(member.owned) for member in (first, second)] == [3, 3]
+        party.leave(first)
+        party.settle()
+
+        assert second.owned == (0, 1, 2, 3, 4, 5)
+        for partition in cluster.topics["flights"]:
+            fill(partition, 10)
+        party.run(1000)
+        assert {number: sorted(found) for number, found in offsets_of(first, second).items()} == {
+            number: list(range(110)) for number in range(6)
+        }
+
+    def test_a_member_that_leaves_is_not_waited_for(self, ranges: Party, cluster: FakeCluster) -> None:
+        first, second = ranges.join("first"), ranges.join("second")
+        ranges.settle()
+        ranges.leave(first)
+        left_at_ms = cluster.time_ms
+        ranges.settle()
+
+        assert second.owned == (0, 1, 2, 3, 4, 5)
+        assert cluster.time_ms - left_at_ms < 3_000, "its session was waited for"
+
+    def test_a_member_that_crashes_is_replaced_when_its_session_is_over(
+        self, party: Party, cluster: FakeCluster
+    ) -> None:
+        first, second = party.join("first"), party.join("second")
+        party.settle()
+        party.crash(first)
+        party.run(2_000)
+        assert len(second.owned) == 3
+        party.run(5_000)
+
+        assert second.owned == (0, 1, 2, 3, 4, 5)
+
+    def test_partitions_that_are_added_are_shared_out(self, party: Party, cluster: FakeCluster) -> None:
+        party._properties["metadata.max.age.ms"] = 1_000
+        members = [party.join(name) for name in "ab"]
+        party.settle()
+        cluster.topics["flights"] += FakeCluster(3).add_topic("flights", 2)
+        party.run(5_000)
+
+        assert sorted(number for member in members for number in member.owned) == list(range(8))
+
+    def test_members_of_different_topics(self, party: Party, cluster: FakeCluster) -> None:
+        cluster.add_topic("carriers", 2)
+        first, second = party.join("first"), party.join("second", "flights", "carriers")
+        party.settle()
+
+        assert {partition.topic for partition in first.consumer.assignment()} == {"flights"}
+        assert TopicPartition("carriers", 1) in second.consumer.assignment()
+
+    def test_a_topic_is_dropped(self, party: Party, cluster: FakeCluster) -> None:
+        cluster.add_topic("carriers", 2)
+        alone = party.join("alone", "flights", "carriers")
+        party.settle()
+        alone.consumer.remove_topic("flights")
+        party.run(2_000)
+
+        assert {partition.topic for partition in alone.consumer.assignment()} == {"carriers"}
+
+    def test_the_last_topic_is_dropped(self, ranges: Party, cluster: FakeCluster) -> None:
+        alone = ranges.join("alone")
+        ranges.settle()
+        alone.consumer.remove_topic("flights")
+        ranges.run(1_000)
+
+        assert alone.owned == ()
+        assert cluster.groups.state("g") == "Empty"
+
+    def test_many_come_and_go(self, party: Party, cluster: FakeCluster) -> None:
+        members = [party.join(f"m{number}") for number in range(4)]
+        party.settle()
+        gone = []
+        for number in range(12):
+            if number % 3 == 2:
+                party.crash(members.pop(0))
+            else:
+                gone.append(members.pop(0))
+                party.leave(gone[-1])
+            party.run(number * 137 % 900)
+            members.append(party.join(f"n{number}"))
+            for partition in cluster.topics["flights"]:
+                fill(partition, 10)
+        party.settle()
+        party.run(2_000)
+
+        seen = {number: set(offsets) for number, offsets in offsets_of(*gone, *members).items()}
+        # What a member got that crashed came again to another, or had been committed before.
+        committed = cluster.groups.committed("g")
+        for number in range(6):
+            missing = set(range(220)) - seen[number]
+            assert all(offset < committed["flights", number] for offset in missing)
+            assert max(seen[number]) == 219
+
+
+class TestListeners:
+    def test_eager_members_give_up_everything(self, ranges: Party) -> None:
+        first = ranges.join("first")
+        ranges.settle()
+        ranges.join("second")
+        ranges.settle()
+
+        assert first.told == [
+            ("assigned", (0, 1, 2, 3, 4, 5)),
+            ("revoked", (0, 1, 2, 3, 4, 5)),
+            ("assigned", first.owned),
+        ]
+
+    def test_cooperative_members_give_up_what_they_lose(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, partition_assignment_strategy="cooperative-sticky")
+        first = party.join("first")
+        party.settle()
+        second = party.join("second")
+        party.settle()
+
+        assert first.told[0] == ("assigned", (0, 1, 2, 3, 4, 5))
+        assert [each for each in first.told[1:] if each[1]] == [("revoked", second.owned)]
+
+    def test_a_callback_may_commit(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, partition_assignment_strategy="range", enable_auto_commit=False)
+        first = party.join("first")
+        first.on_revoked = lambda member: member.consumer.commit()
+        party.settle()
+        party.run(500)
+        party.join("second")
+        party.settle()
+
+        assert cluster.groups.committed("g") == {("flights", number): 100 for number in range(6)}
+
+    def test_one_who_was_away_for_too_long_loses_its_partitions(
+        self, ranges: Party, cluster: FakeCluster
+    ) -> None:
+        first, second = ranges.join("first"), ranges.join("second")
+        ranges.settle()
+        ranges.members.remove(first)
+        ranges.run(5_000)
+        assert len(second.owned) == 6
+        for partition in cluster.topics["flights"]:
+            fill(partition, 10)
+        ranges.members.append(first)
+        before = len(first.records)
+        first.poll(0)
+        assert len(first.records) == before, "its session may be over: nothing is handed out"
+        ranges.settle()
+
+        assert ("lost", (0, 1, 2)) in first.told
+        assert len(first.owned) == 3
+
+    def test_max_poll_interval(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, max_poll_interval_ms=1_000)
+        alone = party.join("alone")
+        party.settle()
+        cluster.time_ms += 1_500
+        alone.poll(0)
+        alone.poll(0)
+
+        assert alone.told[-1] == ("lost", (0, 1, 2, 3, 4, 5))
+        party.settle()
+
+
+class TestCommitting:
+    def test_automatically(self, ranges: Party, cluster: FakeCluster) -> None:
+        ranges.join("alone")
+        ranges.run(3_000)
+
+        assert cluster.groups.committed("g") == {("flights", number): 100 for number in range(6)}
+
+    def test_what_poll_gave_last_is_not_committed_before_the_next(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, auto_commit_interval_ms=0, max_poll_records=10)
+        alone = party.join("alone")
+        while len(alone.records) < 50:
+            alone.poll(100)
+            committed = sum(cluster.groups.committed("g").values())
+            assert committed <= len(alone.records) - (10 if alone.records else 0)
+
+    def test_all_a_topic_a_partition(self, cluster: FakeCluster) -> None:
+        for partition in cluster.add_topic("carriers", 2):
+            fill(partition, 10)
+        party = Party(cluster, enable_auto_commit=False)
+        alone = party.join("alone", "flights", "carriers")
+        party.settle()
+        party.run(500)
+
+        alone.consumer.commit("carriers", 1)
+        assert cluster.groups.committed("g") == {("carriers", 1): 10}
+        alone.consumer.commit("carriers")
+        assert cluster.groups.committed("g") == {("carriers", 0): 10, ("carriers", 1): 10}
+        alone.consumer.commit()
+        assert len(cluster.groups.committed("g")) == 8
+
+    def test_offsets_of_ones_own_choice(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, enable_auto_commit=False)
+        alone = party.join("alone")
+        party.settle()
+        here, there = TopicPartition("flights", 0), TopicPartition("flights", 1)
+        alone.consumer.commit(offsets={here: 7, there: OffsetAndMetadata(8, "note")})
+
+        none = TopicPartition("flights", 2)
+        assert alone.consumer.committed([here, there, none]) == {
+            here: OffsetAndMetadata(7),
+            there: OffsetAndMetadata(8, "note"),
+            none: None,
+        }
+
+    def test_what_was_decoded_and_not_handed_out_is_not_committed(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, max_poll_records=7)
+        alone = party.join("alone")
+        while not alone.poll(100):
+            pass
+        party.leave(alone)
+
+        assert sum(cluster.groups.committed("g").values()) == 7
+
+    def test_an_application_that_breaks_off_commits_nothing_of_what_it_got_last(
+        self, cluster: FakeCluster
+    ) -> None:
+        alone = Party(cluster).join("alone")
+        with pytest.raises(ZeroDivisionError), alone.consumer as consumer:
+            while not consumer.poll(100):
+                pass
+            raise ZeroDivisionError
+
+        assert cluster.groups.committed("g") == {}
+        assert cluster.groups.state("g") == "Empty"
+
+    def test_one_who_was_replaced_cannot_commit(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, enable_auto_commit=False)
+        first = party.join("first")
+        party.settle()
+        party.run(100)
+        party.crash(first)
+        second = party.join("second")
+        party.settle()
+        party.run(100)
+        second.consumer.commit()
+
+        with pytest.raises(CommitFailedError, match="shared out anew"):
+            first.consumer.commit(offsets={TopicPartition("flights", 0): 1})
+        assert cluster.groups.committed("g")["flights", 0] == 100
+
+    def test_a_commit_is_tried_again(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, enable_auto_commit=False)
+        alone = party.join("alone")
+        party.settle()
+        party.run(500)
+        for how in ("cut", ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "cut after"):
+            cluster.brokers[1].fail_next(OffsetCommitRequest, how)
+        alone.consumer.commit()
+
+        assert len(cluster.groups.committed("g")) == 6
+
+    def test_a_commit_that_takes_too_long(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, enable_auto_commit=False)
+        alone = party.join("alone")
+        party.settle()
+        cluster.brokers[1].stop()
+        with pytest.raises(Exception, match="broker-1"):
+            alone.consumer.commit(offsets={TopicPartition("flights", 0): 1}, timeout_ms=2_000)
+
+    def test_oversized_metadata(self, cluster: FakeCluster) -> None:
+        alone = Party(cluster).join("alone")
+        with pytest.raises(BrokerError, match=r"flights-0: .*too long"):
+            alone.consumer.commit(offsets={TopicPartition("flights", 0): OffsetAndMetadata(1, "x" * 5000)})
+
+    def test_a_partition_that_is_named_begins_where_the_group_stands(self, cluster: FakeCluster) -> None:
+        cluster.groups.commit("g", {("flights", 3): 42})
+        alone = Member(cluster, "alone", {})
+        alone.consumer.add_topic("flights", 3)
+        alone.consumer.add_topic("flights", 4)
+        for _ in range(20):
+            alone.poll(100)
+
+        assert offsets_of(alone) == {3: list(range(42, 100)), 4: list(range(100))}
+        alone.consumer.commit()
+        assert cluster.groups.committed("g") == {("flights", 3): 100, ("flights", 4): 100}
+
+    def test_beside_a_share_of_another_topic(self, cluster: FakeCluster) -> None:
+        for partition in cluster.add_topic("carriers", 4):
+            fill(partition, 10)
+        party = Party(cluster)
+        first, second = party.join("first"), party.join("second")
+        first.consumer.add_topic("carriers", 3)
+        party.run(3_000)
+
+        assert [len(member.owned) for member in (first, second)] == [4, 3]
+        assert cluster.groups.committed("g")["carriers", 3] == 10
+
+    def test_a_partition_of_a_shared_topic_cannot_be_named(self, cluster: FakeCluster) -> None:
+        alone = Party(cluster).join("alone")
+        with pytest.raises(ValueError, match="shared with the group"):
+            alone.consumer.add_topic("flights", 0)
+
+    def test_seeking_goes_before_what_is_committed(self, cluster: FakeCluster) -> None:
+        alone = Party(cluster).join("alone")
+        alone.on_partitions_assigned = lambda partitions: [  # type: ignore[method-assign]
+            alone.consumer.seek(partition, 90) for partition in partitions
+        ]
+        for _ in range(50):
+            alone.poll(100)
+
+        assert offsets_of(alone) == {number: list(range(90, 100)) for number in range(6)}
+
+    def test_without_a_group(self, cluster: FakeCluster) -> None:
+        consumer = consumer_on(cluster)
+        for action in (consumer.commit, consumer.group_identity, lambda: consumer.rewind({})):
+            with pytest.raises(NoGroupError, match=r"group\.id"):
+                action()
+
+
+class TestStaticMembers:
+    def test_one_that_comes_back_gets_its_partitions_without_a_rebalance(
+        self, ranges: Party, cluster: FakeCluster
+    ) -> None:
+        first, second = (ranges.join(name, group_instance_id=name) for name in ("first", "second"))
+        ranges.settle()
+        generation, owned = second.generation, first.owned
+        ranges.leave(first)
+        ranges.run(500)
+        again = ranges.join("again", group_instance_id="first")
+        ranges.settle()
+
+        assert again.owned == owned
+        assert second.generation == generation
+
+    def test_two_of_one_name(self, ranges: Party) -> None:
+        first = ranges.join("first", group_instance_id="one")
+        ranges.settle()
+        ranges.members.remove(first)
+        ranges.join("second", group_instance_id="one")
+        ranges.settle()
+
+        for _ in range(2):
+            with pytest.raises(FencedInstanceIdError, match="another consumer of group g is one"):
+                for _ in range(50):
+                    first.poll(100)
+        assert first.told[-1] == ("lost", (0, 1, 2, 3, 4, 5))
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("request_type", [FindCoordinatorRequest, JoinGroupRequest, SyncGroupRequest])
+    @pytest.mark.parametrize(
+        "how", ["cut", "cut after", ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    )
+    def test_joining_is_tried_again(
+        self, cluster: FakeCluster, request_type: type, how: str | ErrorCode
+    ) -> None:
+        for broker in cluster.brokers.values():
+            broker.fail_next(request_type, how)
+        party = Party(cluster)
+        party.join("alone")
+        party.settle()
+
+    @pytest.mark.parametrize(
+        "error", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS]
+    )
+    @pytest.mark.parametrize("request_type", [HeartbeatRequest, SyncGroupRequest])
+    def test_a_place_that_has_passed(
+        self, cluster: FakeCluster, error: ErrorCode, request_type: type
+    ) -> None:
+        party = Party(cluster)
+        alone = party.join("alone")
+        party.settle()
+        cluster.brokers[1].fail_next(request_type, error)
+        party.run(1_000)
+        party.join("second")
+        party.settle(20_000)
+
+        assert len(alone.owned) == 3
+
+    @pytest.mark.parametrize(
+        "error", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED]
+    )
+    def test_a_refusal_is_raised_and_tried_again(self, cluster: FakeCluster, error: ErrorCode) -> None:
+        cluster.brokers[1].fail_next(JoinGroupRequest, error)
+        party = Party(cluster)
+        party.join("alone")
+        with pytest.raises(BrokerError, match=error.name):
+            party.settle()
+        party.settle()
+
+    def test_a_session_timeout_that_is_not_allowed(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, session_timeout_ms=50, heartbeat_interval_ms=10)
+        party.join("alone")
+        with pytest.raises(BrokerError, match="INVALID_SESSION_TIMEOUT"):
+            party.settle()
+
+    def test_the_coordinator_moves(self, party: Party, cluster: FakeCluster) -> None:
+        members = [party.join(name) for name in "ab"]
+        party.settle()
+        generation = members[0].generation
+        cluster.groups.move(2)
+        party.run(5_000)
+
+        assert {member.generation for member in members} == {generation}, "nobody had to join again"
+        assert [member for member in members if ("lost" in dict(member.told))] == []
+
+    def test_the_coordinator_dies_and_another_takes_over(self, party: Party, cluster: FakeCluster) -> None:
+        members = [party.join(name) for name in "ab"]
+        party.settle()
+        cluster.brokers[1].stop()
+        for partition in cluster.topics["flights"]:
+            if partition.leader == 1:
+                partition.leader, partition.leader_epoch = 3, 1
+        cluster.groups.move(2)
+        for partition in cluster.topics["flights"]:
+            fill(partition, 10)
+        party.run(10_000)
+
+        assert {n: sorted(set(found)) for n, found in offsets_of(*members).items()} == {
+            number: list(range(110)) for number in range(6)
+        }
+
+    def test_no_strategy_in_common(self, cluster: FakeCluster) -> None:
+        party = Party(cluster)
+        party.join("first", partition_assignment_strategy="range")
+        party.settle()
+        party.join("second", partition_assignment_strategy="roundrobin")
+        with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
+            party.settle()
+
+    def test_heartbeats_must_fit_into_a_session(self, cluster: FakeCluster) -> None:
+        with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms=3000 is not below"):
+            Party(cluster).join("alone", session_timeout_ms=3_000, heartbeat_interval_ms=3_000)
+
+    def test_an_unknown_strategy(self, cluster: FakeCluster) -> None:
+        with pytest.raises(ConfigError, match=r"partition\.assignment\.strategy=rang is not known"):
+            Party(cluster).join("alone", partition_assignment_strategy="rang")
