@@ -22,10 +22,11 @@ from pathlib import Path
 
 import click
 
-from benchmarks.client_loads import LOADS, ClientJob, ClientResult
+from benchmarks.client_loads import CHUNK, LOADS, ClientJob, ClientResult
 from benchmarks.results import print_json, print_table
 from benchmarks.targets import Target, create_topic, delete_topic
 from broker.tools.local_cluster import LocalCluster
+from protocol.records import PURE_PYTHON_VARIABLE
 
 OURS = "holdfast"
 KINDS = {
@@ -67,11 +68,20 @@ class ClientCase:
 @click.option("--only", metavar="TEXT", default="", help="Only cases whose name contains this.")
 @click.option("--client", "chosen", metavar="NAME", multiple=True, help="Only these clients.")
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use this broker instead of starting one.")
-@click.option("--megabytes", default=100, show_default=True, help="Of records to read, for each size.")
+@click.option("--pure", is_flag=True, help="Ours without its compiled part.")
+@click.option("--megabytes", default=300, show_default=True, help="Of records to read, for each size.")
 def main(
-    seconds: float, rounds: int, only: str, chosen: tuple[str, ...], bootstrap: str | None, megabytes: int
+    seconds: float,
+    rounds: int,
+    only: str,
+    chosen: tuple[str, ...],
+    bootstrap: str | None,
+    pure: bool,
+    megabytes: int,
 ) -> None:
     """Measure our clients beside others."""
+    if pure:
+        os.environ[PURE_PYTHON_VARIABLE] = "1"
     cases = [ClientCase(kind, size) for kind in KINDS for size in (100, 1000)]
     cases = [case for case in cases if only in case.name]
     results: dict[tuple[ClientCase, str], list[ClientResult]] = {}
@@ -109,18 +119,17 @@ def _fill(target: Target, record_bytes: int, megabytes: int) -> int:
     topic = _filled_topic(record_bytes)
     create_topic(target, topic, PARTITIONS)
     producer = Producer({"bootstrap.servers": target.bootstrap, "batch.size": 65_536, "linger.ms": 20})
-    count = megabytes * 1_000_000 // record_bytes
-    sent = 0
-    for sent in range(count):
-        while True:
-            try:
-                producer.produce(topic, os.urandom(record_bytes), partition=sent // 50 % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.01)
+    messages = [{"value": os.urandom(record_bytes)} for _ in range(CHUNK)]
+    rounds = max(1, megabytes * 1_000_000 // record_bytes // CHUNK)
+    for number in range(rounds):
+        rest = messages
+        while rest:
+            queued = producer.produce_batch(topic, rest, partition=number % PARTITIONS)
+            rest = rest[queued:]
+            producer.poll(0.01 if rest else 0)
     if producer.flush(60):
         raise RunError("the topic to read could not be filled")
-    return count
+    return rounds * CHUNK
 
 
 def _run(case: ClientCase, client: str, target: Target, seconds: float, records: int) -> ClientResult:

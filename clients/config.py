@@ -80,11 +80,11 @@ CONNECTION_ROWS = (
         minimum=-1,
     ),
     Setting(
-        "send.buffer.bytes", INT, 131_072, "The socket's send buffer; -1: the system's choice.", minimum=-1
+        "send.buffer.bytes", INT, -1, "The socket's send buffer; -1: the system's choice.", minimum=-1
     ),
     Setting(
-        "receive.buffer.bytes", INT, 65_536,
-        "The socket's receive buffer; -1: the system's choice.", minimum=-1
+        "receive.buffer.bytes", INT, -1,
+        "The socket's receive buffer; -1: the system's choice, which grows with the need.", minimum=-1
     ),
     Setting(
         "response.max.bytes", INT, 256 * 1024 * 1024,
