@@ -10,17 +10,15 @@ from twisted.internet.defer import Deferred, TimeoutError, ensureDeferred
 from twisted.internet.interfaces import IReactorTime
 
 from broker.app import Node, Surroundings, build_logs
+from broker.hand_over import hand_over
 from broker.log.checkpoints import MetaProperties
 from broker.log.directory import IdentityError
 from broker.network.endpoints import parse_endpoints
-from broker.network.outbound import ChannelError
 from broker.periodic import Periodic
 from clients.settings import Settings
 from coordinator import cluster
 from coordinator.membership import BrokerIdInUse
 from coordinator.store import Session
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 
 _log = logging.getLogger(__name__)
 
@@ -201,7 +199,7 @@ class Broker:
         node = self.node
         if node is not None:
             if self._settings["controlled.shutdown.enable"] and node.membership.is_connected:
-                await self._hand_over(node)
+                await hand_over(node, self._settings, self._around.clock)
             node.membership.close()
             node.candidacy.stand_down()
             node.groups.service.stop()
@@ -217,25 +215,6 @@ class Broker:
         if self._is_zookeeper_open:
             await self._around.zookeeper.close()
         _log.info("stopped")
-
-    async def _hand_over(self, node: Node) -> None:
-        """Have the controller move leadership away: tried again as long as there is something to move."""
-        tries = 1 + self._settings["controlled.shutdown.max.retries"]
-        for number in range(1, tries + 1):
-            request = ControlledShutdownRequest(
-                broker_id=node.broker_id, broker_epoch=node.membership.broker_epoch
-            )
-            try:
-                response = await node.ask_controller(request)
-            except (ChannelError, BrokerError) as error:
-                outcome = str(error)
-            else:
-                if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
-                    return
-                outcome = f"error {response.error_code}, {len(response.remaining_partitions)} partitions left"
-            _log.warning("Controlled shutdown, try %d of %d: %s", number, tries, outcome)
-            if number < tries:
-                await self._pause(self._settings["controlled.shutdown.retry.backoff.ms"] / 1000)
 
     def _pause(self, seconds: float) -> Deferred[None]:
         done: Deferred[None] = Deferred()

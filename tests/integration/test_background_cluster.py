@@ -29,8 +29,7 @@ def bootstrap_of(started: subprocess.CompletedProcess[str]) -> str:
 
 def test_a_cluster_serves_until_it_is_stopped_and_keeps_its_records(tmp_path: Path) -> None:
     where = ("--directory", str(tmp_path / "cluster"))
-    # The last broker has nobody to hand over to, and asks again after so long.
-    size = ("-n", "2", "--override", "controlled.shutdown.retry.backoff.ms=100")
+    size = ("-n", "2")
     try:
         bootstrap = bootstrap_of(cluster("start", *size, *where))
         assert len(bootstrap.split(",")) == 2

@@ -1,0 +1,54 @@
+"""Brokers that are stopped in order: who can take over does, and nobody waits for who cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sim.cluster import logs_in_trace
+from tests.sim.test_cluster import Stage
+from tests.sim.world import World
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(3)
+    with logs_in_trace(world):
+        yield world
+    assert world.problems == []
+
+
+def stop(stage: Stage, *broker_ids: int) -> None:
+    machines = [stage.cluster.machine(broker_id) for broker_id in broker_ids]
+    for machine in machines:
+        machine.stop()
+    stage.until(lambda: not any(machine.is_up for machine in machines))
+
+
+def tries(world: World) -> list[str]:
+    """What brokers have said of attempts that have left them something to lead."""
+    return [line for line in world.trace.lines if "Controlled shutdown, try" in line]
+
+
+def test_a_broker_without_others_hands_over_to_nobody(world: World) -> None:
+    stage = Stage(world, 1, {})
+    stage.produce(1)
+    stop(stage, 1)
+    assert tries(world) == []
+
+
+def test_of_brokers_that_stop_one_after_the_other_none_has_to_ask_twice(world: World) -> None:
+    stage = Stage(world, 3, {})
+    stage.produce(1)
+    for broker_id in (3, 2, 1):
+        stop(stage, broker_id)
+    assert tries(world) == []
+
+
+def test_of_brokers_that_stop_at_once_the_last_leaves_with_the_others(world: World) -> None:
+    stage = Stage(world, 3, {})
+    stage.produce(1)
+    stop(stage, 1, 2, 3)
+    # Somebody may be left with the partition while the others are going, but not for a second try.
+    assert all("try 1 of" in line for line in tries(world))
