@@ -205,9 +205,10 @@ class Leaders:
             return PartitionState(first.leader, 0, first.isr, self._state.controller_epoch)
         if state.leader in live:
             return None
-        found = election.elect_after_failure(
-            replicas, state.isr, live, unclean_allowed=unclean_allowed or self._unclean_allowed(at[0])
-        )
+        found = election.elect_after_failure(replicas, state.isr, live, unclean_allowed=unclean_allowed)
+        # Asked only where it matters: it costs far more than the election.
+        if found is None and not unclean_allowed and self._unclean_allowed(at[0]):
+            found = election.elect_after_failure(replicas, state.isr, live, unclean_allowed=True)
         if found is None and state.leader != NO_LEADER:
             found = Leadership(NO_LEADER, state.isr)
         return self.next_state(state, found)
