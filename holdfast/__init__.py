@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from protocol.errors import BrokerError, ErrorCode
 
 __all__ = [
-    "Admin", "ANY_NODE", "BrokerError", "Call", "ClientError", "CommitFailedError", "Connection", "Consumer", "ConsumerRecord",
-    "CONTROLLER", "ErrorCode", "Message", "NewTopic", "OffsetAndMetadata", "Producer", "RebalanceListener", "RecordMetadata", "Reply", "SendResponse",
-    "TopicPartition",
+    "Admin", "ANY_NODE", "BrokerError", "Call", "ClientError", "CommitFailedError", "Connection", "Consumer",
+    "ConsumerRecord", "CONTROLLER", "ErrorCode", "Message", "NewTopic", "OffsetAndMetadata", "Producer",
+    "RebalanceListener", "RecordMetadata", "Reply", "SendResponse", "TopicPartition",
 ]  # fmt: skip
 
 _HOMES = {
