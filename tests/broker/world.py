@@ -165,7 +165,7 @@ class NotedCopier:
 
 
 class World:
-    """The inside of broker 1."""
+    """The inside of a broker, of broker 1 unless another number is given."""
 
     def __init__(
         self,
@@ -173,6 +173,7 @@ class World:
         disk: Disk | None = None,
         topic_config: dict[str, Any] | None = None,
         session_limits: SessionLimits | None = None,
+        local_id: int = LOCAL_ID,
     ) -> None:
         self.clock = Clock()
         self.clock.advance(START_S)
@@ -192,7 +193,7 @@ class World:
         )
         self.logs.start()
         self.replicas = Replicas(
-            LOCAL_ID,
+            local_id,
             self.clock,
             self.logs,
             flusher,
