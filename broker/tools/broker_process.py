@@ -37,7 +37,8 @@ class BrokerProcess:
 
     `properties` are added to those that every such broker has: its id, its listener, its log directory,
     ZooKeeper's address, and groups that one broker is enough for. `python_arguments` go before `-m broker`,
-    for a profiler.
+    for a profiler. A broker with an address of its own has it in `host`, and in `launcher` the command that
+    starts another where that address is.
     """
 
     def __init__(
@@ -47,28 +48,32 @@ class BrokerProcess:
         broker_id: int,
         zookeeper_connect: str,
         port: int | None = None,
+        host: str = HOST,
+        launcher: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         python_arguments: Sequence[str] = (),
     ) -> None:
         self.directory = Path(directory)
         self.broker_id = broker_id
         self.port = port or free_port()
+        self.host = host
         self.log_path = self.directory / "broker.log"
         self.properties = {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "listeners": f"PLAINTEXT://{host}:{self.port}",
             "log.dirs": str(self.directory / "data"),
             "zookeeper.connect": zookeeper_connect,
             "offsets.topic.replication.factor": "1",
             **(properties or {}),
         }
         self._python_arguments = python_arguments
+        self._launcher = launcher
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         """Where clients find this broker."""
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def log_dirs(self) -> list[Path]:
@@ -99,7 +104,7 @@ class BrokerProcess:
         path = os.pathsep.join(filter(None, [str(_CHECKOUT), os.environ.get("PYTHONPATH")]))
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", *self._python_arguments, "-m", "broker", str(config)],
+                [*self._launcher, sys.executable, "-P", *self._python_arguments, "-m", "broker", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -114,7 +119,7 @@ class BrokerProcess:
         Raises `BrokerProcessError`, with the end of its log, where it ends or takes longer than `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
-        while _known_brokers(self.port) < brokers:
+        while _known_brokers(self.host, self.port) < brokers:
             if not self.running:
                 raise BrokerProcessError(f"broker {self.broker_id} ended while starting:\n{self.log[-3000:]}")
             if time.monotonic() > deadline:
@@ -173,11 +178,11 @@ class BrokerProcess:
             self._process = None
 
 
-def _known_brokers(port: int) -> int:
-    """How many brokers the one at `port` knows of; 0 where it does not answer yet."""
+def _known_brokers(host: str, port: int) -> int:
+    """How many brokers the one at this address knows of; 0 where it does not answer yet."""
     request = join_parts(encode_request(MetadataRequest(topics=[]), _METADATA_VERSION, 0, "local-cluster"))
     try:
-        with socket.create_connection((HOST, port), timeout=2.0) as connection:
+        with socket.create_connection((host, port), timeout=2.0) as connection:
             connection.sendall(request)
             (size,) = SIZE.unpack(receive(connection, SIZE.size))
             answer = decode_response(MetadataRequest, _METADATA_VERSION, receive(connection, size))

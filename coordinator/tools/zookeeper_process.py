@@ -14,7 +14,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from coordinator.tools.zookeeper_server import ZooKeeperServerError, answers, server_command, write_config
+from coordinator.tools.zookeeper_server import (
+    ZooKeeperServerError,
+    answers,
+    server_command,
+    status,
+    write_config,
+)
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
@@ -35,7 +41,7 @@ def die_with_parent() -> None:
 
 
 class ZooKeeperProcess:
-    """One server in `directory`, on a loopback port.
+    """One server in `directory`, on a port of `host`, which is this machine.
 
     `tick_time_ms` is the granularity of sessions: clients may ask for a timeout of two ticks or more.
     """
@@ -44,12 +50,14 @@ class ZooKeeperProcess:
         self,
         directory: str | Path,
         *,
+        host: str = HOST,
         client_port: int | None = None,
         tick_time_ms: int = 500,
         member_id: int = 1,
         members: Sequence[str] = (),
     ) -> None:
         self.directory = Path(directory)
+        self.host = host
         self.client_port = client_port or free_port()
         self.log_path = self.directory / "zookeeper.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -57,7 +65,7 @@ class ZooKeeperProcess:
         self._config = {
             "dataDir": str(self.directory / "data"),
             "clientPort": str(self.client_port),
-            "clientPortAddress": HOST,
+            "clientPortAddress": host,
             "tickTime": str(tick_time_ms),
             "minSessionTimeout": str(2 * tick_time_ms),
             "maxSessionTimeout": "600000",
@@ -73,11 +81,19 @@ class ZooKeeperProcess:
     @property
     def connect(self) -> str:
         """This server's address, as `zookeeper.connect` takes it."""
-        return f"{HOST}:{self.client_port}"
+        return f"{self.host}:{self.client_port}"
 
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def leads(self) -> bool:
+        """Whether the server is its ensemble's leader at the moment."""
+        try:
+            return "Mode: leader" in status(self.host, self.client_port)
+        except OSError:
+            return False
 
     def start(self) -> None:
         """Start the server without waiting for it: the members of an ensemble wait for each other."""
@@ -100,7 +116,7 @@ class ZooKeeperProcess:
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return once the server serves clients. Raises `ZooKeeperServerError` with the end of its log."""
         deadline = time.monotonic() + timeout_s
-        while not answers(HOST, self.client_port):
+        while not answers(self.host, self.client_port):
             if not self.running or time.monotonic() > deadline:
                 log = self.log_path.read_text(errors="replace")[-2000:]
                 raise ZooKeeperServerError(f"ZooKeeper on port {self.client_port} did not start:\n{log}")
