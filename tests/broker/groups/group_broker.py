@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
+from broker.groups.forwarding import Send
 from broker.groups.wiring import Groups
 from broker.metadata import LEADER_DURING_DELETE
 from broker.settings import broker_settings
@@ -41,21 +42,23 @@ SESSION_MS = 10_000
 
 
 class GroupBroker(World):
-    """Broker 1 with groups. `offsets_replicas` are those of each partition of `__consumer_offsets`."""
+    """A broker with groups. `offsets_replicas` are those of each partition of `__consumer_offsets`."""
 
     def __init__(
         self,
         directory: Path,
         *,
         claim: Claimer | None = None,
+        send: Send | None = None,
         topic_config: dict[str, Any] | None = None,
+        local_id: int = LOCAL_ID,
         **settings: Any,
     ) -> None:
-        super().__init__(directory, topic_config=topic_config)
+        super().__init__(directory, topic_config=topic_config, local_id=local_id)
         values = {"zookeeper.connect": "z:1", "offsets.topic.num.partitions": 3}
         values |= {name.replace("_", "."): value for name, value in settings.items()}
         self.settings = broker_settings(values)
-        self.offsets_replicas: Sequence[int] = (LOCAL_ID,)
+        self.offsets_replicas: Sequence[int] = (local_id,)
         self.created: list[str] = []
         self.creation_error = ErrorCode.NONE
         self.groups = Groups(
@@ -66,7 +69,7 @@ class GroupBroker(World):
             self.metadata,
             self.replicas,
             create_topics=self._create,
-            send=self._no_other_broker,
+            send=send or _no_other_broker,
             default_listener="PLAINTEXT",
             claim=claim,
         )
@@ -78,12 +81,9 @@ class GroupBroker(World):
             self.make_offsets_topic()
         return succeed(dict.fromkeys(names, self.creation_error))
 
-    def _no_other_broker(self, broker_id: int, request: Request[Any]) -> Any:
-        raise AssertionError(f"nobody was to ask broker {broker_id}: {request}")
-
     def make_offsets_topic(self) -> None:
         for index in range(self.settings["offsets.topic.num.partitions"]):
-            self.assign(OFFSETS_TOPIC, index, replicas=self.offsets_replicas)
+            self.assign(OFFSETS_TOPIC, index, leader=self.replicas.local_id, replicas=self.offsets_replicas)
 
     def delete(self, topic: str) -> None:
         """The controller says that a topic is gone."""
@@ -123,6 +123,10 @@ class GroupBroker(World):
         """In small steps, for timers set others."""
         for _ in range(0, ms, 100):
             self.clock.advance(0.1)
+
+
+def _no_other_broker(broker_id: int, request: Request[Any]) -> Any:
+    raise AssertionError(f"nobody was to ask broker {broker_id}: {request}")
 
 
 def commit_request(
