@@ -15,6 +15,7 @@ from broker.groups import settings as groups
 from broker.log.config import BROKER_SETTINGS as LOG_SETTINGS
 from broker.log.config import TOPIC_SETTINGS
 from broker.network.settings import SETTINGS as NETWORK_SETTINGS
+from broker.ownership import settings as ownership
 from clients.config import ADMIN_ROWS, CONSUMER_ROWS, PRODUCER_ROWS
 from clients.settings import REQUIRED, Setting, SettingError, Settings, SettingType, settings_table
 
@@ -292,7 +293,9 @@ BROKER_ROWS: tuple[Setting, ...] = (
 )
 """The rows declared here, in the order in which the documentation lists them."""
 
-ROWS: tuple[Setting, ...] = BROKER_ROWS + NETWORK_SETTINGS + LOG_SETTINGS + groups.SETTINGS
+ROWS: tuple[Setting, ...] = (
+    BROKER_ROWS + NETWORK_SETTINGS + LOG_SETTINGS + groups.SETTINGS + ownership.SETTINGS
+)
 """Every row of server.properties."""
 
 
@@ -330,6 +333,7 @@ def settings_page() -> str:
         ("Broker: network", NETWORK_SETTINGS),
         ("Broker: logs", LOG_SETTINGS),
         ("Broker: groups", groups.SETTINGS),
+        ("Broker: ownership", ownership.SETTINGS),
         ("Topics", TOPIC_SETTINGS),
         ("Producer", PRODUCER_ROWS),
         ("Consumer", CONSUMER_ROWS),

@@ -25,6 +25,12 @@ def _cleanup_policy(value: tuple[str, ...]) -> None:
 
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
+        "check.expected.offsets", SettingType.BOOLEAN, False,
+        "Whether the base offset of a producer's batch is the offset at which it expects the log to end; -1 "
+        "expects nothing. A batch that expects another offset is refused, with its whole request (KIP-27). "
+        "Clients that do not know of this send 0.",
+    ),
+    Setting(
         "cleanup.policy", SettingType.LIST, ("delete",),
         "What happens to old segments: delete removes them by time and size, compact keeps the last record "
         "of every key; both may be given.",
@@ -140,6 +146,18 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     Setting(
+        "single.reader", SettingType.STRING, "claimed",
+        "Who may fetch: with claimed, others of a group in which somebody owns the partition to read it may "
+        "not; with required nobody may who does not own it in some group; off checks nothing.",
+        choices=("off", "claimed", "required"),
+    ),
+    Setting(
+        "single.writer", SettingType.STRING, "claimed",
+        "Who may write: with claimed, nobody else while somebody owns the partition to write it; with "
+        "required nobody who does not own it; off checks nothing.",
+        choices=("off", "claimed", "required"),
+    ),
+    Setting(
         "unclean.leader.election.enable", SettingType.BOOLEAN, False,
         "Whether a replica that is not in sync may lead when no other is left: available again, at the price "
         "of committed records.",
@@ -148,6 +166,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
 """The rows of a topic's own settings, by Kafka's names."""
 
 _SYNONYMS = {
+    "check.expected.offsets": "log.check.expected.offsets",
     "cleanup.policy": "log.cleanup.policy",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
@@ -283,6 +302,7 @@ def log_directories(broker: Mapping[str, Any]) -> tuple[str, ...]:
 class LogConfig:
     """The checked settings of one log; each field is the topic setting of that name."""
 
+    check_expected_offsets: bool = False
     cleanup_policy: tuple[str, ...] = ("delete",)
     compression_type: str = "producer"
     delete_retention_ms: int = _DAY_MS
@@ -306,6 +326,8 @@ class LogConfig:
     segment_index_bytes: int = 10 << 20
     segment_jitter_ms: int = 0
     segment_ms: int = 7 * _DAY_MS
+    single_reader: str = "claimed"
+    single_writer: str = "claimed"
     unclean_leader_election_enable: bool = False
 
     @classmethod
