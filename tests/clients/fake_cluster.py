@@ -218,7 +218,7 @@ class FakeBroker:
     def _answer(self, channel: FakeChannel, frame: bytes) -> None:
         header, position = decode_request_header(frame)
         api = APIS[header.api_key]
-        low, high = self.versions.get(header.api_key, (0, -1))
+        low, high = self.versions.get(header.api_key, (0, 0 if api.feature in self.features else -1))
         assert low <= header.api_version <= high or api.key == 18, f"{api.name} v{header.api_version}"
         if api.key == 18 and header.api_version > high:
             refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])

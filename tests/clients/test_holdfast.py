@@ -40,3 +40,35 @@ def test_a_package_that_shadows_ours_is_named(tmp_path: Path, shape: str) -> Non
 
     assert answer.returncode == 1
     assert f"holdfast needs its own package 'clients', but {stranger} comes before it" in answer.stderr
+
+
+SLOW_TO_IMPORT = {
+    "asyncio", "click", "concurrent.futures", "difflib", "email", "importlib.metadata", "javaproperties",
+    "json", "kazoo", "logging", "numpy", "prometheus_client", "pyarrow", "rich", "snappy", "ssl", "tempfile",
+    "twisted", "zipfile",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+def test_importing_a_client_imports_little(name: str) -> None:
+    """In place of a stopwatch, which tells more about the machine than about us."""
+    program = (
+        "import sys; before = set(sys.modules)\n"
+        f"import holdfast; holdfast.{name}\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        cwd=HOME,
+        env={"PYTHONPATH": ":".join([str(HOME), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    modules = answer.stdout.split()
+
+    assert not SLOW_TO_IMPORT & set(modules)
+    assert len(modules) < 170, modules
+    messages = [module for module in modules if module.startswith("protocol.messages.")]
+    assert len(messages) < 25, messages

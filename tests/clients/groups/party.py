@@ -95,7 +95,10 @@ class Party:
     def turn(self) -> None:
         for member in list(self.members):
             generation = member.generation
-            for record in member.poll():
+            records = member.poll()
+            # It may have joined in that call, or have been told that its place has passed.
+            generation = max(generation, member.generation)
+            for record in records:
                 self._check(member, generation, TopicPartition(record.topic, record.partition))
 
     def _check(self, member: Member, generation: int, partition: TopicPartition) -> None:

@@ -1,0 +1,569 @@
+"""The seed's membership protocol in our consumer: each rule of "Consumer Group Membership Protocol" and of
+"Offset Rewind" (client-rewrite) as a test that names it, then what the seed leaves open."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.errors import ClientError, NoGroupError
+from clients.message import TopicPartition
+from protocol.errors import (
+    BrokerError,
+    ErrorCode,
+    FencedInstanceIdError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.group_membership import (
+    ConsumerHeartbeatRequest,
+    CreateGroupRequest,
+    ListConsumerGroupsRequest,
+    RegisterConsumerRequest,
+    RewindConsumerRequest,
+)
+from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.offset_commit import OffsetCommitRequest
+from tests.clients.fake_cluster import FakeCluster
+from tests.clients.groups.party import Member, Party, numbers
+from tests.clients.test_consumer import fill
+
+GROUP_REQUESTS = (
+    ListConsumerGroupsRequest,
+    CreateGroupRequest,
+    RegisterConsumerRequest,
+    OffsetCommitRequest,
+    ConsumerHeartbeatRequest,
+    RewindConsumerRequest,
+)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster(3)
+    cluster.groups.node = 2
+    for partition in cluster.add_topic("flights", 6):
+        fill(partition, 100)
+    return cluster
+
+
+@pytest.fixture
+def party(cluster: FakeCluster) -> Party:
+    return Party(cluster, group_protocol="managed")
+
+
+def asked(cluster: FakeCluster, *kinds: type) -> list[tuple[int, object]]:
+    """What brokers were asked of these kinds: broker and request, broker by broker."""
+    return [
+        (node, request)
+        for node, broker in cluster.brokers.items()
+        for request in broker.requests
+        if isinstance(request, kinds)
+    ]
+
+
+def forget(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.requests.clear()
+
+
+def kinds_at(cluster: FakeCluster, node: int) -> list[type]:
+    """What a broker was asked of group matters, in its order."""
+    return [
+        type(request) for request in cluster.brokers[node].requests if isinstance(request, GROUP_REQUESTS)
+    ]
+
+
+def where(number: int, topic: str = "flights") -> TopicPartition:
+    return TopicPartition(topic, number)
+
+
+def offsets_by(member: Member, number: int) -> list[int]:
+    return [record.offset for record in member.records if record.partition == number]
+
+
+class TestOnStartup:
+    def test_it_asks_a_random_broker_where_the_controller_is(self, cluster: FakeCluster) -> None:
+        askers: set[int] = set()
+        for number in range(12):
+            party = Party(cluster, group_protocol="managed", group_id=f"g{number}")
+            forget(cluster)
+            party.join(f"consumer-{number}")
+            party.run(200)
+            askers |= {node for node, _ in asked(cluster, ListConsumerGroupsRequest)}
+
+        assert askers == {1, 2, 3}
+
+    def test_it_registers_with_the_controller(self, cluster: FakeCluster, party: Party) -> None:
+        party.join("alone")
+        party.settle()
+
+        assert {node for node, _ in asked(cluster, RegisterConsumerRequest)} == {2}
+        assert asked(cluster, JoinGroupRequest) == []
+
+    def test_a_group_that_nobody_has_made_is_made(self, cluster: FakeCluster, party: Party) -> None:
+        party.join("alone", session_timeout_ms=2_500)
+        party.settle()
+
+        ((_, request),) = asked(cluster, CreateGroupRequest)
+        assert isinstance(request, CreateGroupRequest)
+        assert (request.consumer_group, request.session_timeout, request.topics) == ("g", 2_500, ["flights"])
+
+    def test_a_group_that_is_there_is_joined_as_it_is(self, cluster: FakeCluster, party: Party) -> None:
+        party.join("first", session_timeout_ms=2_500)
+        party.settle()
+        forget(cluster)
+        second = party.join("second", session_timeout_ms=9_000)
+        party.settle()
+
+        assert asked(cluster, CreateGroupRequest) == []
+        assert second.owned == (3, 4, 5)
+
+    def test_the_others_learn_of_it_in_their_heartbeats_and_register(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        first, second = party.join("first"), party.join("second")
+        party.settle()
+        forget(cluster)
+        third = party.join("third")
+        party.settle()
+
+        registered = [request.consumer_id for _, request in asked(cluster, RegisterConsumerRequest)]  # type: ignore[attr-defined]
+        assert sorted(name.split("-")[0] for name in registered) == ["first", "second", "third"]
+        assert [member.owned for member in (first, second, third)] == [(0, 1), (2, 3), (4, 5)]
+
+    def test_on_an_error_code_it_stops_fetching_commits_looks_for_the_controller_and_registers(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        first = party.join("first")
+        party.settle()
+        party.run(300)
+        for partition in cluster.topics["flights"]:
+            fill(partition, 1)
+        party.run(10)
+        forget(cluster)
+        cluster.brokers[2].fail_next(ConsumerHeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS)
+        while RegisterConsumerRequest not in kinds_at(cluster, 2):
+            first.poll(1)
+
+        order = [kind for kind in kinds_at(cluster, 2) if kind is not ListConsumerGroupsRequest]
+        assert order == [ConsumerHeartbeatRequest, OffsetCommitRequest, RegisterConsumerRequest]
+        assert asked(cluster, ListConsumerGroupsRequest) != []
+        assert first.told[-1][0] == "revoked"
+        party.settle()
+        assert cluster.groups.committed("g") == {("flights", number): 101 for number in range(6)}
+
+    def test_while_it_waits_for_the_others_it_fetches_nothing(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        first, second = party.join("first"), party.join("second")
+        party.settle()
+        party.run(500)
+        party.members.remove(second)  # It is slow: the others have to wait for it.
+        third = party.join("third")
+        party.run(1_000)
+        forget(cluster)
+        for partition in cluster.topics["flights"]:
+            fill(partition, 5)
+        before = len(first.records) + len(third.records)
+        party.run(500)
+
+        assert asked(cluster, FetchRequest) == []
+        assert len(first.records) + len(third.records) == before
+        party.members.append(second)
+        party.settle()
+        party.run(1_000)
+        assert len(second.records) + len(first.records) + len(third.records) == 630
+
+    def test_where_there_is_no_offset_the_configuration_decides(self, cluster: FakeCluster) -> None:
+        earliest = Party(cluster, group_protocol="managed", group_id="early").join("one")
+        latest = Party(cluster, group_protocol="managed", group_id="late", auto_offset_reset="latest").join(
+            "two"
+        )
+        for _ in range(100):
+            earliest.poll(20)
+            latest.poll(20)
+
+        assert len(earliest.records) == 600
+        assert latest.records == []
+
+    def test_where_there_is_one_consumption_restarts_there(self, cluster: FakeCluster, party: Party) -> None:
+        cluster.groups.commit("g", {("flights", number): 90 + number for number in range(6)})
+        alone = party.join("alone")
+        party.settle()
+        party.run(500)
+
+        for number in range(6):
+            assert offsets_by(alone, number) == list(range(90 + number, 100))
+
+    def test_it_sends_heartbeats_with_its_generation(self, cluster: FakeCluster, party: Party) -> None:
+        alone = party.join("alone")
+        party.settle()
+        forget(cluster)
+        began_ms = cluster.time_ms
+        party.run(5_000)
+
+        beats = [request for _, request in asked(cluster, ConsumerHeartbeatRequest)]
+        assert {request.controller_generation for request in beats} == {alone.generation}  # type: ignore[attr-defined]
+        assert 9 <= len(beats) <= (cluster.time_ms - began_ms) // 500 + 1
+
+
+class TestWhenTheHeartbeatFails:
+    @pytest.mark.parametrize("how", ["cut", ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_MEMBER_ID])
+    def test_it_looks_for_the_controller_and_registers(
+        self, cluster: FakeCluster, party: Party, how: str | ErrorCode
+    ) -> None:
+        alone = party.join("alone")
+        party.settle()
+        forget(cluster)
+        cluster.brokers[2].fail_next(ConsumerHeartbeatRequest, how)
+        party.run(1_000)
+        party.settle()
+
+        assert asked(cluster, ListConsumerGroupsRequest) != []
+        assert asked(cluster, RegisterConsumerRequest) != []
+        assert alone.owned == (0, 1, 2, 3, 4, 5)
+
+    def test_the_controller_dies_and_another_takes_over(self, cluster: FakeCluster, party: Party) -> None:
+        members = [party.join(name) for name in "ab"]
+        party.settle()
+        party.run(2_000)
+        cluster.brokers[2].stop()
+        for partition in cluster.topics["flights"]:
+            if partition.leader == 2:
+                partition.leader, partition.leader_epoch = 3, 1
+            fill(partition, 10)
+        cluster.groups.move(3)
+        party.run(10_000)
+        party.settle()
+
+        for number in range(6):
+            seen = sorted(offset for member in members for offset in offsets_by(member, number))
+            assert seen == list(range(110)), "read again or left out"
+
+
+class TestLeavingAndCrashing:
+    def test_one_who_closes_is_not_waited_for(self, cluster: FakeCluster, party: Party) -> None:
+        first, second = party.join("first"), party.join("second")
+        party.settle()
+        party.leave(first)
+        left_at_ms = cluster.time_ms
+        party.settle()
+
+        assert second.owned == (0, 1, 2, 3, 4, 5)
+        assert cluster.time_ms - left_at_ms < 2_000
+
+    def test_one_who_crashes_is_replaced_when_its_session_is_over(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        first, second = party.join("first"), party.join("second")
+        party.settle()
+        party.run(1_500)
+        party.crash(first)
+        party.run(6_000)
+
+        assert second.owned == (0, 1, 2, 3, 4, 5)
+        assert sum(len(member.records) for member in (first, second)) == 600
+
+    def test_one_who_was_away_loses_its_partitions_and_comes_back(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        first, second = party.join("first"), party.join("second")
+        party.settle()
+        party.run(1_500)
+        party.members.remove(first)
+        party.run(6_000)
+        for partition in cluster.topics["flights"]:
+            fill(partition, 5)
+        party.members.append(first)
+        before = len(first.records)
+        first.poll(0)
+        assert len(first.records) == before, "its session may be over: nothing is handed out"
+        party.settle()
+
+        assert ("lost", (0, 1, 2)) in first.told
+        party.run(1_000)
+        assert len(first.records) + len(second.records) == 630
+
+    def test_a_shorter_session_of_ones_own(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, group_protocol="managed", session_timeout_ms=30_000)
+        first = party.join("first")
+        party.settle()
+        hasty = party.join("hasty", session_timeout_ms=1_500)
+        party.settle()
+        party.run(1_000)
+        party.crash(hasty)
+        party.run(8_000)
+
+        assert first.owned == (0, 1, 2, 3, 4, 5)
+
+    def test_an_ephemeral_group_goes_with_its_last_member(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, group_protocol="managed", group_ephemeral=True)
+        alone = party.join("alone")
+        party.settle()
+        party.run(1_500)
+        party.leave(alone)
+
+        assert cluster.groups.state("g") == "Dead"
+        assert cluster.groups.committed("g") == {}
+
+    def test_any_other_group_stays(self, cluster: FakeCluster, party: Party) -> None:
+        alone = party.join("alone")
+        party.settle()
+        party.run(1_500)
+        party.leave(alone)
+
+        assert cluster.groups.state("g") == "Empty"
+        assert len(cluster.groups.committed("g")) == 6
+
+
+class TestNewPartitionsAndTopics:
+    def test_new_partitions_are_shared_out_and_read_from_zero(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        party._properties["auto.offset.reset"] = "latest"
+        members = [party.join(name) for name in "ab"]
+        party.settle()
+        added = FakeCluster(3).add_topic("flights", 2)
+        for partition in added:
+            fill(partition, 20)
+        cluster.topics["flights"] += added
+        cluster.groups.topics_changed("flights")
+        party.run(2_000)
+        party.settle()
+        party.run(1_000)
+
+        assert [len(member.owned) for member in members] == [4, 4]
+        for number in (6, 7):
+            assert [n for member in members for n in offsets_by(member, number)] == list(range(20))
+
+    def test_a_new_topic_is_shared_out_and_read_from_zero(self, cluster: FakeCluster, party: Party) -> None:
+        party._properties["auto.offset.reset"] = "latest"
+        first, second = party.join("first", "flights", "later"), party.join("second", "flights", "later")
+        party.settle()
+        for partition in cluster.add_topic("later", 2):
+            fill(partition, 20)
+        cluster.groups.topics_changed("later")
+        party.run(2_000)
+        party.settle()
+        party.run(1_000)
+
+        later = [r for member in (first, second) for r in member.records if r.topic == "later"]
+        assert sorted((record.partition, record.offset) for record in later) == [
+            (number, offset) for number in range(2) for offset in range(20)
+        ]
+
+    def test_a_member_with_one_more_topic_widens_the_group(self, cluster: FakeCluster, party: Party) -> None:
+        cluster.add_topic("carriers", 2)
+        first = party.join("first")
+        party.settle()
+        second = party.join("second", "flights", "carriers")
+        party.settle()
+
+        owned = [*first.consumer.assignment(), *second.consumer.assignment()]
+        assert {partition.topic for partition in owned} == {"flights", "carriers"}
+        assert len(owned) == len(set(owned)) == 8
+
+
+class TestOffsetRewind:
+    def rewind(
+        self, party: Party, member: Member, offsets: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """While `member` waits in its call, the others go on."""
+        others = [each for each in party.members if each is not member]
+        turn = member.consumer._turn
+
+        def turn_all(wait_ms: int) -> None:
+            turn(min(wait_ms, 10))
+            for other in others:
+                other.poll(5)
+
+        member.consumer._turn = turn_all  # type: ignore[method-assign]
+        try:
+            return member.consumer.rewind(offsets)
+        finally:
+            member.consumer._turn = turn  # type: ignore[method-assign]
+
+    def test_ones_own_partitions(self, party: Party) -> None:
+        alone = party.join("alone")
+        party.settle()
+        party.run(500)
+        generation = alone.generation
+
+        assert alone.consumer.rewind({where(0): 10, where(1): 50}) == {where(0): 10, where(1): 50}
+        assert alone.consumer.position(where(0)) == 10
+        assert alone.generation > generation
+        party.run(1_000)
+        assert offsets_by(alone, 0) == [*range(100), *range(10, 100)]
+        assert offsets_by(alone, 1) == [*range(100), *range(50, 100)]
+        assert [told for told in alone.told if told[0] != "assigned"] == [], "nobody had to let go"
+
+    def test_the_owners_stop_commit_register_and_go_on_from_there(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        first, second, third = (party.join(name) for name in ("first", "second", "third"))
+        party.settle()
+        party.run(2_000)
+        forget(cluster)
+        told, seen = len(third.told), len(second.records)
+
+        assert self.rewind(party, first, {where(3): 7}) == {where(3): 7}
+        party.run(1_000)
+        again = [(record.partition, record.offset) for record in second.records[seen:]]
+        assert again == [(3, offset) for offset in range(7, 100)], "the rest of it goes on where it stood"
+        registered = [request.consumer_id for _, request in asked(cluster, RegisterConsumerRequest)]  # type: ignore[attr-defined]
+        assert [name.split("-")[0] for name in registered] == ["second"]
+        assert len(third.told) == told, "whose partitions are not concerned goes on"
+
+    def test_while_it_waits_the_one_who_asks_fetches_nothing(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        first, second = party.join("first"), party.join("second")
+        party.settle()
+        party.run(1_500)
+        party.members.remove(second)  # Slow to answer
+        for partition in cluster.topics["flights"]:
+            fill(partition, 5)
+        forget(cluster)
+        fetched: list[int] = []
+        turn = first.consumer._turn
+
+        def look(wait_ms: int) -> None:
+            turn(min(wait_ms, 10))
+            fetched.append(len(asked(cluster, FetchRequest)))
+            if len(fetched) > 20:
+                second.poll(5)
+
+        first.consumer._turn = look  # type: ignore[method-assign]
+        first.consumer.rewind({where(5): 0})
+
+        assert fetched[15] == fetched[1], "it went on fetching"
+        assert len(fetched) > 20
+
+    def test_the_middle_of_a_change(self, cluster: FakeCluster, party: Party) -> None:
+        first, second = party.join("first"), party.join("second")
+        party.settle()
+        party.run(1_500)
+        party.join("third")
+        party.turn()
+        assert self.rewind(party, first, {where(0): 3, where(5): 4}) == {where(0): 3, where(5): 4}
+        party.settle()
+        party.run(1_000)
+
+        everything = [(r.partition, r.offset) for m in party.members for r in m.records]
+        assert everything.count((0, 3)) == 2 and everything.count((0, 2)) == 1
+        assert everything.count((5, 4)) == 2 and everything.count((5, 3)) == 1
+        assert second.owned
+
+    def test_an_offset_that_cannot_be(self, party: Party) -> None:
+        alone = party.join("alone")
+        party.settle()
+        with pytest.raises(OffsetOutOfRangeError, match="flights-0"):
+            alone.consumer.rewind({where(0): -5})
+        with pytest.raises(UnknownTopicOrPartitionError, match="flights-9"):
+            alone.consumer.rewind({where(9): 0})
+
+    def test_an_answer_that_is_lost(self, cluster: FakeCluster, party: Party) -> None:
+        alone = party.join("alone")
+        party.settle()
+        party.run(500)
+        cluster.brokers[2].fail_next(RewindConsumerRequest, "cut after")
+        assert alone.consumer.rewind({where(0): 10}) == {where(0): 10}
+        party.run(1_000)
+
+        assert offsets_by(alone, 0)[:100] == list(range(100))
+        assert set(offsets_by(alone, 0)[100:]) == set(range(10, 100))
+
+    def test_in_a_classic_group_there_is_none(self, cluster: FakeCluster) -> None:
+        alone = Party(cluster).join("alone")
+        with pytest.raises(NoGroupError, match=r"group\.protocol=managed"):
+            alone.consumer.rewind({where(0): 0})
+
+
+class TestTrouble:
+    @pytest.mark.parametrize(
+        "request_type", [ListConsumerGroupsRequest, CreateGroupRequest, RegisterConsumerRequest]
+    )
+    @pytest.mark.parametrize("how", ["cut", "cut after"])
+    def test_registering_is_tried_again(
+        self, cluster: FakeCluster, party: Party, request_type: type, how: str
+    ) -> None:
+        for broker in cluster.brokers.values():
+            broker.fail_next(request_type, how)
+        party.join("alone")
+        party.settle()
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+        ],
+    )
+    def test_a_registration_that_comes_at_the_wrong_moment(
+        self, cluster: FakeCluster, party: Party, error: ErrorCode
+    ) -> None:
+        cluster.brokers[2].fail_next(RegisterConsumerRequest, error)
+        party.join("alone")
+        party.settle()
+
+    def test_a_broker_that_does_not_know_the_protocol(self, cluster: FakeCluster, party: Party) -> None:
+        for broker in cluster.brokers.values():
+            broker.features.clear()
+        party.join("alone")
+        with pytest.raises(ClientError, match="does not know ListConsumerGroups"):
+            party.run(1_000)
+
+    def test_a_group_of_the_classic_protocol(self, cluster: FakeCluster, party: Party) -> None:
+        Party(cluster).join("classic").poll(500)
+        party.join("managed")
+        with pytest.raises(BrokerError, match=r"group\.protocol"):
+            party.run(1_000)
+
+    def test_two_of_one_name(self, cluster: FakeCluster, party: Party) -> None:
+        first = party.join("first", group_instance_id="one")
+        party.settle()
+        party.members.remove(first)
+        party.join("second", group_instance_id="one")
+        party.settle()
+        with pytest.raises(FencedInstanceIdError, match="another consumer of group g is one"):
+            for _ in range(50):
+                first.poll(100)
+
+    def test_a_static_member_that_restarts(self, cluster: FakeCluster, party: Party) -> None:
+        first, second = (party.join(name, group_instance_id=name) for name in ("first", "second"))
+        party.settle()
+        told, owned = list(second.told), first.owned
+        party.leave(first)
+        party.run(500)
+        again = party.join("again", group_instance_id="first")
+        party.run(1_000)
+
+        assert again.owned == owned
+        assert second.told == told
+
+    def test_many_come_and_go(self, cluster: FakeCluster, party: Party) -> None:
+        members = [party.join(f"m{number}") for number in range(4)]
+        party.settle()
+        gone = []
+        for number in range(12):
+            if number % 3 == 2:
+                party.crash(members.pop(0))
+            else:
+                gone.append(members.pop(0))
+                party.leave(gone[-1])
+            party.run(number * 137 % 900)
+            members.append(party.join(f"n{number}"))
+            for partition in cluster.topics["flights"]:
+                fill(partition, 10)
+        party.settle()
+        party.run(2_000)
+
+        committed = cluster.groups.committed("g")
+        for number in range(6):
+            seen = {offset for member in (*gone, *members) for offset in offsets_by(member, number)}
+            assert all(offset < committed["flights", number] for offset in set(range(220)) - seen)
+            assert max(seen) == 219
+        assert numbers(p for member in members for p in member.consumer.assignment()) == tuple(range(6))
