@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -92,6 +93,9 @@ class Surroundings:
     network: Network
     workers: Workers
     random: random.Random
+    monotonic_s: Callable[[], float]
+    """A clock that nobody sets, from any beginning: for how long something took. `clock` tells what time it
+    is."""
 
     def now_ms(self) -> int:
         return int(self.clock.seconds() * 1000)
@@ -193,6 +197,7 @@ class Node:
                     settings["max.incremental.fetch.session.cache.partitions"],
                 ),
             ),
+            around.monotonic_s,
         )
         self.isr_proposals.outcome = self.replicas
 

@@ -12,6 +12,7 @@ import random
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -73,6 +74,7 @@ class BrokerProcess:
             network=TcpNetwork(_reactor, SocketOptions.from_settings(settings)),
             workers=self._workers,
             random=random.SystemRandom(),
+            monotonic_s=time.monotonic,
         )
         self._broker = Broker(settings, around, machine_name=socket.getfqdn(), fatal=self._fail)
         self._locks = DirectoryLocks(directories)

@@ -102,7 +102,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         """The session of the request, as the request leaves it; None where there is none."""
         sessions = self.replicas.sessions
         by_ids = call.version >= _FIRST_VERSION_WITH_IDS
-        epoch, now_ms = request.session_epoch, self.replicas.now_ms()
+        epoch, now_ms = request.session_epoch, self.replicas.monotonic_ms()
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 sessions.close(request.session_id, reader.principal)

@@ -104,7 +104,9 @@ class Replicas:
         propose_isr: Callable[[IsrProposal], None],
         copier: Copier,
         sessions: FetchSessions,
+        monotonic_s: Callable[[], float],
     ) -> None:
+        self._monotonic_s = monotonic_s
         self.local_id = local_id
         self.sessions = sessions
         """The fetch sessions in which partitions are read, stirred by whatever moves there."""
@@ -137,8 +139,9 @@ class Replicas:
         for listener in self._role_listeners:
             listener(partition)
 
-    def now_ms(self) -> int:
-        return int(self._clock.seconds() * 1000)
+    def monotonic_ms(self) -> int:
+        """The time by which lag is reckoned: whoever sets the clock drives no follower out of a set."""
+        return int(self._monotonic_s() * 1000)
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
@@ -197,7 +200,7 @@ class Replicas:
                     ErrorCode.NOT_ENOUGH_REPLICAS, "this broker has lost touch with ZooKeeper"
                 )
             return
-        now_ms = self.now_ms()
+        now_ms = int(self._clock.seconds() * 1000)
         for append in appends:
             append.prepare(self, acks, now_ms)
         for append in appends:
@@ -205,9 +208,9 @@ class Replicas:
         for append in appends:
             append.append(now_ms)
             if append.error is None and append.partition is not None:
-                self._grown(append.partition, now_ms)
+                self._grown(append.partition)
 
-    def _grown(self, partition: Partition, now_ms: int) -> None:
+    def _grown(self, partition: Partition) -> None:
         log = partition.log
         if log.config.flush_before_ack:
             durable = self._flusher.durable(log, log.log_end_offset)
@@ -219,7 +222,7 @@ class Replicas:
             for follower, fetched_ms in self.sessions.content(key):
                 partition.confirm(follower, fetched_ms)
             self.sessions.stir(key, followers=True)
-        self._advance(partition, now_ms)
+        self.advance(partition)
 
     def _flushed(self, partition: Partition) -> None:
         if not self.advance(partition):
@@ -227,10 +230,7 @@ class Replicas:
 
     def advance(self, partition: Partition) -> bool:
         """Let the high watermark rise as far as it may, and wake those who wait for it."""
-        return self._advance(partition, self.now_ms())
-
-    def _advance(self, partition: Partition, now_ms: int) -> bool:
-        if not partition.advance_high_watermark(now_ms, self._limits.lag_time_ms_max):
+        if not partition.advance_high_watermark(self.monotonic_ms(), self._limits.lag_time_ms_max):
             return False
         key = partition.key
         self.writers.wake(key)
@@ -286,13 +286,13 @@ class Replicas:
         """Take note of what a follower's fetch says about it: how far it is, and whether it may join the
         in-sync set. Raises BrokerError as `Partition.record_fetch` does."""
         partition = self.partition(topic, wanted.partition)
-        now_ms = self.now_ms()
+        now_ms = self.monotonic_ms()
         if not partition.record_fetch(replica_id, wanted, now_ms, broker_epoch):
             return
         proposal = partition.propose_expansion(replica_id, self.is_eligible)
         if proposal is not None:
             self._propose_isr(proposal)
-        self._advance(partition, now_ms)
+        self.advance(partition)
         self.deleters.wake(partition.key)
 
     def try_record_fetch(
@@ -335,7 +335,7 @@ class Replicas:
 
     def shrink_in_sync_sets(self) -> None:
         """Propose to drop the followers that lag. To be called every half of `replica.lag.time.max.ms`."""
-        now_ms = self.now_ms()
+        now_ms = self.monotonic_ms()
         for partition in self:
             proposal = partition.propose_shrink(now_ms, self._limits.lag_time_ms_max)
             if proposal is not None:
@@ -415,9 +415,9 @@ class Replicas:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
         if assignment.leader == self.local_id:
             self._copier.forget(partition)
-            begins = partition.lead(assignment, self.now_ms())
+            begins = partition.lead(assignment, self.monotonic_ms())
             # What was recovered, or followed, may be durable no further than the recovery point.
-            self._grown(partition, self.now_ms())
+            self._grown(partition)
             if begins:
                 _log.info("Leading %s-%d from epoch %d on", topic, index, assignment.leader_epoch)
                 self._role_changed(partition)

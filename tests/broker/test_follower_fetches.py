@@ -11,6 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.broker.world import (
+    LAG_MS,
     Client,
     World,
     batch,
@@ -153,6 +154,20 @@ def test_a_follower_far_behind_does_not_hold_up_a_new_leader(world: World) -> No
     fetch(world, world.client(), 0)
     append(world, b"c")
     assert world.replicas.partition("t", 0).high_watermark == 3
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_a_clock_that_is_set_drives_nobody_out_of_the_in_sync_set(world: World, seconds: int) -> None:
+    world.assign("t", replicas=(1, 2))
+    follower = world.client()
+    fetch(world, follower, 0)
+    append(world, b"a")
+    world.set_clock_forward(seconds)
+    world.replicas.shrink_in_sync_sets()
+    assert world.proposals == []
+    world.clock.advance(LAG_MS / 1000 + 1)
+    world.replicas.shrink_in_sync_sets()
+    assert [proposal.isr for proposal in world.proposals] == [(1,)]
 
 
 def test_what_is_copied_follows_the_controllers_word(world: World) -> None:

@@ -177,6 +177,7 @@ class World:
     ) -> None:
         self.clock = Clock()
         self.clock.advance(START_S)
+        self._set_forward_s = 0.0
         self.workers = ImmediateWorkers()
         self.metadata = MetadataCache()
         self.proposals: list[IsrProposal] = []
@@ -202,6 +203,7 @@ class World:
             self.proposals.append,
             self.copier,
             FetchSessions(random.Random(2).getrandbits, session_limits),
+            lambda: self.clock.seconds() - self._set_forward_s,
         )
         self.logs.directory_failed = lambda path: self.replicas.directory_failed()
         self.controller_news = DeferredLock()
@@ -221,6 +223,11 @@ class World:
 
     def now_ms(self) -> int:
         return int(self.clock.seconds() * 1000)
+
+    def set_clock_forward(self, seconds: float) -> None:
+        """Somebody sets the machine's clock; no time passes."""
+        self._set_forward_s += seconds
+        self.clock.rightNow += seconds
 
     def client(self) -> Client:
         self._clients += 1

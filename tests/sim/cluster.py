@@ -129,6 +129,7 @@ class Machine:
         process.run(self._begin, process, around)
 
     def _begin(self, process: Process, around: Surroundings) -> None:
+            lambda: world.clock.rightNow,
         self.broker = Broker(
             self._settings, around, machine_name=self.name, fatal=lambda why: self._gives_up(process, why)
         )
