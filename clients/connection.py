@@ -12,15 +12,14 @@ form. Producer, consumer and admin all stand on this.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from clients.config import ADMIN_ROWS, Properties, load_settings, split_address
 from clients.errors import ClosedError, ConnectionFailedError, NoBrokerError, RequestTimeoutError
 from clients.link import Call, Link, LinkSettings, Reply
 from clients.metadata import Metadata, Node
-from clients.network import Channel, Network, SystemNetwork
-from clients.tls import tls_context
+from clients.network import Channel, Network, SocketChannel, SystemNetwork
 from clients.wire import Authenticator
 from protocol.api import Request, Response
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -54,7 +53,7 @@ class Connection:
     ) -> None:
         checked = _checked(bootstrap, settings or {})
         self.network: Network = network or SystemNetwork(
-            tls=tls_context(checked),
+            secure=_tls_channels(checked),
             send_buffer_bytes=checked["send.buffer.bytes"],
             receive_buffer_bytes=checked["receive.buffer.bytes"],
         )
@@ -337,6 +336,14 @@ class Connection:
             self._authenticator,
             on_failure=self.metadata.renew,
         )
+
+
+def _tls_channels(settings: Mapping[str, Any]) -> Callable[..., SocketChannel] | None:
+    if settings["security.protocol"] != "SSL":
+        return None
+    from clients.tls import tls_channels  # Slow to import, and most do without.
+
+    return tls_channels(settings)
 
 
 def _checked(bootstrap: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:

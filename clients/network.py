@@ -11,7 +11,6 @@ import contextlib
 import os
 import selectors
 import socket
-import ssl
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeAlias
@@ -70,29 +69,26 @@ class Network(Protocol):
 
 
 class SocketChannel:
-    """A TCP connection, by way of TLS if there is a context for it.
+    """A TCP connection. `clients.tls` has the one by way of TLS.
 
     The addresses of a host are tried one after the other, as far as they fail at once.
     """
+
+    wants_write = False
+    """Whether it waits to write, whatever there is to send."""
 
     def __init__(
         self,
         host: str,
         port: int,
         *,
-        tls: ssl.SSLContext | None,
         send_bytes: int,
         receive_bytes: int,
         on_close: Callable[[SocketChannel], None],
     ) -> None:
         self._on_close = on_close
         self._is_connected = False
-        self._is_shaken = tls is None
-        self.wants_write = False
-        """Whether TLS waits to write, whatever there is to send."""
         self.socket = _begin_connecting(host, port, send_bytes, receive_bytes)
-        if tls is not None:
-            self.socket = tls.wrap_socket(self.socket, server_hostname=host, do_handshake_on_connect=False)
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -107,39 +103,23 @@ class SocketChannel:
             except OSError:
                 return False
             self._is_connected = True
-        if not self._is_shaken:
-            self._is_shaken = self._shake_hands()
-        return self._is_shaken
-
-    def _shake_hands(self) -> bool:
-        assert isinstance(self.socket, ssl.SSLSocket)
-        self.wants_write = False
-        try:
-            self.socket.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        except ssl.SSLWantWriteError:
-            self.wants_write = True
-            return False
         return True
 
     def send(self, buffers: Sequence[Buffer]) -> int:
         try:
-            if isinstance(self.socket, ssl.SSLSocket):
-                return self.socket.send(buffers[0])
             return self.socket.sendmsg(buffers[:_MAX_BUFFERS])
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except BlockingIOError:
             return 0
 
     def receive_into(self, buffer: memoryview) -> int | None:
         try:
             return self.socket.recv_into(buffer)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except BlockingIOError:
             return None
 
     def has_pending(self) -> bool:
-        """Whether TLS holds decrypted bytes that the selector does not know of."""
-        return isinstance(self.socket, ssl.SSLSocket) and self._is_shaken and self.socket.pending() > 0
+        """Whether there are received bytes that the selector does not know of."""
+        return False
 
     def close(self) -> None:
         self._on_close(self)
@@ -181,11 +161,11 @@ class SystemNetwork:
     def __init__(
         self,
         *,
-        tls: ssl.SSLContext | None = None,
+        secure: Callable[..., SocketChannel] | None = None,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> None:
-        self._tls = tls
+        self._new_channel = secure or SocketChannel
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._selector = selectors.DefaultSelector()
@@ -197,10 +177,9 @@ class SystemNetwork:
         self._is_waking = False
 
     def connect(self, host: str, port: int) -> SocketChannel:
-        channel = SocketChannel(
+        channel = self._new_channel(
             host,
             port,
-            tls=self._tls,
             send_bytes=self._send_buffer_bytes,
             receive_bytes=self._receive_buffer_bytes,
             on_close=self._forget,

@@ -6,7 +6,6 @@ properties file may hold, what the error says when it holds something else, and 
 
 from __future__ import annotations
 
-import difflib
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -187,6 +186,8 @@ class Settings(Mapping[str, Any]):
 
 def closest_name(key: str, names: Mapping[str, Any]) -> str | None:
     """The name most like `key`, where one is alike enough to have been meant."""
+    import difflib  # Slow to import, and those who make no mistake do without.
+
     matches = difflib.get_close_matches(key, list(names), n=1, cutoff=0.7)
     return matches[0] if matches else None
 

@@ -33,7 +33,8 @@ def zigzag_varint(number: int) -> bytes:
 
 
 _VARINT_COUNT = 8192
-_VARINTS = [zigzag_varint(number) for number in range(_VARINT_COUNT)]
+_VARINTS = [bytes((twice,)) for twice in range(0, 0x80, 2)]
+_VARINTS += [bytes((twice & 0x7F | 0x80, twice >> 7)) for twice in range(0x80, 2 * _VARINT_COUNT, 2)]
 """Encoded ahead: all that take one or two bytes, which is nearly every number in nearly every record."""
 _NULL = zigzag_varint(-1)
 NO_HEADERS = zigzag_varint(0)
