@@ -272,9 +272,13 @@ class Connection:
                 self._kept += chosen.open(now_ms)
         return None
 
+    def troubles(self) -> list[str]:
+        """Why connections to brokers did not come about, or broke, where they do not stand again."""
+        return [str(link.last_error) for link in self._shared_links() if link.last_error is not None]
+
     def _nobody_answers(self, node: int) -> Exception:
         links = self._shared_links()
-        errors = [str(link.last_error) for link in links if link.last_error is not None]
+        errors = self.troubles()
         if not errors:
             return NoBrokerError(f"no broker answers: {', '.join(str(link) for link in links)}")
         if any(link.is_ready for link in links):

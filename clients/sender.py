@@ -327,7 +327,12 @@ class Sender:
         for topic in self._queues.waiting:
             if topic.topic not in self._metadata.topics:
                 error = self._metadata.topic_error(topic.topic) or DeliveryTimeoutError(
-                    f"nothing is known of topic {topic.topic} after {self._settings.max_block_ms} ms"
+                    "; ".join(
+                        [
+                            f"nothing is known of topic {topic.topic} after {self._settings.max_block_ms} ms",
+                            *self._connection.troubles(),
+                        ]
+                    )
                 )
                 self._fail_unplaced(topic, error, placed_before_ms)
             while topic.keyless and topic.keyless[0].created_ms <= too_old_ms:
