@@ -9,23 +9,27 @@ raises the first error, if there was one; the error's text names the thing. Not 
 
 from __future__ import annotations
 
-from clients.admin.cluster import ClusterAdmin, ClusterDescription, LogDir, ReplicaSize
+from clients.admin.cluster import ClusterDescription, LogDir, ReplicaSize
 from clients.admin.configs import ConfigAdmin, ConfigChange, ConfigEntry, ConfigResource
+from clients.admin.groups import GroupDescription, GroupListing, MemberDescription
+from clients.admin.managed_groups import ManagedGroupAdmin, ManagedGroupListing
 from clients.admin.records import ProducerDescription, RecordAdmin
 from clients.admin.replicas import ElectionType, Reassignment, ReplicaAdmin
 from clients.admin.topics import NewTopic, TopicDescription
+from clients.groups.offsets import OffsetAndMetadata
 from clients.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from protocol.configs import ConfigOperation, ConfigSource, ResourceType
 
 __all__ = [
     "Admin", "NewTopic", "TopicDescription", "ClusterDescription", "ConfigEntry", "ConfigResource",
     "ConfigChange", "ConfigOperation", "ConfigSource", "ResourceType", "LogDir", "ReplicaSize",
-    "ProducerDescription", "ElectionType", "Reassignment",
+    "ProducerDescription", "ElectionType", "Reassignment", "GroupListing", "GroupDescription",
+    "MemberDescription", "ManagedGroupListing", "OffsetAndMetadata",
     "OffsetAndTimestamp", "EARLIEST", "LATEST", "MAX_TIMESTAMP",
 ]  # fmt: skip
 
 
-class Admin(ClusterAdmin, ConfigAdmin, RecordAdmin, ReplicaAdmin):
+class Admin(ManagedGroupAdmin, ConfigAdmin, RecordAdmin, ReplicaAdmin):
     """Manages a cluster. `properties` are Kafka's, from a dict or a properties file. Raises ConfigError.
 
     Every method raises BrokerError (one of its subclasses) for what a broker declines, and ClientError where

@@ -15,6 +15,11 @@ from protocol.api import Request, Response
 from protocol.errors import ErrorCode, error_for
 
 R = TypeVar("R", bound=Response)
+_PASSES = (
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 class AdminBase:
@@ -36,14 +41,15 @@ class AdminBase:
         request: Request[R],
         codes: Callable[[R], Iterable[int]] = lambda _: (),
     ) -> R:
-        """The response; asked for again where the way to it failed, or where the controller had moved."""
+        """The response; asked for again where the way to it failed, or where one of the `codes` in it says
+        that the controller had moved or that a coordinator is not ready."""
         now_ms = self._connection.network.now_ms
         deadline_ms = now_ms() + self._timeout_ms
         while True:
             left_ms = max(0, deadline_ms - now_ms())
             try:
                 response = self._connection.ask(node, request, left_ms)
-                if ErrorCode.NOT_CONTROLLER not in codes(response) or now_ms() >= deadline_ms:
+                if now_ms() >= deadline_ms or not any(code in _PASSES for code in codes(response)):
                     return response
             except Exception as error:
                 if not is_retriable(error) or now_ms() + self._backoff_ms >= deadline_ms:
