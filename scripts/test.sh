@@ -10,6 +10,7 @@ Usage: scripts/test.sh [pytest arguments]
 Sets itself up (scripts/install.sh --with-tests, kcat where apt-get can bring it, and a second environment with
 kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first that finds something.
 Arguments go to pytest: scripts/test.sh tests/protocol -k records
+Tests run two at a time; -n 0 runs them one by one.
 
 The tests start ZooKeeper and brokers of their own, on free loopback ports, and stop them.
 END
@@ -53,4 +54,5 @@ printf 'ruff format --check\n'
 "$python" -m ruff format --check
 printf 'mypy\n'
 "$python" -m mypy
-run_python -m pytest "$@"
+# Two at a time: those that start brokers mostly wait.
+run_python -m pytest -n 2 --dist worksteal "$@"
