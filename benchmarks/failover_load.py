@@ -66,7 +66,7 @@ class Scene:
         with self._stack:
             self._stack.enter_context(self.cluster)
             self.view = self._stack.enter_context(ClusterView(self.cluster.zookeeper.connect))
-            admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 3})
+            admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 0})
             for client in CLIENTS:
                 admin.create_topics([NewTopic(client, PARTITIONS, BROKERS)])[client].result(60)
                 load = SteadyLoad(

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -68,7 +69,8 @@ def measure(directory: Path, partitions: int, session_timeout_ms: int) -> Iterat
         brokers=BROKERS,
         properties={"zookeeper.session.timeout.ms": str(session_timeout_ms)},
     )
-    with cluster, ClusterView(cluster.zookeeper.connect) as view:
+    with cluster, ClusterView(cluster.zookeeper.connect) as view, ExitStack() as stack:
+        stack.callback(_kill_all, cluster)
         _create(cluster.bootstrap, partitions)
         for broker in cluster.brokers:
             Metadata(broker, partitions).wait_until_all_in_sync()
@@ -82,12 +84,18 @@ def measure(directory: Path, partitions: int, session_timeout_ms: int) -> Iterat
         yield _kill(cluster, view, cluster.brokers[controller - 1], partitions, "the controller")
 
 
+def _kill_all(cluster: LocalCluster) -> None:
+    """To close very many logs in order takes long, and their records are of no further use."""
+    for broker in cluster.brokers:
+        broker.kill()
+
+
 def _topic(first: int) -> str:
     return f"many-{first}"
 
 
 def _create(bootstrap: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     topics = [
         NewTopic(_topic(first), min(PARTITIONS_PER_TOPIC, partitions - first), BROKERS)
         for first in range(0, partitions, PARTITIONS_PER_TOPIC)
