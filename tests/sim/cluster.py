@@ -125,11 +125,11 @@ class Machine:
             self._network.for_process(process),
             Workers(process),
             process.rng("broker"),
+            lambda: world.clock.rightNow,
         )
         process.run(self._begin, process, around)
 
     def _begin(self, process: Process, around: Surroundings) -> None:
-            lambda: world.clock.rightNow,
         self.broker = Broker(
             self._settings, around, machine_name=self.name, fatal=lambda why: self._gives_up(process, why)
         )
