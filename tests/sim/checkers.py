@@ -91,6 +91,8 @@ def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]])
         for log in replicas:
             found += check_offsets(name, log)
         found += check_equal(name, replicas)
+        if place.is_internal:
+            continue
         # What was sent to an earlier topic of this name may have arrived late, and here.
         sent = [batch for batch in history.batches if batch.at == place.at]
         meant = [batch for batch in sent if batch.topic_id == place.topic_id]

@@ -97,6 +97,10 @@ class Client:
     def address_of(self, broker_id: int) -> Address | None:
         return self._brokers.get(broker_id)
 
+    def brokers(self) -> list[int]:
+        """The ids of those that metadata told of."""
+        return list(self._brokers)
+
     def leader_of(self, at: TopicPartition) -> tuple[Address, int] | None:
         """Where a partition's leader is, and its epoch, as far as that is known."""
         topic = self.topics.get(at[0])

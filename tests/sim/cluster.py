@@ -48,6 +48,10 @@ SETTINGS: Mapping[str, str | int | bool] = {
     "log.flush.offset.checkpoint.interval.ms": 5000,
     "log.segment.bytes": 32 * 1024,
     "log.index.interval.bytes": 1024,
+    "offsets.topic.num.partitions": 2,
+    "offsets.commit.timeout.ms": 3000,
+    "group.initial.rebalance.delay.ms": 300,
+    "group.min.session.timeout.ms": 1000,
     "controlled.shutdown.retry.backoff.ms": 500,
 }
 """What every simulated broker is given: small and impatient, so that a minute holds many lives."""

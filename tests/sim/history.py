@@ -21,6 +21,11 @@ class Incarnation:
     at: TopicPartition
     topic_id: uuid.UUID = NO_ID
 
+    @property
+    def is_internal(self) -> bool:
+        """Whether brokers write it, and not producers."""
+        return self.at[0].startswith("__")
+
     def __str__(self) -> str:
         return f"{self.at[0]}-{self.at[1]}"
 

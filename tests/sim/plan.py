@@ -54,6 +54,15 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A group of consumers of one topic; `is_managed` is true of the seed's protocol."""
+
+    name: str
+    topic: str
+    is_managed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All that one seed has drawn. `consumers` are the versions of Fetch that they speak, `faults` the names
     of those that there may be."""
@@ -65,6 +74,7 @@ class Plan:
     faults: tuple[str, ...]
     fault_pause_s: float
     changes: tuple[Change, ...]
+    groups: tuple[GroupPlan, ...]
     weather: Weather
     is_flushed: bool = False
     """Whether nothing is acknowledged anywhere before it is on the disks: then power may be lost by anybody
@@ -84,13 +94,18 @@ def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
         _some(kinds, rng, at_least=4),
         rng.choice([3.0, 5.0, 8.0]),
         _changes(topics, rng) if shape.brokers > 1 else (),
+        _groups(topics, rng) if shape.brokers > 1 else (),
         Weather(
             delay_ms_max=rng.choice([1.0, 3.0, 20.0]),
             slow_share=rng.choice([0.0, 0.0, 0.01]),
             break_share=rng.choice([0.0, 0.0, 0.001]),
         ),
         is_flushed,
-        {"leader.imbalance.check.interval.seconds": rng.choice([7, 300])},
+        {
+            "leader.imbalance.check.interval.seconds": rng.choice([7, 300]),
+            "min.insync.replicas": shape.min_in_sync,
+            "flush.before.ack": is_flushed,
+        },
     )
 
 
@@ -136,6 +151,13 @@ def _changes(topics: Sequence[Topic], rng: random.Random) -> tuple[Change, ...]:
     if any(topic.is_remade for topic in topics):
         chosen.append(Change.REMAKE)
     return tuple(chosen)
+
+
+def _groups(topics: Sequence[Topic], rng: random.Random) -> tuple[GroupPlan, ...]:
+    """Of consumers of the topic that is always there: another's offsets would go with it."""
+    kinds = rng.choice([(), (), (), (False,), (True,), (False, True)])
+    names = {False: "classic", True: "managed"}
+    return tuple(GroupPlan(names[is_managed], topics[0].name, is_managed) for is_managed in kinds)
 
 
 def _some(names: Sequence[str], rng: random.Random, at_least: int) -> tuple[str, ...]:

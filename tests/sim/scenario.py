@@ -19,6 +19,8 @@ from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import LOG_DIRECTORIES, Cluster, logs_in_trace
 from tests.sim.consumer import Consumer
 from tests.sim.faults import KINDS, Faults
+from tests.sim.group_history import GroupHistory
+from tests.sim.group_life import GroupLife
 from tests.sim.history import NO_ID, History, Incarnation
 from tests.sim.network import Weather
 from tests.sim.operator import Operator
@@ -115,11 +117,14 @@ class Story:
             Consumer(around, f"c{number}", follows=names, version=version)
             for number, version in enumerate(plan.consumers)
         ]
+        told = GroupHistory(self.history)
+        self.groups = [GroupLife(around, group, told) for group in plan.groups]
         self.cluster.network.weather = plan.weather
 
     @property
     def clients(self) -> list[Client]:
-        return [self.operator, *self.producers, *self.consumers]
+        members = [member for group in self.groups for member in group.members]
+        return [self.operator, *self.producers, *self.consumers, *members]
 
     # The course of events
 
@@ -134,6 +139,8 @@ class Story:
             producer.start()
         for consumer in self.consumers:
             consumer.start()
+        for group in self.groups:
+            group.begin()
         self.is_faulty = True
         until_s = world.clock.rightNow + FAULTY_S
         Faults(self).begin()
@@ -155,6 +162,8 @@ class Story:
         if not self._wait(self._is_whole):
             self._found.append(f"the cluster did not heal: {self.cluster.topics()}, {self.cluster.states()}")
             return
+        for group in self.groups:
+            group.end()
         world.run(2.0)
         for producer in self.producers:
             producer.is_making = False
@@ -166,6 +175,13 @@ class Story:
             self._found.append("the cluster did not stay whole")
         if not self._wait(self._all_is_read):
             self._found.append("consumers make no progress in a healthy cluster")
+        for group in self.groups:
+            if not self._wait(group.is_stable):
+                self._found.append(f"the group {group.plan.name} did not come to rest")
+                continue
+            group.tool.look()
+            if not self._wait(lambda: group.tool.is_in_order):  # noqa: B023
+                self._found.append(f"the group {group.plan.name} is not in order")
 
     def _wait(self, condition: Callable[[], bool], seconds: float = HEALING_S_MAX) -> bool:
         """Let time pass until a condition holds, looked at ten times a second."""
@@ -189,6 +205,7 @@ class Story:
             consumer.positions().get(place, -1) >= end
             for consumer in self.consumers
             for place, end in ends.items()
+            if not place.is_internal
         )
 
     # The judgement

@@ -1,0 +1,114 @@
+"""What members of consumer groups were told, and the judges of it: who owned what, and which offsets count.
+
+A generation orders everything: commits of an older one are refused once a newer one has begun, so that the
+members of a newer one begin where the older one ended, or behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tests.sim.history import History, TopicPartition
+
+NO_OFFSET = -1
+
+
+@dataclass(eq=False, slots=True)
+class Rewind:
+    """Somebody asked that a group go on from these offsets. `generation` is the one in which it does; None as
+    long as nobody has said."""
+
+    group: str
+    offsets: Mapping[TopicPartition, int]
+    generation: int | None = None
+
+
+@dataclass(slots=True)
+class _Place:
+    """One partition in one group, by generation: the owner, where it began, the most it committed."""
+
+    owners: dict[int, str] = field(default_factory=dict)
+    began: dict[int, int] = field(default_factory=dict)
+    committed: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """All groups of a simulation."""
+
+    history: History
+    rewinds: list[Rewind] = field(default_factory=list)
+    _places: dict[tuple[str, TopicPartition], _Place] = field(default_factory=dict)
+
+    def owns(self, member: str, group: str, generation: int, partitions: Iterable[TopicPartition]) -> None:
+        """A member was told what it owns: nobody else was told so in the same generation."""
+        for at in partitions:
+            owners = self._place(group, at).owners
+            owner = owners.setdefault(generation, member)
+            if owner != member:
+                self.history.violation(
+                    f"{at[0]}-{at[1]} of {group} is both {owner}'s and {member}'s in generation {generation}"
+                )
+
+    def began(self, member: str, group: str, generation: int, at: TopicPartition, offset: int) -> None:
+        """A member was told where to go on in a partition that it owns."""
+        place = self._place(group, at)
+        place.began[generation] = offset
+        for before, committed in place.committed.items():
+            if before < generation:
+                self._check(member, group, at, (before, committed), (generation, offset))
+        for before, begun in place.began.items():
+            if before < generation:
+                self._check(member, group, at, (before, begun), (generation, offset))
+
+    def committed(self, member: str, group: str, generation: int, at: TopicPartition, offset: int) -> None:
+        """A commit was acknowledged."""
+        place = self._place(group, at)
+        place.committed[generation] = max(offset, place.committed.get(generation, NO_OFFSET))
+        for later, begun in place.began.items():
+            if later > generation:
+                self._check(member, group, at, (generation, offset), (later, begun))
+
+    def _check(
+        self,
+        member: str,
+        group: str,
+        at: TopicPartition,
+        earlier: tuple[int, int],
+        later: tuple[int, int],
+    ) -> None:
+        (before, least), (generation, offset) = earlier, later
+        if offset >= least or self._was_rewound(group, at, before, generation, offset):
+            return
+        self.history.violation(
+            f"{member}: generation {generation} of {group} went on from {offset} of {at[0]}-{at[1]}, where "
+            f"generation {before} was at {least}"
+        )
+
+    def _was_rewound(self, group: str, at: TopicPartition, before: int, generation: int, offset: int) -> bool:
+        """Whether a rewind between two generations accounts for an offset."""
+        return any(
+            rewind.group == group
+            and rewind.offsets.get(at, offset + 1) <= offset
+            and (rewind.generation is None or before <= rewind.generation <= generation)
+            for rewind in self.rewinds
+        )
+
+    def acknowledged(self, group: str) -> dict[TopicPartition, int]:
+        """Of each partition the most that was committed in the last generation that committed anything."""
+        return {
+            at: place.committed[max(place.committed)]
+            for (name, at), place in self._places.items()
+            if name == group and place.committed
+        }
+
+    def check_end(self, group: str, kept: Mapping[TopicPartition, int]) -> None:
+        """When all is over the coordinator keeps nothing less than what it acknowledged last."""
+        for at, committed in self.acknowledged(group).items():
+            generation = max(self._place(group, at).committed)
+            found = kept.get(at, NO_OFFSET)
+            self._check("at the end", group, at, (generation, committed), (generation + 1_000_000, found))
+
+    def _place(self, group: str, at: TopicPartition) -> _Place:
+        return self._places.setdefault((group, at), _Place())

@@ -1,0 +1,195 @@
+"""How the members of simulated groups come and go, and whether all is in order with them in the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.group_membership import (
+    NewOffset,
+    RewindConsumerRequest,
+    RewindConsumerResponse,
+)
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from tests.sim.classic_member import ClassicMember
+from tests.sim.client import RETRY_S, Client, Surroundings
+from tests.sim.group_history import GroupHistory, Rewind
+from tests.sim.history import TopicPartition
+from tests.sim.managed_member import ManagedMember
+from tests.sim.member import Member
+from tests.sim.plan import GroupPlan
+
+_MEAN_PAUSE_S = 5.0
+_MEMBERS_MAX = 4
+_FETCH_VERSION = 7
+
+
+class GroupLife:
+    """One group: its members, of whom some leave, crash, fall asleep and wake up, while others come."""
+
+    def __init__(self, around: Surroundings, plan: GroupPlan, told: GroupHistory) -> None:
+        self.plan = plan
+        self.members: list[Member] = []
+        self._around = around
+        self._told = told
+        self._world = around.world
+        self._rng: random.Random = around.world.rng(f"group {plan.name}")
+        self._count = 0
+        self._is_changing = False
+        self.tool = GroupTool(around, f"{plan.name}-tool", plan.name, told)
+
+    def begin(self) -> None:
+        for _ in range(self._rng.randint(1, 3)):
+            self._come()
+        self.tool.start()
+        self._is_changing = True
+        self._change_later()
+
+    def end(self) -> None:
+        """Nobody comes or goes any more, and all who sleep wake up."""
+        self._is_changing = False
+        for member in self.members:
+            member.process.resume()
+        if not self.members:
+            self._come()
+
+    def _come(self) -> None:
+        kind = ManagedMember if self.plan.is_managed else ClassicMember
+        name = f"{self.plan.name}m{self._count}"
+        member = kind(self._around, name, self.plan.name, self.plan.topic, self._told)
+        self._count += 1
+        self.members.append(member)
+        member.start()
+
+    def _change_later(self) -> None:
+        self._world.clock.callLater(self._rng.expovariate(1 / _MEAN_PAUSE_S), self._change)
+
+    def _change(self) -> None:
+        if not self._is_changing:
+            return
+        self._change_later()
+        if not self.members or (len(self.members) < _MEMBERS_MAX and self._rng.random() < 0.4):
+            self._come()
+            return
+        member = self._rng.choice(self.members)
+        what = self._rng.choice(["leaves", "crashes", "sleeps", "rewind"])
+        self._world.trace(member.name, what)
+        if what == "leaves":
+            self.members.remove(member)
+            member.leave()
+        elif what == "crashes":
+            self.members.remove(member)
+            member.process.kill()
+        elif what == "sleeps":
+            member.process.pause()
+            self._world.clock.callLater(self._rng.uniform(0.5, 8.0), member.process.resume)
+        elif self.plan.is_managed and member.positions:
+            at = self._rng.choice(list(member.positions))
+            self.tool.rewind(at, self._rng.randrange(member.positions[at] + 1))
+
+    def is_stable(self) -> bool:
+        """Whether all members work in one generation, and share out all partitions."""
+        first = self.members[0]
+        known = first.topics.get(self.plan.topic)
+        owned = [at for member in self.members for at in member.positions or ()]
+        return (
+            known is not None
+            and all(member.positions is not None for member in self.members)
+            and len({member.generation for member in self.members}) == 1
+            and sorted(owned) == sorted((self.plan.topic, number) for number in known.leaders)
+        )
+
+
+class GroupTool(Client):
+    """Rewinds a group, and looks at it when all is over."""
+
+    def __init__(self, around: Surroundings, name: str, group: str, told: GroupHistory) -> None:
+        super().__init__(around, name)
+        self.group = group
+        self.is_in_order = False
+        """Whether every broker has said of the group what it should."""
+        self._told = told
+        self._answers: dict[int, int] = {}
+
+    def start(self) -> None:
+        self.process.run(self.keep_fresh)
+
+    def rewind(self, at: TopicPartition, offset: int) -> None:
+        """Ask every broker, of whom one is the coordinator, to let the group go on from `offset`."""
+        for broker_id in self.brokers():
+            self.process.run(self._rewind, broker_id, at, offset)
+
+    def _rewind(self, broker_id: int, at: TopicPartition, offset: int) -> None:
+        address = self.address_of(broker_id)
+        if address is None:
+            return
+        asked = Rewind(self.group, {at: offset})
+        self._told.rewinds.append(asked)
+        request = RewindConsumerRequest(
+            consumer_group=self.group, new_offsets=[NewOffset(topic=at[0], partition=at[1], offset=offset)]
+        )
+
+        def answered(response: RewindConsumerResponse) -> None:
+            codes = {row.error_code for row in response.actual_offsets}
+            if codes == {ErrorCode.NONE}:
+                asked.generation = response.controller_generation
+            elif codes == {ErrorCode.NOT_COORDINATOR}:
+                self._told.rewinds.remove(asked)
+
+        self.send(address, request).addCallbacks(answered, lambda failure: None)
+
+    # The end
+
+    def look(self) -> None:
+        """Ask all brokers for the group, until one answers and all others say that they are not the one."""
+        self.process.run(self._look)
+
+    def _look(self) -> None:
+        self._answers = {}
+        for broker_id in self.brokers():
+            address = self.address_of(broker_id)
+            if address is not None:
+                request = OffsetFetchRequest(
+                    group_id=self.group, topics=None, groups=[], require_stable=False
+                )
+                self.send(address, request, _FETCH_VERSION).addCallbacks(
+                    self._answered, lambda failure: self.later(RETRY_S, self._look), callbackArgs=(broker_id,)
+                )
+
+    def _answered(self, response: OffsetFetchResponse, broker_id: int) -> None:
+        self._answers[broker_id] = response.error_code
+        if response.error_code == ErrorCode.NONE:
+            self._told.check_end(self.group, _offsets(response))
+            self._describe(broker_id)
+        if len(self._answers) < len(self.brokers()):
+            return
+        codes = sorted(self._answers.values())
+        if codes == [ErrorCode.NONE, *[ErrorCode.NOT_COORDINATOR] * (len(codes) - 1)]:
+            return
+        if codes.count(ErrorCode.NONE) > 1:
+            self.history.violation(f"several brokers coordinate {self.group}: {self._answers}")
+        else:
+            self.later(RETRY_S, self._look)
+
+    def _describe(self, broker_id: int) -> None:
+        address = self.address_of(broker_id)
+        assert address is not None
+        request = DescribeGroupsRequest(groups=[self.group])
+        self.send(address, request).addCallbacks(
+            self._described, lambda failure: self.later(RETRY_S, self._look)
+        )
+
+    def _described(self, response: DescribeGroupsResponse) -> None:
+        self.is_in_order = response.groups[0].group_state == "Stable"
+        if not self.is_in_order:
+            self.later(RETRY_S, self._look)
+
+
+def _offsets(response: OffsetFetchResponse) -> Mapping[TopicPartition, int]:
+    return {
+        (topic.name, row.partition_index): row.committed_offset
+        for topic in response.topics
+        for row in topic.partitions
+    }

@@ -1,0 +1,59 @@
+"""A simulated member of the seed's protocol: it registers, and the server says what it owns."""
+
+from __future__ import annotations
+
+from broker.network.interfaces import Address
+from protocol.errors import ErrorCode
+from protocol.messages.group_membership import (
+    ConsumerHeartbeatRequest,
+    CreateGroupRequest,
+    CreateGroupResponse,
+    RegisterConsumerRequest,
+    RegisterConsumerResponse,
+)
+from tests.sim.client import RETRY_S
+from tests.sim.member import SESSION_TIMEOUT_MS, Member
+
+
+class ManagedMember(Member):
+    """Creates its group where there is none."""
+
+    def take_part(self) -> None:
+        self.member_id = self.name
+        request = RegisterConsumerRequest(consumer_group=self.group, consumer_id=self.member_id)
+        self.ask(request, self._registered)
+
+    def _registered(self, response: RegisterConsumerResponse) -> None:
+        if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            self._create()
+            return
+        if response.error_code != ErrorCode.NONE:
+            self.not_joined(response.error_code)
+            return
+        self.generation = response.controller_generation
+        owned = {(row.topic, row.partition): row.offset for row in response.partitions_to_own}
+        self.told.owns(self.name, self.group, self.generation, owned)
+        self.begin_work(owned)
+
+    def _create(self) -> None:
+        request = CreateGroupRequest(
+            consumer_group=self.group, session_timeout=SESSION_TIMEOUT_MS, topics=[self.topic]
+        )
+        self.ask(request, self._created)
+
+    def _created(self, response: CreateGroupResponse) -> None:
+        if response.error_code == ErrorCode.NONE:
+            self.join()
+        else:
+            self.later(RETRY_S, self.find)
+
+    def heartbeat(self, coordinator: Address, turn: int) -> None:
+        request = ConsumerHeartbeatRequest(
+            session_timeout=SESSION_TIMEOUT_MS,
+            consumer_group=self.group,
+            consumer_id=self.member_id,
+            controller_generation=self.generation,
+        )
+        self.send(coordinator, request).addCallbacks(
+            lambda response: self.heard(turn, response.error_code), lambda failure: self.not_heard(turn)
+        )
