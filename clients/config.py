@@ -111,6 +111,13 @@ _API_TIMEOUT = Setting(
     minimum=0,
 )  # fmt: skip
 
+_BOOTSTRAP_TIMEOUT = Setting(
+    "bootstrap.timeout.ms", LONG, None,
+    "How long the bootstrap servers may take until one of them answers for the first time; then that is an "
+    "error. Unset: as long as the call that needs them may take.",
+    minimum=0,
+)  # fmt: skip
+
 PRODUCER_ROWS = (
     *CONNECTION_ROWS,
     Setting(
@@ -229,6 +236,7 @@ _GROUP_ROWS = (
 
 CONSUMER_ROWS = (
     *CONNECTION_ROWS,
+    _BOOTSTRAP_TIMEOUT,
     _API_TIMEOUT,
     *_GROUP_ROWS,
     Setting("client.rack", STRING, "", "Where the client stands, for brokers that prefer close replicas."),
@@ -264,7 +272,7 @@ CONSUMER_ROWS = (
     ),
 )  # fmt: skip
 
-ADMIN_ROWS = (*CONNECTION_ROWS, _API_TIMEOUT)
+ADMIN_ROWS = (*CONNECTION_ROWS, _BOOTSTRAP_TIMEOUT, _API_TIMEOUT)
 
 
 def load_settings(rows: tuple[Setting, ...], properties: Properties, kind: str) -> Settings:

@@ -16,7 +16,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from clients.config import ADMIN_ROWS, Properties, load_settings, split_address
-from clients.errors import ClosedError, ConnectionFailedError, NoBrokerError, RequestTimeoutError
+from clients.errors import (
+    ClosedError,
+    ConnectionFailedError,
+    NoBrokerError,
+    RequestTimeoutError,
+    UnreachableError,
+)
 from clients.link import Call, Link, LinkSettings, Reply
 from clients.metadata import Metadata, Node
 from clients.network import Channel, Network, SocketChannel, SystemNetwork
@@ -80,6 +86,8 @@ class Connection:
         self._line: Link | None = None
         self._unplaced: list[tuple[Call, int]] = []  # for any broker or the controller; with their deadlines
         self._kept: list[Reply] = []  # came while `ask` waited for another
+        self._bootstrap_timeout_ms: int | None = checked.get("bootstrap.timeout.ms")
+        self._bootstrap_by_ms: int | None = None
         self._renewal: Call | None = None
         self._is_closed = False
 
@@ -89,11 +97,13 @@ class Connection:
         """Send `calls`; the replies that are there, after waiting at most `timeout_ms` for a first event.
 
         May return early, and with nothing: an event need not be a reply. A call never raises here; what
-        keeps it from its response is the reply's `error`. Raises ClosedError.
+        keeps it from its response is the reply's `error`. Raises ClosedError, and UnreachableError where no
+        broker has answered for `bootstrap.timeout.ms`.
         """
         if self._is_closed:
             raise ClosedError("the connection is closed")
         now_ms = self.network.now_ms()
+        self._check_reached(now_ms)
         replies, self._kept = self._kept, []
         for call in calls:
             replies += self._place(call, now_ms)
@@ -201,6 +211,18 @@ class Connection:
 
     # A turn of the loop -------------------------------------------------------------------------------
 
+    def _check_reached(self, now_ms: int) -> None:
+        """Raises UnreachableError where nobody has answered for too long."""
+        if self.metadata.update_count or self._bootstrap_timeout_ms is None:
+            self._bootstrap_by_ms = None
+        elif self._bootstrap_by_ms is None:
+            self._bootstrap_by_ms = now_ms + self._bootstrap_timeout_ms
+        elif now_ms >= self._bootstrap_by_ms:
+            self._bootstrap_by_ms = None  # Whoever asks again has as long again.
+            raise UnreachableError(
+                f"{self._nobody_answers(ANY_NODE)} (bootstrap.timeout.ms={self._bootstrap_timeout_ms})"
+            )
+
     def _tick(self, now_ms: int) -> list[Reply]:
         self._renew_metadata(now_ms)
         replies = self._place_waiting(now_ms)
@@ -217,6 +239,7 @@ class Connection:
     def _until_next_event_ms(self, now_ms: int, timeout_ms: int) -> int:
         times = [link.next_event_ms(now_ms) for link in self._all_links()]
         times += [deadline_ms for _, deadline_ms in self._unplaced]
+        times.append(self._bootstrap_by_ms)
         if self._renewal is None:
             times.append(self.metadata.due_at_ms())
         return min((time - now_ms for time in times if time is not None), default=timeout_ms)

@@ -28,6 +28,10 @@ class NoBrokerError(ConnectionFailedError):
     """None of the bootstrap servers answers; the message names them and what each of them said."""
 
 
+class UnreachableError(ClientError):
+    """No broker has answered yet, for all of `bootstrap.timeout.ms`; the message has what each of them said."""
+
+
 class RequestTimeoutError(ClientError):
     """No response within the time given. The request may or may not have been carried out."""
 

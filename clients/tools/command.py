@@ -9,10 +9,18 @@ from typing import Any
 
 import click
 
-from clients.errors import ClientError, ConfigError, ConnectionFailedError, RequestTimeoutError
+from clients.errors import (
+    ClientError,
+    ConfigError,
+    ConnectionFailedError,
+    RequestTimeoutError,
+    UnreachableError,
+)
 from clients.settings import read_properties
 from protocol.errors import BrokerError
 
+FIRST_CONTACT_MS = 5_000
+"""How long a person should wait to learn that nobody answers: for `bootstrap.timeout.ms`."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 bootstrap_option = click.option(
@@ -51,7 +59,7 @@ def run(command: click.Command) -> None:
 
 def explained(error: Exception) -> str:
     """The error in words, and what can be done about it."""
-    if isinstance(error, ConnectionFailedError | RequestTimeoutError):
+    if isinstance(error, ConnectionFailedError | RequestTimeoutError | UnreachableError):
         return f"{error}\nIs a broker running there? --bootstrap-server says where to look for one."
     return str(error)
 

@@ -14,9 +14,11 @@ from clients.admin import (
     ConfigSource,
 )
 from clients.settings import read_properties
-from clients.tools.command import CONTEXT, bootstrap_option, properties, run
+from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
 from protocol.configs import ConfigOperation, ResourceType
 
+ALL_BROKERS = ""
+"""The name of what holds for every broker that has not been given another value."""
 _PATIENCE_MS = 15_000
 _TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
 _DYNAMIC = (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
@@ -28,8 +30,10 @@ _DYNAMIC = (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSourc
 @click.option("--alter", "action", flag_value="alter", help="Change settings.")
 @click.option("--entity-type", type=click.Choice(list(_TYPES)), help="Whose settings.")
 @click.option("--entity-name", help="The topic's name or the broker's id.")
+@click.option("--entity-default", is_flag=True, help="All brokers together, instead of one by its id.")
 @click.option("--topic", help="Short for --entity-type topics --entity-name.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name.")
+@click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
 @click.option(
     "--all", "show_all", is_flag=True, help="Describe defaults too, not only what has been changed."
 )
@@ -44,8 +48,10 @@ def configs(
     action: str | None,
     entity_type: str | None,
     entity_name: str | None,
+    entity_default: bool,
     topic: str | None,
     broker: str | None,
+    broker_defaults: bool,
     show_all: bool,
     add_config: str | None,
     add_config_file: str | None,
@@ -54,17 +60,28 @@ def configs(
 ) -> None:
     """Show or change the settings of topics and brokers.
 
-    Changes are in effect at once, and on every broker. A broker's own settings are changed in its file.
+    Changes are in effect at once, and on every broker. Of a broker's settings some can be changed while it
+    runs, for it alone or for all brokers; docs/settings.md says which. The others are changed in its file.
     """
     if action is None:
         raise click.UsageError("one of --describe, --alter is needed")
+    if broker_defaults:
+        entity_type, entity_default = "brokers", True
     kind, name = _entity(entity_type, entity_name, topic, broker)
-    defaults = {"default.api.timeout.ms": _PATIENCE_MS, "client.id": "configs"}
+    if entity_default:
+        if kind is not ResourceType.BROKER or name is not None:
+            raise click.UsageError("--entity-default is for brokers, and goes without a name")
+        name = ALL_BROKERS
+    defaults = {
+        "default.api.timeout.ms": _PATIENCE_MS,
+        "client.id": "configs",
+        "bootstrap.timeout.ms": FIRST_CONTACT_MS,
+    }
     with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
         if action == "describe":
             describe(admin, kind, name, show_all)
         elif name is None:
-            raise click.UsageError("--alter needs --entity-name")
+            raise click.UsageError("--alter needs --entity-name, or for all brokers --entity-default")
         else:
             changes = _changes(add_config, add_config_file, delete_config)
             alter(admin, ConfigResource(kind, name), changes)
@@ -77,7 +94,7 @@ def describe(admin: Admin, kind: ResourceType, name: str | None, show_all: bool)
     elif kind is ResourceType.TOPIC:
         names = admin.list_topics()
     else:
-        names = [str(node.id) for node in admin.describe_cluster().nodes]
+        names = [ALL_BROKERS, *(str(node.id) for node in admin.describe_cluster().nodes)]
     found = admin.describe_configs([ConfigResource(kind, each) for each in names])
     for resource, entries in found.items():
         click.echo(f"{'All' if show_all else 'Dynamic'} configs for {resource} are:")

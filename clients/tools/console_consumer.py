@@ -13,7 +13,7 @@ import click
 
 from clients.consumer import Consumer
 from clients.message import ConsumerRecord, TopicPartition
-from clients.tools.command import CONTEXT, bootstrap_option, pairs, properties, run
+from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, pairs, properties, run
 from protocol.batches import TimestampType
 
 Formatter = Callable[[ConsumerRecord], bytes]
@@ -186,7 +186,11 @@ def console_consumer(
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
     show = formatter(formatter_name, pairs(formatter_properties))
-    defaults = {"client.id": "console-consumer", "default.api.timeout.ms": 15_000}
+    defaults = {
+        "client.id": "console-consumer",
+        "default.api.timeout.ms": 15_000,
+        "bootstrap.timeout.ms": FIRST_CONTACT_MS,
+    }
     merged = properties(bootstrap, config_file, consumer_property, defaults)
     if from_beginning:
         merged["auto.offset.reset"] = "earliest"

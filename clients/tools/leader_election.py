@@ -6,7 +6,7 @@ import click
 
 from clients.admin import Admin, ElectionType
 from clients.message import TopicPartition
-from clients.tools.command import CONTEXT, bootstrap_option, explained, properties, run
+from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, explained, properties, run
 from clients.tools.partitions_file import joined, read_partitions
 from protocol.errors import BrokerError, ErrorCode
 
@@ -52,7 +52,11 @@ def leader_election(
     elif path is not None:
         wanted = read_partitions(path)
     election = ElectionType[election_type.upper()]
-    defaults = {"default.api.timeout.ms": _PATIENCE_MS, "client.id": "leader-election"}
+    defaults = {
+        "default.api.timeout.ms": _PATIENCE_MS,
+        "client.id": "leader-election",
+        "bootstrap.timeout.ms": FIRST_CONTACT_MS,
+    }
     with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
         return report(election, admin.elect_leaders(election, wanted))
 

@@ -8,7 +8,7 @@ import click
 
 from clients.admin import Admin
 from clients.message import TopicPartition
-from clients.tools.command import CONTEXT, bootstrap_option, explained, properties, run
+from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, explained, properties, run
 from clients.tools.partitions_file import assignments_json, joined, read_assignments, read_topics
 from clients.tools.replica_plan import NotEnoughBrokers, plan
 from protocol.errors import BrokerError, ErrorCode
@@ -57,7 +57,11 @@ def reassign_partitions(
     if action in ("execute", "verify", "cancel") and path is None:
         raise click.UsageError(f"--{action} needs --reassignment-json-file")
     targets = read_assignments(path) if path is not None else {}
-    defaults = {"default.api.timeout.ms": _PATIENCE_MS, "client.id": "reassign-partitions"}
+    defaults = {
+        "default.api.timeout.ms": _PATIENCE_MS,
+        "client.id": "reassign-partitions",
+        "bootstrap.timeout.ms": FIRST_CONTACT_MS,
+    }
     with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
         match action:
             case "generate":

@@ -19,7 +19,7 @@ from clients.admin import (
 )
 from clients.errors import UnsupportedRequestError
 from clients.metadata import PartitionInfo
-from clients.tools.command import CONTEXT, bootstrap_option, pairs, properties, run
+from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, pairs, properties, run
 from protocol.configs import ResourceType
 from protocol.errors import ErrorCode, TopicExistsError, error_for
 
@@ -87,7 +87,11 @@ def topics(
         raise click.UsageError("one of --create, --list, --describe, --alter, --delete is needed")
     if topic is None and action in ("create", "alter", "delete"):
         raise click.UsageError(f"--{action} needs --topic")
-    defaults = {"default.api.timeout.ms": _PATIENCE_MS, "client.id": "topics"}
+    defaults = {
+        "default.api.timeout.ms": _PATIENCE_MS,
+        "client.id": "topics",
+        "bootstrap.timeout.ms": FIRST_CONTACT_MS,
+    }
     with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
         match action:
             case "create":

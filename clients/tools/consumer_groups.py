@@ -1,0 +1,319 @@
+"""scripts/consumer-groups.sh: consumer groups, their members, their lag; reset and delete their offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from clients.admin import Admin
+from clients.admin.groups import DEAD, GroupDescription
+from clients.message import TopicPartition
+from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, explained, properties, run
+from clients.tools.group_reports import members_report, offsets_report, print_json, state_report
+from clients.tools.offset_reset import (
+    Target,
+    new_offsets,
+    parse_duration,
+    parse_moment,
+    parse_topics,
+    read_csv,
+    to_csv,
+)
+from clients.tools.table import table
+from protocol.errors import BrokerError, GroupNotFoundError
+
+_ACTIONS = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
+
+
+@click.command("consumer-groups", context_settings=CONTEXT)
+@bootstrap_option
+@click.option("--list", "action", flag_value="list", help="List the names of all groups.")
+@click.option(
+    "--describe", "action", flag_value="describe", help="Show how far groups have read, and the lag."
+)
+@click.option("--delete", "action", flag_value="delete", help="Delete groups that have no members.")
+@click.option(
+    "--delete-offsets",
+    "action",
+    flag_value="delete-offsets",
+    help="Forget how far a group has read topics that it does not read now.",
+)
+@click.option(
+    "--reset-offsets",
+    "action",
+    flag_value="reset-offsets",
+    help="Set how far groups without members have read. Shows the plan; --execute carries it out.",
+)
+@click.option(
+    "--group", "groups", multiple=True, metavar="GROUP", help="A group; can be given several times."
+)
+@click.option("--all-groups", is_flag=True, help="All groups.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:0,1]",
+    help="A topic, or some of its partitions; can be given several times.",
+)
+@click.option("--all-topics", is_flag=True, help="All topics that the group has offsets of.")
+@click.option("--offsets", "view", flag_value="offsets", help="Describe partitions: the default.")
+@click.option("--members", "view", flag_value="members", help="Describe members.")
+@click.option(
+    "--state",
+    "state",
+    is_flag=False,
+    flag_value="*",
+    metavar="[STATE,STATE]",
+    help="Describe the groups' state; with --list show it, and only groups in the states that are named.",
+)
+@click.option("--type", "types", metavar="TYPE,TYPE", help="With --list: only groups of these types.")
+@click.option("--verbose", is_flag=True, help="With --members: what each of them reads.")
+@click.option("--to-earliest", is_flag=True, help="To the first offset that is left.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-current", is_flag=True, help="To where the group stands.")
+@click.option(
+    "--to-datetime", metavar="YYYY-MM-DDTHH:mm:SS.sss", help="To the first record since then (UTC)."
+)
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="To the first record since so long ago.")
+@click.option("--shift-by", type=int, metavar="N", help="So many records on, or back where negative.")
+@click.option("--to-offset", type=click.IntRange(0), help="To this offset.")
+@click.option("--from-file", metavar="FILE", help="To what a file says that --export has made.")
+@click.option("--dry-run", is_flag=True, help="Only show what a reset would do: the default.")
+@click.option("--execute", is_flag=True, help="Carry a reset out.")
+@click.option("--export", is_flag=True, help="Print the plan of a reset as CSV.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@click.option(
+    "--timeout", "timeout_ms", type=click.IntRange(1), default=15_000, show_default=True, metavar="MS",
+    help="How long brokers may take, in ms.",
+)  # fmt: skip
+@click.option("--command-config", metavar="FILE", help="A properties file for the admin client.")
+def consumer_groups(
+    bootstrap: str,
+    action: str | None,
+    groups: tuple[str, ...],
+    all_groups: bool,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    view: str | None,
+    state: str | None,
+    types: str | None,
+    verbose: bool,
+    as_json: bool,
+    timeout_ms: int,
+    command_config: str | None,
+    dry_run: bool,
+    execute: bool,
+    export: bool,
+    **target: Any,
+) -> None:
+    """List and describe consumer groups, delete them, and set how far they have read."""
+    if action is None:
+        raise click.UsageError(f"one of {', '.join('--' + name for name in _ACTIONS)} is needed")
+    if action != "list" and bool(groups) == all_groups:
+        raise click.UsageError(f"--{action} needs either --group or --all-groups")
+    if execute and dry_run:
+        raise click.UsageError("--execute and --dry-run exclude each other")
+    where_to = _target(target) if action == "reset-offsets" else None
+    if action == "delete-offsets" and not topics:
+        raise click.UsageError("--delete-offsets needs --topic")
+    if action == "reset-offsets" and not target["from_file"] and bool(topics) == all_topics:
+        raise click.UsageError("--reset-offsets needs either --topic or --all-topics")
+    defaults = {
+        "default.api.timeout.ms": timeout_ms,
+        "bootstrap.timeout.ms": min(timeout_ms, FIRST_CONTACT_MS),
+        "client.id": "consumer-groups",
+    }
+    with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
+        if action == "list":
+            list_groups(admin, state, types, as_json)
+            return
+        names = [row.group_id for row in admin.list_groups()] if all_groups else list(dict.fromkeys(groups))
+        match action:
+            case "describe":
+                wanted_view = "state" if state is not None else view or "offsets"
+                describe(admin, names, wanted_view, verbose, as_json)
+            case "delete":
+                delete(admin, names)
+            case "delete-offsets":
+                for name in names:
+                    delete_offsets(admin, name, parse_topics(topics), as_json)
+            case "reset-offsets":
+                assert where_to is not None
+                plans = plan_reset(admin, names, where_to, None if all_topics else parse_topics(topics))
+                reset(admin, plans, execute=execute, export=export, as_json=as_json, is_quiet=dry_run)
+
+
+def list_groups(admin: Admin, state: str | None, types: str | None, as_json: bool) -> None:
+    """Print the names of groups, with their states where these were asked for."""
+    states = [] if state in (None, "*") else [name.strip() for name in (state or "").split(",")]
+    wanted_types = [] if types is None else [name.strip() for name in types.split(",")]
+    found = admin.list_groups(states, wanted_types)
+    titles = ["GROUP", *(["TYPE"] if types else []), *(["STATE"] if state else [])]
+    if as_json:
+        print_json([{"group": g.group_id, "type": g.type, "state": g.state} for g in found])
+    elif len(titles) == 1:
+        for group in found:
+            click.echo(group.group_id)
+    else:
+        rows = [[g.group_id, *([g.type] if types else []), *([g.state] if state else [])] for g in found]
+        click.echo(table(titles, rows))
+
+
+def describe(admin: Admin, names: list[str], view: str, verbose: bool, as_json: bool) -> None:
+    """Print the offsets, the members or the state of groups. Raises GroupNotFoundError at the end, if some
+    are not there."""
+    found = admin.describe_groups(names)
+    missing = [name for name, group in found.items() if group.state == DEAD]
+    present = {name: group for name, group in found.items() if group.state != DEAD}
+    for group in present.values():
+        _remark(group)
+    match view:
+        case "members":
+            report = members_report(present.values(), verbose)
+        case "state":
+            report = state_report(present.values())
+        case _:
+            report = offsets_report(admin, present.values())
+    if as_json:
+        print_json(report.objects())
+    elif report.rows:
+        click.echo("\n" + table(report.titles, report.rows))
+    if missing:
+        raise _missing(missing)
+
+
+def _remark(group: GroupDescription) -> None:
+    """Say on standard error why there is little to see of a group."""
+    if group.state == "Empty":
+        click.echo(f"\nConsumer group '{group.group_id}' has no active members.", err=True)
+    elif group.state in ("PreparingRebalance", "CompletingRebalance"):
+        click.echo(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.", err=True)
+
+
+def _missing(names: Iterable[str]) -> click.ClickException:
+    return click.ClickException("\n".join(f"Consumer group '{name}' does not exist." for name in names))
+
+
+def delete(admin: Admin, names: list[str]) -> None:
+    """Delete groups; what could not be deleted is told at the end."""
+    failures: dict[str, BrokerError] = {}
+    for name in names:
+        try:
+            admin.delete_groups([name])
+        except BrokerError as error:
+            failures[name] = error
+    deleted = ", ".join(f"'{name}'" for name in names if name not in failures)
+    if deleted:
+        click.echo(f"Deletion of requested consumer groups ({deleted}) was successful.")
+    if failures:
+        lines = [
+            f"* Group '{name}' could not be deleted due to: {explained(error)}"
+            for name, error in failures.items()
+        ]
+        raise click.ClickException("\n".join(["Deletion of some consumer groups failed:", *lines]))
+
+
+def delete_offsets(admin: Admin, name: str, topics: dict[str, list[int] | None], as_json: bool) -> None:
+    """Forget a group's offsets and print how each partition went."""
+    rows: list[tuple[str, object, str]] = []
+    failure: BrokerError | None = None
+    for partition in _partitions(admin, topics):
+        status = "Successful"
+        try:
+            admin.delete_group_offsets(name, [partition])
+        except GroupNotFoundError:
+            raise _missing([name]) from None
+        except BrokerError as error:
+            failure, status = error, f"Error: {error.code.message}"
+        rows.append((partition.topic, partition.partition, status))
+    if as_json:
+        print_json([dict(zip(("topic", "partition", "status"), row, strict=True)) for row in rows])
+    else:
+        click.echo("\n" + table(("TOPIC", "PARTITION", "STATUS"), rows))
+    if failure is not None:
+        raise failure
+
+
+def _partitions(admin: Admin, topics: dict[str, list[int] | None]) -> list[TopicPartition]:
+    """The partitions that were chosen. Raises UnknownTopicOrPartitionError, click.ClickException."""
+    chosen = []
+    for topic in admin.describe_topics(topics):
+        numbers = [row.partition for row in topic.partitions]
+        wanted = topics[topic.name]
+        for number in wanted or ():
+            if number not in numbers:
+                raise click.ClickException(f"{topic.name} has the partitions {numbers[0]} to {numbers[-1]}")
+        chosen += [TopicPartition(topic.name, number) for number in (numbers if wanted is None else wanted)]
+    return chosen
+
+
+def _target(given: dict[str, Any]) -> Target:
+    """Where to reset to. Raises click.UsageError unless exactly one way was named."""
+    names = [name for name, value in given.items() if value not in (None, False)]
+    if len(names) != 1:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise click.UsageError(f"--reset-offsets needs exactly one of {flags}")
+    moment_ms = None
+    if given["to_datetime"] is not None:
+        moment_ms = parse_moment(given["to_datetime"])
+    elif given["by_duration"] is not None:
+        moment_ms = int(time.time() * 1000) - parse_duration(given["by_duration"])
+    return Target(
+        given["to_earliest"],
+        given["to_latest"],
+        given["to_current"],
+        moment_ms,
+        given["shift_by"],
+        given["to_offset"],
+        given["from_file"],
+    )
+
+
+def plan_reset(
+    admin: Admin, names: list[str], target: Target, topics: dict[str, list[int] | None] | None
+) -> dict[str, dict[TopicPartition, int]]:
+    """The new offsets of each group; `topics` None takes those that it has offsets of."""
+    if target.file is not None:
+        return read_csv(target.file, names)
+    plans = {}
+    for name in names:
+        committed = {partition: stored.offset for partition, stored in admin.list_group_offsets(name).items()}
+        partitions = sorted(committed) if topics is None else _partitions(admin, topics)
+        plans[name] = new_offsets(admin, target, partitions, committed)
+    return plans
+
+
+def reset(
+    admin: Admin,
+    plans: dict[str, dict[TopicPartition, int]],
+    *,
+    execute: bool,
+    export: bool,
+    as_json: bool,
+    is_quiet: bool,
+) -> None:
+    """Carry plans out, if that was asked for, and print them. Raises GroupNotEmptyError and others."""
+    if execute:
+        for name, offsets in plans.items():
+            admin.alter_group_offsets(name, offsets)
+    elif not is_quiet:
+        click.echo("WARN: Nothing is changed, because --execute is missing.", err=True)
+    rows = [
+        (name, topic, number, offset)
+        for name, offsets in plans.items()
+        for (topic, number), offset in sorted(offsets.items())
+    ]
+    if export:
+        click.echo(to_csv(plans), nl=False)
+    elif as_json:
+        keys = ("group", "topic", "partition", "newOffset")
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        click.echo("\n" + table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows))
+
+
+if __name__ == "__main__":
+    run(consumer_groups)

@@ -1,0 +1,137 @@
+"""What consumer-groups.sh --describe shows: rows under Kafka's titles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import click
+
+from clients.admin import LATEST, Admin
+from clients.admin.groups import GroupDescription, MemberDescription
+from clients.message import TopicPartition, by_topic
+from clients.metadata import NO_NODE
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A table. `keys` are the names of the columns in JSON; None is a value that is not known."""
+
+    titles: tuple[str, ...]
+    keys: tuple[str, ...]
+    rows: list[tuple[object, ...]]
+
+    def objects(self) -> list[dict[str, object]]:
+        """The rows as JSON objects."""
+        return [dict(zip(self.keys, row, strict=True)) for row in self.rows]
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def offsets_report(admin: Admin, groups: Iterable[GroupDescription]) -> Report:
+    """How far each group has read each partition that it has committed or owns, and who reads it."""
+    rows: list[tuple[object, ...]] = []
+    for group in groups:
+        committed = admin.list_group_offsets(group.group_id)
+        owners = {partition: member for member in group.members for partition in member.partitions}
+        partitions = sorted({*committed, *owners})
+        ends = _ends(admin, partitions)
+        for partition in partitions:
+            stored = committed.get(partition)
+            end = ends.get(partition)
+            lag = None if stored is None or end is None else max(0, end - stored.offset)
+            rows.append(
+                (
+                    group.group_id,
+                    partition.topic,
+                    partition.partition,
+                    None if stored is None else stored.offset,
+                    end,
+                    lag,
+                    *_reader(owners.get(partition)),
+                )
+            )
+    return Report(
+        (
+            "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST",
+            "CLIENT-ID",
+        ),
+        (
+            "group", "topic", "partition", "currentOffset", "logEndOffset", "lag", "consumerId", "host",
+            "clientId",
+        ),
+        rows,
+    )  # fmt: skip
+
+
+def _reader(member: MemberDescription | None) -> tuple[object, object, object]:
+    return (None, None, None) if member is None else (member.member_id, member.host, member.client_id)
+
+
+def _ends(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where partitions end, as far as they exist and have leaders."""
+    existing = set(admin.list_topics(include_internal=True))
+    topics = {partition.topic for partition in partitions} & existing
+    led = {
+        TopicPartition(topic.name, row.partition)
+        for topic in (admin.describe_topics(sorted(topics)) if topics else ())
+        for row in topic.partitions
+        if row.leader != NO_NODE
+    }
+    asked = [partition for partition in partitions if partition in led]
+    found = admin.list_offsets(dict.fromkeys(asked, LATEST))
+    return {partition: answer.offset for partition, answer in found.items()}
+
+
+def members_report(groups: Iterable[GroupDescription], verbose: bool) -> Report:
+    """Who is in each group, and how much each of them reads; `verbose`: what."""
+    chosen = list(groups)
+    has_static = any(member.instance_id is not None for group in chosen for member in group.members)
+    titles = ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+    keys = ["group", "consumerId", "host", "clientId", "partitions"]
+    if has_static:
+        titles.insert(2, "GROUP-INSTANCE-ID")
+        keys.insert(2, "groupInstanceId")
+    if verbose:
+        titles.append("ASSIGNMENT")
+        keys.append("assignment")
+    rows = []
+    for group in chosen:
+        for member in group.members:
+            row: list[object] = [group.group_id, member.member_id, member.host, member.client_id]
+            if has_static:
+                row.insert(2, member.instance_id)
+            row.append(len(member.partitions))
+            if verbose:
+                row.append(_assignment(member))
+            rows.append(tuple(row))
+    return Report(tuple(titles), tuple(keys), rows)
+
+
+def _assignment(member: MemberDescription) -> str | None:
+    topics = by_topic(sorted(member.partitions))
+    text = ", ".join(f"{topic}({','.join(map(str, numbers))})" for topic, numbers in topics.items())
+    return text or None
+
+
+def state_report(groups: Iterable[GroupDescription]) -> Report:
+    """Who coordinates each group, how its partitions are shared out, and its state."""
+    rows: list[tuple[object, ...]] = [
+        (
+            group.group_id,
+            f"{group.coordinator} ({group.coordinator.id})",
+            group.assignor or None,
+            group.state,
+            len(group.members),
+        )
+        for group in groups
+    ]
+    return Report(
+        ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"),
+        ("group", "coordinator", "assignmentStrategy", "state", "members"),
+        rows,
+    )
