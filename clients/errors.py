@@ -29,7 +29,7 @@ class NoBrokerError(ConnectionFailedError):
 
 
 class UnreachableError(ClientError):
-    """No broker has answered yet, for all of `bootstrap.timeout.ms`; the message has what each of them said."""
+    """No broker has answered yet, for all of `bootstrap.timeout.ms`; the message says why, for each."""
 
 
 class RequestTimeoutError(ClientError):
