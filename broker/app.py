@@ -15,8 +15,11 @@ from typing import Any, TypeVar, cast
 from twisted.internet.defer import Deferred, DeferredLock, fail
 
 from broker.auto_creation import AutoCreation
+from broker.broker_configs import BrokerConfigs
+from broker.config_changes import ConfigChanges
 from broker.configs import ConfigView
 from broker.dispatch import AnyHandler, Dispatcher
+from broker.dynamic_settings import DynamicSettings
 from broker.groups.offsets_topic import offsets_topic
 from broker.groups.wiring import Groups
 from broker.handlers.alter_configs import AlterConfigsHandler
@@ -201,8 +204,13 @@ class Node:
         )
         self.isr_proposals.outcome = self.replicas
 
-        view = ConfigView(settings)
-        self.topic_configs = TopicConfigs(view, self.dynamic, self.metadata, logs, self._topic_changed)
+        self._dynamic_settings = DynamicSettings(settings)
+        view = ConfigView(self._dynamic_settings)
+        # The broker's settings before the topics': what topics set goes on top of them.
+        self.broker_configs = BrokerConfigs(
+            broker_id, self._dynamic_settings, self.dynamic, self._broker_settings_changed
+        )
+        self.topic_configs = TopicConfigs(view, self.dynamic, logs, self._topic_changed)
         self.controller = ControllerService(
             self.candidacy,
             clock,
@@ -255,11 +263,12 @@ class Node:
             view.check,
             self.topic_configs.unclean_election_allowed,
             lambda: uuid.UUID(int=chance.getrandbits(128), version=4),
-            settings["leader.imbalance.per.broker.percentage"],
+            lambda: self._dynamic_settings["leader.imbalance.per.broker.percentage"],
         )
 
     def _handlers(self, view: ConfigView) -> list[AnyHandler]:
         settings, replicas, metadata, logs = self._settings, self.replicas, self.metadata, self.logs
+        changes = ConfigChanges(self.broker_id, view, self._dynamic_settings, self.dynamic, metadata)
         listener = self.endpoints.inter_broker
         in_order = self._controllers_words
 
@@ -290,8 +299,8 @@ class Node:
             AlterPartitionReassignmentsHandler(self.controller),
             ListPartitionReassignmentsHandler(self.controller),
             DescribeConfigsHandler(self.broker_id, view, self.dynamic, metadata),
-            AlterConfigsHandler(self.topic_configs),
-            IncrementalAlterConfigsHandler(self.topic_configs),
+            AlterConfigsHandler(changes),
+            IncrementalAlterConfigsHandler(changes),
             LeaderAndIsrHandler(replicas, self.dynamic, broker_epoch, in_order, self._assigned),
             UpdateMetadataHandler(metadata, broker_epoch, in_order),
             StopReplicaHandler(replicas, broker_epoch, in_order),
@@ -332,6 +341,11 @@ class Node:
         """The controller has said what this broker leads, in its present registration."""
         if self.membership.is_connected:
             self.replicas.resume()
+
+    def _broker_settings_changed(self) -> None:
+        self.logs.set_defaults(self._dynamic_settings.topic_defaults)
+        for topic in list(self.metadata.topics):
+            self._topic_changed(topic)
 
     def _topic_changed(self, topic: str) -> None:
         if self.topic_configs.unclean_election_allowed(topic):

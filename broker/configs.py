@@ -1,6 +1,7 @@
 """Settings as administrators see and alter them: values, where they come from, and what they may be.
 
-A topic's setting is the first of: what the topic's znode says, what the broker's file says, the default.
+A topic's setting is the first of: what the topic's znode says, what the broker's setting of the same meaning
+is at the moment (see `broker.dynamic_settings`), the default.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from broker.log.config import BROKER_SYNONYM, TOPIC_SETTINGS, LogConfig, topic_defaults
-from clients.settings import REQUIRED, Setting, SettingError, Settings, SettingType, closest_name
-from protocol.configs import ConfigOperation, ConfigSource
-from protocol.errors import BrokerError, ErrorCode
+from broker.alterations import Alteration, altered
+from broker.dynamic_settings import DynamicSettings
+from broker.log.config import BROKER_SYNONYM, TOPIC_SETTINGS, LogConfig
+from clients.settings import REQUIRED, Setting, SettingError, SettingType, closest_name, shown_value
+from protocol.configs import ConfigSource
 
 
 class ConfigType(enum.IntEnum):
@@ -60,24 +61,16 @@ class ConfigEntry:
         return ConfigType[self.row.type.name]
 
 
-@dataclass(frozen=True, slots=True)
-class Alteration:
-    """One change of a setting."""
-
-    name: str
-    operation: ConfigOperation
-    value: str | None
-
-
 _TOPIC_ROWS = {row.name: row for row in TOPIC_SETTINGS}
 
 
 class ConfigView:
-    """The settings of this broker and of topics, over what its file says."""
+    """The settings of this broker and of topics, as they are at the moment."""
 
-    def __init__(self, broker: Settings) -> None:
+    def __init__(self, broker: DynamicSettings) -> None:
         self._broker = broker
-        self._defaults = topic_defaults(broker)
+
+    # Topics
 
     def check(self, configs: Mapping[str, str | None]) -> None:
         """Raises `SettingError` for settings that a topic does not take."""
@@ -88,40 +81,23 @@ class ConfigView:
                 raise SettingError(f"topics have no setting {name}{hint}")
             if value is None:
                 raise SettingError(f"{name} has no value")
-        LogConfig.of(configs, self._defaults)
+        LogConfig.of(configs, self._broker.topic_defaults)
 
     def unclean_election_allowed(self, configs: Mapping[str, str]) -> bool:
         """Whether a topic with these settings of its own may be led by a replica that is not in sync."""
-        return LogConfig.of(configs, self._defaults).unclean_leader_election_enable
+        return LogConfig.of(configs, self._broker.topic_defaults).unclean_leader_election_enable
 
     def altered(self, configs: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
         """A topic's own settings after some alterations, checked.
 
         Raises `SettingError`, and BrokerError INVALID_REQUEST for a setting that is named twice.
         """
-        names = [alteration.name for alteration in alterations]
-        if len(set(names)) != len(names):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a setting several times")
-        result = dict(configs)
-        for alteration in alterations:
-            if alteration.operation is ConfigOperation.DELETE:
-                result.pop(alteration.name, None)
-            else:
-                result[alteration.name] = self._altered_value(result, alteration)
+        result = altered(configs, alterations, _TOPIC_ROWS, self._inherited)
         self.check(result)
         return result
 
-    def _altered_value(self, configs: Mapping[str, str], alteration: Alteration) -> str:
-        name, value = alteration.name, alteration.value
-        if value is None:
-            raise SettingError(f"{name} has no value")
-        if alteration.operation is ConfigOperation.SET:
-            return value
-        row = _TOPIC_ROWS.get(name)
-        if row is None or row.type is not SettingType.LIST:
-            raise SettingError(f"{name} is no list: its value can be set or deleted, not added to")
-        current = configs.get(name) or shown_value(self._defaults[name]) or ""
-        return _edited_list(current, value, alteration.operation)
+    def _inherited(self, name: str) -> str | None:
+        return shown_value(self._broker.topic_defaults[name])
 
     def describe_topic(
         self, configs: Mapping[str, str | None], names: Iterable[str] | None = None
@@ -136,16 +112,20 @@ class ConfigView:
         own = configs.get(row.name)
         if own is not None:
             synonyms.append(Synonym(row.name, own, ConfigSource.DYNAMIC_TOPIC))
-        broker_name = BROKER_SYNONYM[row.name]
-        if broker_name in self._broker.given:
-            value = shown_value(self._broker[broker_name])
-            synonyms.append(Synonym(broker_name, value, ConfigSource.STATIC_BROKER))
-        elif self._defaults[row.name] != row.default:
+        broker_name = BROKER_SYNONYM.get(row.name)
+        if broker_name is None:
+            synonyms.append(Synonym(row.name, shown_value(row.default), ConfigSource.DEFAULT))
+            return _entry(row, synonyms, read_only=False)
+        given = self._given(broker_name)
+        in_file = self._broker.static_topic_defaults[row.name]
+        if broker_name not in self._broker.static.given and in_file != row.default:
             # Set by one of the coarser units of the same setting, such as log.retention.hours.
-            value = shown_value(self._defaults[row.name])
-            synonyms.append(Synonym(broker_name, value, ConfigSource.STATIC_BROKER))
+            given.append(Synonym(broker_name, shown_value(in_file), ConfigSource.STATIC_BROKER))
+        synonyms += given
         synonyms.append(Synonym(broker_name, shown_value(row.default), ConfigSource.DEFAULT))
         return _entry(row, synonyms, read_only=False)
+
+    # Brokers
 
     def describe_broker(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """The settings of this broker, all where `names` is None."""
@@ -153,40 +133,39 @@ class ConfigView:
         for row in self._broker.rows.values():
             if names is not None and row.name not in names:
                 continue
-            synonyms = []
-            if row.name in self._broker.given:
-                value = shown_value(self._broker[row.name])
-                synonyms.append(Synonym(row.name, value, ConfigSource.STATIC_BROKER))
+            synonyms = self._given(row.name)
             if row.default is not REQUIRED:
                 synonyms.append(Synonym(row.name, shown_value(row.default), ConfigSource.DEFAULT))
-            entries.append(_entry(row, synonyms, read_only=True))
+            entries.append(_entry(row, synonyms, read_only=not row.dynamic))
         return entries
+
+    def describe_all_brokers(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """What has been altered for all brokers together."""
+        return [
+            _entry(
+                self._broker.rows[name],
+                [Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)],
+                read_only=False,
+            )
+            for name, value in sorted(self._broker.shared.items())
+            if names is None or name in names
+        ]
+
+    def _given(self, name: str) -> list[Synonym]:
+        """The values that this broker was given, the one in force first."""
+        broker = self._broker
+        given = []
+        if name in broker.own:
+            given.append(Synonym(name, broker.own[name], ConfigSource.DYNAMIC_BROKER))
+        if name in broker.shared:
+            given.append(Synonym(name, broker.shared[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
+        if name in broker.static.given:
+            value = shown_value(broker.static[name])
+            given.append(Synonym(name, value, ConfigSource.STATIC_BROKER))
+        return given
 
 
 def _entry(row: Setting, synonyms: Sequence[Synonym], *, read_only: bool) -> ConfigEntry:
     if row.type is SettingType.PASSWORD:
         synonyms = [Synonym(synonym.name, None, synonym.source) for synonym in synonyms]
     return ConfigEntry(row, synonyms[0].value, synonyms[0].source, read_only, tuple(synonyms))
-
-
-def shown_value(value: Any) -> str | None:
-    """A setting's value as text, in the form in which a properties file has it."""
-    match value:
-        case None:
-            return None
-        case bool():
-            return str(value).lower()
-        case tuple():
-            return ",".join(value)
-        case _:
-            return str(value)
-
-
-def _edited_list(current: str, change: str, operation: ConfigOperation) -> str:
-    items = [item for item in current.split(",") if item]
-    changed = [item.strip() for item in change.split(",") if item.strip()]
-    if operation is ConfigOperation.APPEND:
-        items += [item for item in changed if item not in items]
-    else:
-        items = [item for item in items if item not in changed]
-    return ",".join(items)

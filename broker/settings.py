@@ -205,6 +205,7 @@ LEADERSHIP: tuple[Setting, ...] = (
         "Of the partitions that prefer a broker, the percentage that others may lead before they are given "
         "back.",
         minimum=0,
+        dynamic=True,
     ),
 )
 
@@ -325,7 +326,8 @@ def settings_page() -> str:
         "",
         "A broker takes its settings from its properties file (`config/server.properties`) and from "
         "`--override key=value`. A key that is not listed here is named in a warning at the start; a value "
-        "that is not allowed stops the start.",
+        "that is not allowed stops the start. Those whose column Dynamic says yes can also be altered while "
+        "brokers run, for one of them or for all: `scripts/configs.sh --entity-type brokers`.",
         "",
     ]
     for title, rows in (
@@ -339,7 +341,7 @@ def settings_page() -> str:
         ("Consumer", CONSUMER_ROWS),
         ("Admin client", ADMIN_ROWS),
     ):
-        parts += [f"## {title}", "", settings_table(rows)]
+        parts += [f"## {title}", "", settings_table(rows, show_dynamic=title.startswith("Broker"))]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -49,7 +49,7 @@ class Setting:
 
     `default` is the parsed value (None: unset). `minimum` and `maximum` bound numbers, both inclusive;
     `choices` lists the only values (of a list: the only members). `check` raises ValueError with what is
-    allowed for anything these cannot say.
+    allowed for anything these cannot say. `dynamic` is whether a broker takes another value while it runs.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Setting:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     check: Callable[[Any], None] | None = None
+    dynamic: bool = False
 
     def allowed(self) -> str:
         """What the setting takes, in words, for error messages and the generated table."""
@@ -204,24 +205,28 @@ def read_properties(path: str | Path) -> dict[str, str]:
             raise SettingError(f"{path} is no properties file: {error}") from None
 
 
-def settings_table(rows: Sequence[Setting]) -> str:
-    """The rows as a Markdown table, for docs/settings.md."""
-    lines = ["| Setting | Type | Default | Allowed | Meaning |", "| --- | --- | --- | --- | --- |"]
+def settings_table(rows: Sequence[Setting], *, show_dynamic: bool = False) -> str:
+    """The rows as a Markdown table, for docs/settings.md; on demand with a column for `dynamic`."""
+    titles = ["Setting", "Type", "Default", "Allowed", *(["Dynamic"] if show_dynamic else []), "Meaning"]
+    lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
     for row in rows:
         allowed = row.allowed() if row.choices or row.minimum is not None or row.maximum is not None else ""
-        default = "(required)" if row.default is REQUIRED else _shown_default(row.default)
-        cells = (f"`{row.name}`", row.type.value, default, allowed, " ".join(row.doc.split()))
+        default = "(required)" if row.default is REQUIRED else shown_value(row.default) or ""
+        cells = [f"`{row.name}`", row.type.value, default, allowed, " ".join(row.doc.split())]
+        if show_dynamic:
+            cells.insert(-1, "yes" if row.dynamic else "")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _shown_default(default: Any) -> str:
-    match default:
+def shown_value(value: Any) -> str | None:
+    """A setting's value as text, in the form in which a properties file has it; None where it is unset."""
+    match value:
         case None:
-            return ""
+            return None
         case True | False:
-            return str(default).lower()
+            return str(value).lower()
         case tuple():
-            return ",".join(default)
+            return ",".join(value)
         case _:
-            return str(default)
+            return str(value)

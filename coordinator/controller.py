@@ -60,7 +60,7 @@ class ControllerPolicy:
     """What the broker's configuration decides, and where chance comes from.
 
     `inter_broker_listener` is the name of the listener by which brokers reach each other; `unclean_allowed`
-    tells of a topic whether unclean.leader.election.enable holds for it; `imbalance_percentage_max` is
+    tells of a topic whether unclean.leader.election.enable holds for it; `imbalance_percentage_max` tells
     leader.imbalance.per.broker.percentage.
     """
 
@@ -69,7 +69,7 @@ class ControllerPolicy:
     validate_configs: ValidateConfigs
     unclean_allowed: Callable[[str], bool]
     new_topic_id: Callable[[], uuid.UUID]
-    imbalance_percentage_max: float = 10.0
+    imbalance_percentage_max: Callable[[], float] = lambda: 10.0
 
 
 class Controller:
@@ -125,7 +125,7 @@ class Controller:
             case Ordered():
                 yield from self._carry_out(event.order)
             case BalanceDue():
-                lost = self._leaders.imbalanced(self._policy.imbalance_percentage_max)
+                lost = self._leaders.imbalanced(self._policy.imbalance_percentage_max())
                 yield from self._leaders.elect_preferred(lost)
         yield from self._batch.flush()
 

@@ -1,5 +1,6 @@
-"""AlterConfigs (key 33): replace all settings of its own that a topic has. What is not named goes back to the
-default; IncrementalAlterConfigs does not have that trap.
+"""AlterConfigs (key 33): replace all settings that a topic has of its own, or that were altered of a broker.
+
+What is not named goes back to the default; IncrementalAlterConfigs does not have that trap.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 
 from broker.call import Call, Handler
-from broker.topic_configs import TopicConfigs
+from broker.config_changes import ConfigChanges
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -22,7 +23,7 @@ from protocol.messages.alter_configs import (
 @dataclass(eq=False)
 class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     request = AlterConfigsRequest
-    topics: TopicConfigs
+    changes: ConfigChanges
 
     def handle(self, call: Call, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
         altered = gatherResults(
@@ -35,7 +36,7 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     def _replace(
         self, resource: AlterConfigsResource, validate_only: bool
     ) -> Deferred[AlterConfigsResourceResponse]:
-        outcome = self.topics.replace(
+        outcome = self.changes.replace(
             resource.resource_type,
             resource.resource_name,
             {config.name: config.value for config in resource.configs},

@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32): the settings of topics and of this broker, with where their values come from.
 
 Versions: from 3 on each setting's type and meaning can be had. A broker's settings are answered by that
-broker alone; their passwords are never told.
+broker alone, and a broker named "" stands for what has been altered of all; passwords are never told.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.call import Call, Handler
+from broker.config_changes import TOPICS, check_is_this_broker
 from broker.configs import ConfigEntry, ConfigView
 from broker.metadata import MetadataCache
-from broker.topic_configs import TOPICS
 from coordinator.configs import DynamicConfigs
 from protocol.configs import ResourceType
 from protocol.errors import BrokerError, ErrorCode
@@ -23,14 +23,6 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-
-
-def check_is_this_broker(name: str, local_id: int) -> None:
-    """Raises BrokerError INVALID_REQUEST for the settings of another broker, which that one has to tell."""
-    if name not in ("", str(local_id)):
-        raise BrokerError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {local_id}: ask broker {name} for its settings"
-        )
 
 
 @dataclass(eq=False)
@@ -61,6 +53,8 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
                 return self.configs.describe_topic(self.dynamic.get(TOPICS, name), keys)
             case ResourceType.BROKER:
                 check_is_this_broker(name, self.local_id)
+                if not name:
+                    return self.configs.describe_all_brokers(keys)
                 return self.configs.describe_broker(keys)
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here"

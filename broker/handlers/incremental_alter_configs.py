@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs (key 44): set, delete, or add to and take from lists, settings of topics (KIP-339).
+"""IncrementalAlterConfigs (key 44): set, delete, or add to and take from lists, settings (KIP-339).
 
-In effect at every broker as soon as it hears of the change. A broker's own settings come from its file and
-are not altered at run time.
+Of topics, and of brokers those that can be altered while they run (KIP-226); a broker named "" stands for
+all. In effect at every broker as soon as it hears of the change.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
+from broker.alterations import Alteration
 from broker.call import Call, Handler
-from broker.configs import Alteration
-from broker.topic_configs import TopicConfigs
+from broker.config_changes import ConfigChanges
 from protocol.configs import ConfigOperation
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.incremental_alter_configs import (
@@ -28,7 +28,7 @@ class IncrementalAlterConfigsHandler(
     Handler[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
 ):
     request = IncrementalAlterConfigsRequest
-    topics: TopicConfigs
+    changes: ConfigChanges
 
     def handle(
         self, call: Call, request: IncrementalAlterConfigsRequest
@@ -50,7 +50,7 @@ class IncrementalAlterConfigsHandler(
             ]
         except ValueError as error:
             return succeed(_response(resource, BrokerError(ErrorCode.INVALID_REQUEST, str(error))))
-        outcome = self.topics.alter(
+        outcome = self.changes.alter(
             resource.resource_type, resource.resource_name, alterations, validate_only=validate_only
         )
         return outcome.addCallback(lambda error: _response(resource, error))

@@ -17,8 +17,8 @@ from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherRes
 from twisted.python.failure import Failure
 
 from broker.call import Call, Handler
+from broker.config_changes import TOPICS
 from broker.replication.replicas import Replicas
-from broker.topic_configs import TOPICS
 from coordinator.configs import DynamicConfigs
 from coordinator.store import SessionExpired
 from protocol.errors import BrokerError, ErrorCode

@@ -267,7 +267,7 @@ def _as_broker_row(row: Setting) -> Setting:
     # What can also be given in coarser units must tell "not set" from its default.
     default = None if row.name in _COARSER else row.default
     doc = row.doc if name == row.name else f"{row.doc} The default of the topic setting {row.name}."
-    return dataclasses.replace(row, name=name, default=default, doc=doc)
+    return dataclasses.replace(row, name=name, default=default, doc=doc, dynamic=True)
 
 
 BROKER_SETTINGS: tuple[Setting, ...] = (

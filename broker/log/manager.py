@@ -28,6 +28,7 @@ from broker.log.names import TopicPartition
 from broker.log.open_files import OpenFiles
 from broker.log.recovery import LoadRequest, create_log, load_log, write_partition_metadata
 from broker.workers import Workers
+from clients.settings import SettingError
 from protocol.errors import BrokerError, ErrorCode, error_for
 
 logger = logging.getLogger(__name__)
@@ -313,6 +314,25 @@ class LogManager:
             self._overrides.pop(topic, None)
         for log in self:
             if log.topic_partition.topic == topic:
+                log.config = config
+
+    def set_defaults(self, defaults: Mapping[str, Any]) -> None:
+        """Take other values for what topics do not set themselves, at once.
+
+        A topic whose own settings do not go with them keeps what it has.
+        """
+        self.defaults = defaults
+        configs: dict[str, LogConfig | None] = {}
+        for log in self:
+            topic = log.topic_partition.topic
+            if topic not in configs:
+                try:
+                    configs[topic] = self.config_of(topic)
+                except SettingError as error:
+                    logger.error("Settings of topic %s are left as they were: %s", topic, error)
+                    configs[topic] = None
+            config = configs[topic]
+            if config is not None:
                 log.config = config
 
     # Durability.

@@ -13,6 +13,7 @@ from broker.auto_creation import AutoCreation
 from broker.call import Handler
 from broker.configs import ConfigView
 from broker.dispatch import Dispatcher
+from broker.dynamic_settings import DynamicSettings
 from broker.handlers.create_partitions import CreatePartitionsHandler
 from broker.handlers.create_topics import CreateTopicsHandler
 from broker.handlers.delete_topics import DeleteTopicsHandler
@@ -38,7 +39,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.test_metadata import ID, broker, news, state
 
-VIEW = ConfigView(broker_settings({"zookeeper.connect": "z:1"}))
+VIEW = ConfigView(DynamicSettings(broker_settings({"zookeeper.connect": "z:1"})))
 
 
 class Controller:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.configs import Alteration, ConfigEntry, ConfigView
+from broker.alterations import Alteration
+from broker.configs import ConfigEntry, ConfigView
+from broker.dynamic_settings import DynamicSettings
 from broker.settings import broker_settings
 from clients.settings import SettingError
 from protocol.configs import ConfigOperation, ConfigSource
@@ -13,7 +15,7 @@ from protocol.errors import BrokerError
 
 def view(**broker: str) -> ConfigView:
     given = {name.replace("_", "."): value for name, value in broker.items()}
-    return ConfigView(broker_settings({"zookeeper.connect": "z:1", **given}))
+    return ConfigView(DynamicSettings(broker_settings({"zookeeper.connect": "z:1", **given})))
 
 
 def entry(entries: list[ConfigEntry], name: str) -> ConfigEntry:

@@ -1,0 +1,61 @@
+"""Alterations of settings, as IncrementalAlterConfigs has them (KIP-339). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from clients.settings import Setting, SettingError, SettingType
+from protocol.configs import ConfigOperation
+from protocol.errors import BrokerError, ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """One change of a setting."""
+
+    name: str
+    operation: ConfigOperation
+    value: str | None
+
+
+def altered(
+    own: Mapping[str, str],
+    alterations: Sequence[Alteration],
+    rows: Mapping[str, Setting],
+    inherited: Callable[[str], str | None],
+) -> dict[str, str]:
+    """Somebody's own settings after some alterations, not yet checked.
+
+    `rows` are the settings that there are, and `inherited` tells what holds where somebody has set nothing:
+    that is what a list is added to. Raises `SettingError`, and BrokerError INVALID_REQUEST for a setting that
+    is named twice.
+    """
+    names = [alteration.name for alteration in alterations]
+    if len(set(names)) != len(names):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a setting several times")
+    result = dict(own)
+    for alteration in alterations:
+        name, value = alteration.name, alteration.value
+        if alteration.operation is ConfigOperation.DELETE:
+            result.pop(name, None)
+            continue
+        if value is None:
+            raise SettingError(f"{name} has no value")
+        if alteration.operation is not ConfigOperation.SET:
+            row = rows.get(name)
+            if row is None or row.type is not SettingType.LIST:
+                raise SettingError(f"{name} is no list: its value can be set or deleted, not added to")
+            value = _edited_list(result.get(name) or inherited(name) or "", value, alteration.operation)
+        result[name] = value
+    return result
+
+
+def _edited_list(current: str, change: str, operation: ConfigOperation) -> str:
+    items = [item for item in current.split(",") if item]
+    changed = [item.strip() for item in change.split(",") if item.strip()]
+    if operation is ConfigOperation.APPEND:
+        items += [item for item in changed if item not in items]
+    else:
+        items = [item for item in items if item not in changed]
+    return ",".join(items)

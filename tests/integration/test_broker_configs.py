@@ -1,0 +1,59 @@
+"""A broker's settings altered while it runs: by the script and by a stock client, in effect at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+
+from tests.cluster import Cluster
+from tests.integration.clients import create_topic, produce
+
+
+def configs(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "clients.tools.configs", "--bootstrap-server", bootstrap, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_settings_are_altered_for_one_broker_and_for_all(cluster: Cluster) -> None:
+    (broker,) = cluster.start(1)
+    bootstrap = cluster.bootstrap
+    create_topic(bootstrap, "events")
+    produce(bootstrap, "events", [bytes(5000)])
+
+    defaults = ("--entity-type", "brokers", "--entity-default")
+    altered = configs(bootstrap, *defaults, "--alter", "--add-config", "message.max.bytes=2000")
+    assert altered.returncode == 0, altered.stderr
+    with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
+        produce(bootstrap, "events", [bytes(5000)])
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    more = ConfigEntry("message.max.bytes", "9000", incremental_operation=AlterConfigOpType.SET)
+    mine = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[more])
+    admin.incremental_alter_configs([mine])[mine].result(30)
+    produce(bootstrap, "events", [bytes(5000)])
+
+    broker.kill()
+    broker.start()
+    broker.wait_ready()
+    described = admin.describe_configs([mine])[mine].result(30)["message.max.bytes"]
+    assert (described.value, described.source) == ("9000", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
+    shown = configs(bootstrap, "--entity-type", "brokers", "--describe").stdout
+    assert "message.max.bytes=2000 sensitive=false source=DYNAMIC_DEFAULT_BROKER" in shown
+    assert "message.max.bytes=9000 sensitive=false source=DYNAMIC_BROKER" in shown
+
+    deleted = configs(bootstrap, "--broker", "1", "--alter", "--delete-config", "message.max.bytes")
+    assert deleted.returncode == 0, deleted.stderr
+    with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
+        produce(bootstrap, "events", [bytes(5000)])
+
+    fixed = configs(bootstrap, *defaults, "--alter", "--add-config", "num.network.threads=9")
+    assert fixed.returncode != 0
+    assert "brokers have no setting num.network.threads" in fixed.stderr
