@@ -185,6 +185,8 @@ _REQUEST_HEADER = packing.Struct(">hhih")
 _REQUEST_HEADER_V0 = packing.Struct(">hhi")
 _CORRELATION_ID = packing.Struct(">i")
 _NO_TAGGED_FIELDS = b"\x00"
+_FLEXIBLE_RESPONSE_HEADER = packing.Struct(">ix")
+"""The correlation id, and no tagged fields."""
 
 
 def encode_request(
@@ -239,15 +241,25 @@ def _flexible_requests() -> frozenset[tuple[int, int]]:
     )
 
 
+@cache
+def _flexible_responses() -> frozenset[tuple[int, int]]:
+    """Keys and versions of the responses whose header is of version 1."""
+    return frozenset(
+        (key, version)
+        for key, api in APIS.items()
+        for version in api.versions
+        if api.has_flexible_response_header(version)
+    )
+
+
 def encode_response(message: Response, version: int, correlation_id: int) -> Parts:
     """The response as a frame: its size, its header and its body.
 
     Raises InvalidMessage and UnsupportedVersion.
     """
-    header = _CORRELATION_ID.pack(correlation_id)
-    if message.api.has_flexible_response_header(version):
-        header += _NO_TAGGED_FIELDS
-    return with_size(encode_parts(message, version, header))
+    is_flexible = (message.api.key, version) in _flexible_responses()
+    pack = _FLEXIBLE_RESPONSE_HEADER.pack if is_flexible else _CORRELATION_ID.pack
+    return with_size(encode_parts(message, version, pack(correlation_id)))
 
 
 def decode_correlation_id(frame: Buffer) -> int:

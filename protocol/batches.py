@@ -55,6 +55,7 @@ _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
+_MARKS = _TRANSACTIONAL | _CONTROL | _DELETE_HORIZON
 
 _MIN_RECORD_SIZE = 7
 """Length, attributes, timestamp, offset, key, value and number of headers: one byte each at the least."""
@@ -133,6 +134,17 @@ class BatchHeader(NamedTuple):
         return (
             TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
         )
+
+    @property
+    def has_log_append_time(self) -> bool:
+        """Whether a broker set the batch's timestamps."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the batch is part of no transaction and bears no mark that only brokers set: a batch of
+        records, and nothing else."""
+        return not self.attributes & _MARKS
 
     @property
     def is_transactional(self) -> bool:

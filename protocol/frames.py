@@ -59,7 +59,7 @@ Parts: TypeAlias = list[Part]
 
 def parts_size(parts: Sequence[Part]) -> int:
     """How many bytes `parts` make on the wire."""
-    return sum(map(len, parts))
+    return len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
 
 
 def join_parts(parts: Sequence[Part]) -> bytes:

@@ -100,9 +100,11 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
     def _session(self, call: Call, request: FetchRequest, reader: Reader) -> Session | None:
         """The session of the request, as the request leaves it; None where there is none."""
-        sessions = self.replicas.sessions
+        epoch = request.session_epoch
+        if epoch == FINAL_EPOCH and request.session_id == NO_SESSION:
+            return None
+        sessions, now_ms = self.replicas.sessions, self.replicas.monotonic_ms()
         by_ids = call.version >= _FIRST_VERSION_WITH_IDS
-        epoch, now_ms = request.session_epoch, self.replicas.monotonic_ms()
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 sessions.close(request.session_id, reader.principal)

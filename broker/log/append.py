@@ -12,7 +12,6 @@ from broker.log.producer_state import AppendedBatch
 from protocol.batches import (
     NO_TIMESTAMP,
     BatchHeader,
-    TimestampType,
     check,
     has_valid_crc,
     split,
@@ -69,13 +68,8 @@ def check_batches(
     if origin is AppendOrigin.CLIENT:
         if len(headers) != 1:
             raise _invalid(f"a partition's records must be one batch, not {len(headers)}")
-        if headers[0].is_control or headers[0].has_delete_horizon:
-            raise _invalid("clients write no control batches, and no batches that a cleaner has marked")
-        if headers[0].is_transactional:
-            raise error_for(
-                ErrorCode.INVALID_TXN_STATE,
-                "this broker has no transactions: produce without a transactional id",
-            )
+        if not headers[0].is_plain:
+            _refuse_marked(headers[0])
     elif not headers:
         raise _invalid("no batch")
     for header in headers:
@@ -85,8 +79,16 @@ def check_batches(
     return headers
 
 
+def _refuse_marked(header: BatchHeader) -> None:
+    if header.is_control or header.has_delete_horizon:
+        raise _invalid("clients write no control batches, and no batches that a cleaner has marked")
+    raise error_for(
+        ErrorCode.INVALID_TXN_STATE, "this broker has no transactions: produce without a transactional id"
+    )
+
+
 def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    if header.timestamp_type is not TimestampType.CREATE_TIME:
+    if header.has_log_append_time:
         raise _invalid_timestamp("the batch claims a broker's timestamp where producers set them")
     if header.max_timestamp > now_ms + config.message_timestamp_after_max_ms:
         raise _invalid_timestamp(

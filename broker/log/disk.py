@@ -119,7 +119,7 @@ class OsFile:
         return self._size
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        total = sum(len(buffer) for buffer in buffers)
+        total = sum(map(len, buffers))
         written = os.pwritev(self._fd, buffers, self._size)
         if written != total:
             rest = b"".join(buffers)[written:]
@@ -134,7 +134,8 @@ class OsFile:
 
     def is_cached(self, length: int, offset: int) -> bool:
         # One byte at either end: a range that was read or written as a whole is evicted from its ends.
-        for position in {offset, max(offset, offset + length - 1)}:
+        ends = (offset, offset + length - 1) if length > 1 else (offset,)
+        for position in ends:
             try:
                 os.preadv(self._fd, _PROBE, position, os.RWF_NOWAIT)
             except BlockingIOError:

@@ -100,8 +100,12 @@ class _Outgoing:
     def _advance(self, sent: int) -> None:
         parts = self._parts
         sent += self._head_sent
-        while parts and sent >= len(parts[0]):
-            sent -= len(parts.popleft())
+        while parts:
+            size = len(parts[0])
+            if sent < size:
+                break
+            sent -= size
+            parts.popleft()
         self._head_sent = sent
 
 
