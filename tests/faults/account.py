@@ -1,0 +1,67 @@
+"""What a fault has done to records: what was acknowledged, held against what is there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+from benchmarks.steady_load import PartitionAccount
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Numbers of records.
+
+    `lost`: acknowledged, and not there. `misplaced`: there, but not where the acknowledgement said.
+    `duplicated`: copies beyond the first. `gaps`: offsets without a record. `disordered`: records that stand
+    behind a later one. `invented`: there, and never sent.
+    """
+
+    acknowledged: int = 0
+    consumed: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    misplaced: int = 0
+    gaps: int = 0
+    disordered: int = 0
+    invented: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        names = [field.name for field in fields(self)]
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """What should be zero and is not."""
+        names = [field.name for field in fields(self)][2:]
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
+
+
+def compare(account: PartitionAccount, stored: Sequence[tuple[int, int]]) -> Findings:
+    """The findings about one partition, of which `stored` has (offset, number) for every record in order."""
+    places: dict[int, list[int]] = {}
+    for offset, number in stored:
+        places.setdefault(number, []).append(offset)
+    lost = misplaced = 0
+    for number, acknowledged in account.acknowledged.items():
+        if number not in places:
+            lost += 1
+        elif acknowledged.offset not in places[number]:
+            misplaced += 1
+    sent = len(account.sent_at)
+    numbers = [number for _, number in stored]
+    highest, disordered = -1, 0
+    for number in numbers:
+        disordered += number < highest
+        highest = max(highest, number)
+    return Findings(
+        acknowledged=len(account.acknowledged),
+        consumed=len(stored),
+        lost=lost,
+        duplicated=len(numbers) - len(places),
+        misplaced=misplaced,
+        gaps=(stored[-1][0] + 1 if stored else 0) - len({offset for offset, _ in stored}),
+        disordered=disordered,
+        invented=sum(not 0 <= number < sent for number in places),
+    )

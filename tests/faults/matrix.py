@@ -1,0 +1,147 @@
+"""The matrix of faults, two cells at a time; `scripts/fault-matrix.sh` runs this.
+
+The exit status is 0 only when in every cell nothing acknowledged was lost or duplicated, and nothing else was
+wrong. Of a cell that did not hold, the directory with the brokers' logs and data is kept, and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
+from pathlib import Path
+
+from coordinator.tools.zookeeper_process import die_with_parent
+from tests.faults import namespaces
+from tests.faults.account import Findings
+from tests.faults.cells import CELLS, ZOOKEEPER_CELLS, Cell
+from tests.faults.run_cell import LOOPBACK, NAMESPACES, RELAYS, SESSION_TIMEOUT_MS, Verdict, needs_cut
+
+TOGETHER = 2
+_CELL_TIMEOUT_S = 400.0
+_COLUMNS = "{:36} {:>10} {:>13} {:>9} {:>5} {:>10} {:>8}"
+_HEADINGS = ("cell", "network", "acknowledged", "consumed", "lost", "duplicated", "pause s")
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    directory: Path,
+    *,
+    fault_s: float,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    network: str | None = None,
+    together: int = TOGETHER,
+) -> Iterator[Verdict]:
+    """The verdicts, as the cells come to their ends. `network` is where cuts are made; None: where it can."""
+    if network is None and any(map(needs_cut, cells)):
+        network = NAMESPACES if namespaces.are_possible() else RELAYS
+    run = partial(_run, directory=directory, fault_s=fault_s, session_timeout_ms=session_timeout_ms)
+    with ThreadPoolExecutor(together) as pool:
+        under_way = [
+            pool.submit(run, cell, network=(network or LOOPBACK) if needs_cut(cell) else LOOPBACK)
+            for cell in cells
+        ]
+        for done in as_completed(under_way):
+            yield done.result()
+
+
+def _run(cell: Cell, directory: Path, fault_s: float, session_timeout_ms: int, network: str) -> Verdict:
+    own = directory / cell.name.replace("/", "-")
+    own.mkdir(parents=True, exist_ok=True)
+    command = [*(namespaces.prefix() if network == NAMESPACES else []), sys.executable]
+    command += ["-m", "tests.faults.run_cell", cell.name, "--directory", str(own), "--network", network]
+    command += ["--seconds", str(fault_s), "--session-timeout-ms", str(session_timeout_ms)]
+    with open(own / "cell.log", "wb") as log:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, preexec_fn=die_with_parent
+        )
+        try:
+            said, _ = child.communicate(timeout=_CELL_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            return Verdict(cell.name, network, Findings(), error=f"no end after {_CELL_TIMEOUT_S:.0f} s")
+    lines = said.decode().splitlines()
+    if child.returncode != 0 or not lines:
+        return Verdict(cell.name, network, Findings(), error=f"ended with {child.returncode}: {own}/cell.log")
+    verdict = Verdict.from_json(lines[-1])
+    if verdict.holds:
+        shutil.rmtree(own, ignore_errors=True)
+    return verdict
+
+
+def _print(verdict: Verdict) -> None:
+    found = verdict.findings
+    print(
+        _COLUMNS.format(
+            verdict.name,
+            verdict.network,
+            found.acknowledged,
+            found.consumed,
+            found.lost,
+            found.duplicated,
+            f"{verdict.longest_pause_s:.1f}",
+        ),
+        "" if verdict.holds else f"  FAILED: {verdict.troubles}",
+        flush=True,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="fault-matrix.sh",
+        description="Strike brokers of a cluster of three, and ZooKeeper, while librdkafka and our client "
+        "write; then read everything back. Prints a line for each cell, and the totals in the last.",
+    )
+    parser.add_argument("--cells", metavar="PATTERN", default="*", help="only cells like leader/*/plain")
+    parser.add_argument("--list", action="store_true", help="print the cells' names, and do nothing")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, metavar="N", help="how long pauses, cuts and outages last [30]"
+    )
+    parser.add_argument(
+        "--network", choices=(NAMESPACES, RELAYS), help="where cuts are made [namespaces, if possible]"
+    )
+    parser.add_argument(
+        "--together", type=int, default=TOGETHER, metavar="N", help=f"cells at a time [{TOGETHER}]"
+    )
+    arguments = parser.parse_args()
+    cells = [cell for cell in (*CELLS, *ZOOKEEPER_CELLS) if fnmatch.fnmatchcase(cell.name, arguments.cells)]
+    if arguments.list:
+        print(*(cell.name for cell in cells), sep="\n")
+        return 0
+    if not cells:
+        parser.error(f"no cell is like {arguments.cells}; --list names them")
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
+    began, total, held = time.monotonic(), Findings(), 0
+    print(_COLUMNS.format(*_HEADINGS), flush=True)
+    for verdict in run_cells(
+        cells,
+        directory,
+        fault_s=arguments.seconds,
+        network=arguments.network,
+        together=arguments.together,
+    ):
+        _print(verdict)
+        total += verdict.findings
+        held += verdict.holds
+    if held == len(cells):
+        shutil.rmtree(directory, ignore_errors=True)
+    else:
+        print(f"logs and data of cells that did not hold: {directory}")
+    print(
+        f"{held} of {len(cells)} cells held in {time.monotonic() - began:.0f} s: "
+        f"{total.acknowledged} acknowledged, {total.consumed} consumed, {total.lost} lost, "
+        f"{total.duplicated} duplicated"
+    )
+    return 0 if held == len(cells) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

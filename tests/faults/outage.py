@@ -1,0 +1,38 @@
+"""A cluster without ZooKeeper: nothing is acknowledged by all, and what is there can be read."""
+
+from __future__ import annotations
+
+import time
+
+from tests.faults.reader import read_partition
+from tests.faults.scene import Scene
+
+_NOTICED = "Out of touch with ZooKeeper"
+_NOTICE_TIMEOUT_S = 60.0
+_GRACE_S = 1.0
+"""How much later than its broker's notice an acknowledgement may be counted here: it was on its way."""
+
+
+def lose_zookeeper(scene: Scene, fault_s: float) -> None:
+    """Kill ZooKeeper's server, see what the cluster does meanwhile, and start it again after `fault_s`."""
+    (server,) = scene.zookeepers
+    noticed = [broker.log.count(_NOTICED) for broker in scene.brokers]
+    server.kill()
+    began = time.monotonic()
+    for broker, before in zip(scene.brokers, noticed, strict=True):
+        while broker.log.count(_NOTICED) == before:
+            assert time.monotonic() < began + _NOTICE_TIMEOUT_S, f"broker {broker.broker_id} has not noticed"
+            time.sleep(0.02)
+    time.sleep(_GRACE_S)
+    acknowledged = [load.acknowledged_count for load in scene.loads]
+    for load in scene.loads:
+        for partition, account in enumerate(load.partitions):
+            before_outage = len(account.acknowledged)
+            stored = read_partition(scene.bootstrap, load.topic, partition)
+            assert len(stored) >= before_outage, "what was acknowledged could not be read without ZooKeeper"
+    time.sleep(max(0.0, began + fault_s - time.monotonic()))
+    assert [load.acknowledged_count for load in scene.loads] == acknowledged, (
+        "records were acknowledged while no broker could know whether it still led"
+    )
+    server.start()
+    server.wait_ready()

@@ -1,0 +1,154 @@
+"""Brokers behind relays: each is known by its relay's address, and finds ZooKeeper through another.
+
+A broker is cut off when nothing is relayed any more that comes to it or from it. Connections stay open, and
+what was on its way arrives once the cut is healed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from pathlib import Path
+
+from coordinator.tools.zookeeper_process import HOST, free_port
+from tests.faults.networks import Place
+
+_CHUNK = 1 << 16
+
+
+class Relays:
+    """One relay before each broker, one between it and ZooKeeper. Two threads for each connection."""
+
+    host = HOST
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._cut: dict[int, int] = {}
+        """The processes of the brokers that are cut off, by number."""
+        self._connections: list[_Connection] = []
+        self._doors: list[socket.socket] = []
+
+    def place(self, number: int, zookeeper_connect: str) -> Place:
+        port = free_port()
+        outside = self._open_door(number, (HOST, port))
+        host, _, zookeeper_port = zookeeper_connect.rpartition(":")
+        zookeeper = self._open_door(number, (host, int(zookeeper_port)))
+        return Place(
+            HOST,
+            port,
+            f"{HOST}:{outside}",
+            f"{HOST}:{zookeeper}",
+            properties={"advertised.listeners": f"PLAINTEXT://{HOST}:{outside}"},
+        )
+
+    def cut(self, number: int, pid: int) -> None:
+        ports = local_ports(pid)
+        with self._changed:
+            self._cut[number] = pid
+            for connection in self._connections:
+                if connection.client_port in ports:
+                    connection.brokers.add(number)
+
+    def heal(self, number: int) -> None:
+        with self._changed:
+            del self._cut[number]
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        for door in self._doors:
+            _end(door)
+        with self._changed:
+            for connection in self._connections:
+                connection.close()
+            self._cut.clear()
+            self._changed.notify_all()
+
+    def _open_door(self, number: int, target: tuple[str, int]) -> int:
+        door = socket.create_server((HOST, 0))
+        self._doors.append(door)
+        threading.Thread(target=self._accept, args=(door, number, target), daemon=True).start()
+        port: int = door.getsockname()[1]
+        return port
+
+    def _accept(self, door: socket.socket, number: int, target: tuple[str, int]) -> None:
+        while True:
+            try:
+                client, (_, client_port) = door.accept()
+            except OSError:
+                return  # Closed.
+            connection = _Connection(client, client_port, {number})
+            with self._changed:
+                # A broker that is cut off may go on connecting: to the others, to ZooKeeper.
+                connection.brokers |= {
+                    cut for cut, pid in self._cut.items() if client_port in local_ports(pid)
+                }
+                self._connections.append(connection)
+            threading.Thread(target=self._connect, args=(connection, target), daemon=True).start()
+
+    def _connect(self, connection: _Connection, target: tuple[str, int]) -> None:
+        self._wait_until_whole(connection)
+        try:
+            server = socket.create_connection(target)
+        except OSError:
+            connection.close()
+            return
+        connection.server = server
+        threading.Thread(target=self._pump, args=(connection, server, connection.client), daemon=True).start()
+        self._pump(connection, connection.client, server)
+
+    def _pump(self, connection: _Connection, source: socket.socket, sink: socket.socket) -> None:
+        """Relay one direction, until either end has closed."""
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(_CHUNK):
+                self._wait_until_whole(connection)
+                sink.sendall(chunk)
+        # The end of a connection does not get through a cut either.
+        self._wait_until_whole(connection)
+        connection.close()
+        with self._changed, contextlib.suppress(ValueError):
+            self._connections.remove(connection)
+
+    def _wait_until_whole(self, connection: _Connection) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: connection.brokers.isdisjoint(self._cut))
+
+
+class _Connection:
+    """A relayed connection: over the cables of which brokers it runs, and from which port it came."""
+
+    def __init__(self, client: socket.socket, client_port: int, brokers: set[int]) -> None:
+        self.client = client
+        self.client_port = client_port
+        self.brokers = brokers
+        self.server: socket.socket | None = None
+
+    def close(self) -> None:
+        for end in (self.client, self.server):
+            if end is not None:
+                _end(end)
+
+
+def _end(end: socket.socket) -> None:
+    """Close, and wake whoever waits in it."""
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
+
+
+def local_ports(pid: int) -> set[int]:
+    """The TCP ports that a process's IPv4 connections have on its side."""
+    inodes = set()
+    with contextlib.suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # Closed meanwhile.
+                kind, _, inode = os.readlink(descriptor).partition(":")
+                if kind == "socket":
+                    inodes.add(inode.strip("[]"))
+    ports = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[9] in inodes:
+            ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports

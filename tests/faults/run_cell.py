@@ -1,0 +1,144 @@
+"""One cell, in a process of its own: python -m tests.faults.run_cell NAME --directory D [options].
+
+The last line printed is the JSON of a `Verdict`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.faults.account import Findings, compare
+from tests.faults.cells import Cell, Fault, Role, named
+from tests.faults.namespaces import Namespaces
+from tests.faults.networks import Loopback, Network
+from tests.faults.reader import diverged, read_partition
+from tests.faults.relays import Relays
+from tests.faults.scene import BROKERS, PARTITIONS, Scene
+from tests.faults.strokes import strike
+
+LOOPBACK, NAMESPACES, RELAYS = "loopback", "namespaces", "relays"
+SESSION_TIMEOUT_MS = 6000
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a cell ended. `error` is empty where it came to its end; `longest_pause_s` is the longest time that
+    any partition acknowledged nothing to either client."""
+
+    name: str
+    network: str
+    findings: Findings
+    failed: int = 0
+    diverged: tuple[str, ...] = ()
+    longest_pause_s: float = 0.0
+    seconds: float = 0.0
+    error: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return not (self.error or self.failed or self.diverged or self.findings.faults)
+
+    @property
+    def troubles(self) -> str:
+        """What is wrong, in words."""
+        found = [f"{count} {name}" for name, count in self.findings.faults.items()]
+        found += [f"{self.failed} failed"] if self.failed else []
+        found += [f"replicas of {name} differ" for name in self.diverged]
+        return ", ".join([*found, *([self.error] if self.error else [])])
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> Verdict:
+        values = json.loads(line)
+        findings, apart = Findings(**values["findings"]), tuple(values["diverged"])
+        return cls(**{**values, "findings": findings, "diverged": apart})
+
+
+def run(cell: Cell, directory: Path, network: str, fault_s: float, session_timeout_ms: int) -> Verdict:
+    """Live through a cell."""
+    began = time.monotonic()
+    place = _open(network)
+    try:
+        scene = Scene(
+            directory,
+            place,
+            is_compressed=cell.is_compressed,
+            session_timeout_ms=session_timeout_ms,
+            zookeepers=3 if cell.fault is Fault.LEADER_CHANGE else 1,
+        )
+        with scene:
+            strike(scene, cell, fault_s)
+            scene.wait_until_whole()
+            scene.write_more()
+            scene.stop_loads()
+            findings = Findings()
+            for load in scene.loads:
+                for partition, account in enumerate(load.partitions):
+                    findings += compare(account, read_partition(scene.bootstrap, load.topic, partition))
+            scene.close_brokers()
+            apart = [
+                name
+                for load in scene.loads
+                for name in diverged(
+                    [directory for broker in scene.brokers for directory in broker.log_dirs],
+                    load.topic,
+                    PARTITIONS,
+                )
+            ]
+            return Verdict(
+                cell.name,
+                network,
+                findings,
+                failed=sum(len(load.failures) for load in scene.loads),
+                diverged=tuple(apart),
+                longest_pause_s=max(
+                    account.longest_pause_s() for load in scene.loads for account in load.partitions
+                ),
+                seconds=time.monotonic() - began,
+            )
+    except Exception as error:
+        traceback.print_exc()
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Verdict(cell.name, network, Findings(), seconds=time.monotonic() - began, error=said)
+    finally:
+        place.close()
+
+
+def _open(network: str) -> Network:
+    if network == NAMESPACES:
+        return Namespaces(BROKERS)
+    return Relays() if network == RELAYS else Loopback()
+
+
+def needs_cut(cell: Cell) -> bool:
+    """Whether the cell cannot be run on loopback."""
+    return cell.fault is Fault.CUT and cell.role is not Role.ZOOKEEPER
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.run_cell")
+    parser.add_argument("name")
+    parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--network", choices=(LOOPBACK, NAMESPACES, RELAYS), default=LOOPBACK)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--session-timeout-ms", type=int, default=SESSION_TIMEOUT_MS)
+    arguments = parser.parse_args()
+    verdict = run(
+        named(arguments.name),
+        arguments.directory,
+        arguments.network,
+        arguments.seconds,
+        arguments.session_timeout_ms,
+    )
+    print(verdict.to_json(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""What every cell begins with: ZooKeeper, three brokers, a topic for each client, and both are writing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from benchmarks.steady_load import CLIENTS, SteadyLoad
+from broker.tools.broker_process import BrokerProcess
+from broker.tools.cluster_view import ClusterView
+from coordinator.tools.zookeeper_process import ZooKeeperProcess, ensemble
+from tests.faults.cells import Role
+from tests.faults.networks import Network, Place
+
+BROKERS = 3
+PARTITIONS = 3
+RECORDS_PER_SECOND = 300.0
+"""Of each client."""
+SOME_RECORDS = 300
+_REQUEST_TIMEOUT_MS = 8_000
+"""Shorter than a pause: then a client does not wait for the answer of a broker that sleeps."""
+_DELIVERY_TIMEOUT_MS = 300_000
+"""Longer than any fault: a record that fails is a finding."""
+
+_CLIENT_CONFIGS: dict[str, dict[str, Any]] = {
+    "librdkafka": {
+        "socket.timeout.ms": _REQUEST_TIMEOUT_MS,
+        "message.timeout.ms": _DELIVERY_TIMEOUT_MS,
+        "reconnect.backoff.max.ms": 500,
+    },
+    "holdfast": {
+        "request.timeout.ms": _REQUEST_TIMEOUT_MS,
+        "delivery.timeout.ms": _DELIVERY_TIMEOUT_MS,
+    },
+}
+_CODECS = {"librdkafka": "lz4", "holdfast": "zstd"}
+
+
+class Scene:
+    """A context manager: everything runs inside, and is stopped at its end. `close_brokers` ends the brokers
+    alone, in order, so that their logs may be compared."""
+
+    def __init__(
+        self,
+        directory: Path,
+        network: Network,
+        *,
+        is_compressed: bool,
+        session_timeout_ms: int,
+        zookeepers: int = 1,
+    ) -> None:
+        self.network = network
+        self.session_timeout_ms = session_timeout_ms
+        self.zookeepers: list[ZooKeeperProcess] = []
+        self.brokers: list[BrokerProcess] = []
+        self.places: list[Place] = []
+        self.loads: list[SteadyLoad] = []
+        self.view: ClusterView
+        self._directory = directory
+        self._is_compressed = is_compressed
+        self._zookeeper_count = zookeepers
+        self._stack = ExitStack()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(place.address for place in self.places)
+
+    @property
+    def zookeeper_connect(self) -> str:
+        return ",".join(server.connect for server in self.zookeepers)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(self._stack.close)
+            self._start_zookeeper()
+            self._start_brokers()
+            self.view = self._stack.enter_context(ClusterView(self.zookeeper_connect))
+            self._start_loads()
+            stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _start_zookeeper(self) -> None:
+        if self._zookeeper_count > 1:
+            self.zookeepers = ensemble(self._directory / "zookeeper", self._zookeeper_count)
+        else:
+            server = ZooKeeperProcess(self._directory / "zookeeper", host=self.network.host)
+            server.start()
+            self.zookeepers = [server]
+        for server in self.zookeepers:
+            self._stack.callback(server.stop)
+            server.wait_ready()
+
+    def _start_brokers(self) -> None:
+        for number in range(1, BROKERS + 1):
+            place = self.network.place(number, self.zookeeper_connect)
+            broker = BrokerProcess(
+                self._directory / f"broker-{number}",
+                broker_id=number,
+                zookeeper_connect=place.zookeeper_connect,
+                host=place.host,
+                port=place.port,
+                launcher=place.launcher,
+                properties={
+                    "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
+                    "min.insync.replicas": "2",
+                    "replica.lag.time.max.ms": "10000",
+                    "controlled.shutdown.retry.backoff.ms": "200",
+                    **place.properties,
+                },
+            )
+            self.places.append(place)
+            self.brokers.append(broker)
+            self._stack.callback(broker.kill)
+            broker.start()
+        for broker in self.brokers:
+            broker.wait_ready(BROKERS)
+
+    def _start_loads(self) -> None:
+        """Topics are led by one broker that is not the controller; the third one is a follower only."""
+        controller = self.view.controller()
+        leader, follower = (broker.broker_id for broker in self.brokers if broker.broker_id != controller)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "broker.address.family": "v4"})
+        for client in CLIENTS:
+            assignment = [[leader, follower, controller]] * PARTITIONS
+            topic = NewTopic(client, PARTITIONS, replica_assignment=assignment)
+            admin.create_topics([topic])[client].result(60)
+            codec = _CODECS[client] if self._is_compressed else "none"
+            load = SteadyLoad(
+                client,
+                self.bootstrap,
+                client,
+                partitions=PARTITIONS,
+                records_per_second=RECORDS_PER_SECOND,
+                config={**_CLIENT_CONFIGS[client], "compression.type": codec},
+            )
+            self.loads.append(load)
+            load.start()
+        self.write_more()
+
+    # What cells do
+
+    def struck(self, role: Role) -> Sequence[BrokerProcess]:
+        """The broker, or brokers, that are in that role at the moment."""
+        leader = self.view.leader(self.loads[0].topic, 0)
+        controller = self.view.controller()
+        match role:
+            case Role.LEADER:
+                chosen = [leader]
+            case Role.CONTROLLER:
+                chosen = [controller]
+            case Role.LEADER_AND_CONTROLLER:
+                chosen = sorted({leader, controller})
+            case _:
+                ids = (broker.broker_id for broker in self.brokers)
+                chosen = [next(number for number in ids if number not in (leader, controller))]
+        return [self.brokers[number - 1] for number in chosen]
+
+    def write_more(self, count: int = SOME_RECORDS) -> None:
+        """Return once each client has had so many further records acknowledged."""
+        for load in self.loads:
+            load.wait_for_more(count)
+
+    def wait_until_whole(self) -> None:
+        """Return once every broker serves and every replica is in sync. Raises where a broker has died."""
+        for broker in self.brokers:
+            broker.wait_ready(BROKERS)
+        for load in self.loads:
+            for partition in range(PARTITIONS):
+                self.view.wait_for_in_sync(load.topic, partition, range(1, BROKERS + 1), timeout_s=120)
+
+    def stop_loads(self) -> None:
+        """Return once every record's outcome is known."""
+        for load in self.loads:
+            load.stop()
+
+    def close_brokers(self) -> None:
+        for broker in self.brokers:
+            broker.stop()

@@ -1,0 +1,53 @@
+"""What a checker of acknowledged records must notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.steady_load import Acknowledged, PartitionAccount
+from tests.faults.account import Findings, compare
+
+
+def account(acknowledged: dict[int, int], sent: int = 5) -> PartitionAccount:
+    return PartitionAccount(
+        sent_at=[0.0] * sent,
+        acknowledged={number: Acknowledged(offset, 0.0) for number, offset in acknowledged.items()},
+    )
+
+
+ALL = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
+
+
+def test_all_is_well_where_each_record_is_once_where_it_was_acknowledged() -> None:
+    assert compare(account(ALL), list(enumerate(range(5)))) == Findings(acknowledged=5, consumed=5)
+
+
+def test_what_was_never_acknowledged_may_be_there_or_not() -> None:
+    found = compare(account({0: 0, 3: 2}), [(0, 0), (1, 1), (2, 3)])
+
+    assert found.faults == {}
+
+
+@pytest.mark.parametrize(
+    ("stored", "faults"),
+    [
+        pytest.param([(0, 0), (1, 1), (2, 2), (3, 3)], {"lost": 1}, id="the tail has gone"),
+        pytest.param([], {"lost": 5}, id="everything has gone"),
+        pytest.param(
+            [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 4)], {"duplicated": 1}, id="sent again, taken again"
+        ),
+        pytest.param(
+            [(0, 0), (1, 1), (2, 2), (4, 3), (5, 4)], {"misplaced": 2, "gaps": 1}, id="an offset left out"
+        ),
+        pytest.param(
+            [(0, 0), (1, 2), (2, 1), (3, 3), (4, 4)], {"misplaced": 2, "disordered": 1}, id="out of order"
+        ),
+        pytest.param([(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 9)], {"invented": 1}, id="never sent"),
+    ],
+)
+def test_what_is_wrong_is_named(stored: list[tuple[int, int]], faults: dict[str, int]) -> None:
+    assert compare(account(ALL), stored).faults == faults
+
+
+def test_findings_of_partitions_add_up() -> None:
+    assert Findings(1, 2, 3) + Findings(10, 20, 30, gaps=1) == Findings(11, 22, 33, gaps=1)
