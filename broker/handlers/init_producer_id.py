@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from broker.call import Call, Handler
+from coordinator.store import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -29,12 +32,18 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
             if not request.transactional_id:
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return self.next_producer_id().addCallback(_response)
+        return self.next_producer_id().addCallbacks(_response, _no_way_to_zookeeper)
 
     def failed(
         self, call: Call, request: InitProducerIdRequest, error: BrokerError
     ) -> InitProducerIdResponse:
         return InitProducerIdResponse(throttle_time_ms=0, error_code=error.code, producer_epoch=-1)
+
+
+def _no_way_to_zookeeper(failure: Failure) -> NoReturn:
+    """This broker is about to stop: another one has ids."""
+    failure.trap(SessionExpired)
+    raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def _response(producer_id: int) -> InitProducerIdResponse:

@@ -24,6 +24,7 @@ from broker.network.outbound import ChannelLost
 from broker.settings import broker_settings
 from coordinator.controller_events import MorePartitions, NewTopic, TopicResult
 from coordinator.controller_service import ControllerService
+from coordinator.store import SessionExpired
 from protocol.api import Request
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -200,6 +201,14 @@ class TestOthers:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         assert ask(handler, request).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "ZooKeeper is gone" in caplog.text
+
+    def test_a_broker_that_has_left_zookeeper_sends_producers_to_another(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        handler = InitProducerIdHandler(lambda: fail(SessionExpired("/latest_producer_id_block")))
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        assert ask(handler, request).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "unexpectedly" not in caplog.text
 
 
 class TestAutoCreation:

@@ -15,7 +15,7 @@ from protocol.batches import BatchHeader, has_valid_crc, split
 from protocol.errors import BrokerError
 from protocol.records import decode_columns
 from tests.sim.disk import SimDisk
-from tests.sim.history import Batch, History, Incarnation, Outcome, TopicPartition
+from tests.sim.history import Batch, History, Incarnation, Outcome
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,11 @@ class StoredLog:
         return self.batches[-1].header.next_offset if self.batches else 0
 
 
-def read_log(disk: SimDisk, directories: Sequence[str], at: TopicPartition, where: str) -> StoredLog:
-    """The replica of a partition on a disk. Raises ValueError for files that no sound broker leaves."""
-    name = f"{at[0]}-{at[1]}"
-    found = [directory for directory in directories if disk.is_directory(posixpath.join(directory, name))]
-    if len(found) != 1:
-        raise ValueError(f"{name} is in {len(found)} directories of {where}")
-    path = posixpath.join(found[0], name)
+def read_log(disk: SimDisk, path: str, where: str) -> StoredLog:
+    """The replica in one directory. Raises ValueError for files that no sound broker leaves."""
+    name = posixpath.basename(path)
+    if not disk.is_directory(path):
+        raise ValueError(f"{name} is not on {where}")
     batches = [
         stored
         for file in disk.list(path)

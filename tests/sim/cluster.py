@@ -23,6 +23,7 @@ from broker.settings import broker_settings
 from coordinator import znodes
 from coordinator.placement import Assignment
 from coordinator.znodes import PartitionState, TopicAssignment
+from tests.sim.checkers import StoredLog, read_log
 from tests.sim.disk import SimDisk
 from tests.sim.network import SimNetwork
 from tests.sim.world import Process, Workers, World
@@ -105,6 +106,16 @@ class Machine:
         if self.process is None or self.broker is None or self.broker.node is None:
             return []
         return list(self.broker.node.replicas)
+
+    def stored(self, at: tuple[str, int]) -> StoredLog:
+        """The replica that its broker has of a partition, as it lies on the disk.
+
+        Raises ValueError where there is none, and for files that no sound broker leaves.
+        """
+        for partition in self.partitions():
+            if partition.key == at:
+                return read_log(self.disk, partition.log.directory, self.name)
+        raise ValueError(f"{self.name} has no replica of {at[0]}-{at[1]}")
 
     # A life begins
 

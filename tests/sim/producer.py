@@ -69,9 +69,13 @@ class _Lane:
         """The batch to send now, if any."""
         if self.is_recovering and not self.in_flight and now_s >= self.ready_s:
             self.is_recovering = False
-        if self.is_recovering or len(self.in_flight) >= in_flight_max:
+        if self.is_recovering:
             return None
-        return next((batch for batch in self.queue if batch not in self.in_flight), None)
+        batch = next((batch for batch in self.queue if batch not in self.in_flight), None)
+        # Brokers remember five. The oldest may be on its way to a former leader, while others are acked.
+        if batch is not None and batch.number >= self.queue[0].number + in_flight_max:
+            return None
+        return batch
 
     def forget(self, batch: Batch) -> None:
         self.queue.remove(batch)

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from broker.replication.leadership import Leadership
-from tests.sim.checkers import StoredLog, check_all, read_log
+from tests.sim.checkers import StoredLog, check_all
 from tests.sim.client import Client, Surroundings
-from tests.sim.cluster import LOG_DIRECTORIES, Cluster, logs_in_trace
+from tests.sim.cluster import Cluster, logs_in_trace
 from tests.sim.consumer import Consumer
 from tests.sim.faults import KINDS, Faults
 from tests.sim.group_history import GroupHistory
@@ -236,8 +236,7 @@ class Story:
                 # The leader's first: it is the one that clients talk to.
                 holders = [state.leader, *(member for member in state.isr if member != state.leader)]
                 logs[Incarnation(at, topics[at[0]].topic_id or NO_ID)] = [
-                    read_log(self.cluster.machine(holder).disk, LOG_DIRECTORIES, at, f"b{holder}")
-                    for holder in holders
+                    self.cluster.machine(holder).stored(at) for holder in holders
                 ]
         except ValueError as error:
             return [str(error)]

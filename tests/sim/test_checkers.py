@@ -12,7 +12,6 @@ from tests.sim.world import World
 
 AT = ("t", 0)
 PLACE = Incarnation(AT)
-DIRECTORIES = ("/disk1", "/disk2")
 
 
 class Room:
@@ -30,7 +29,7 @@ class Room:
         file = self.disk.open(f"{path}/00000000000000000000.log", create=True)
         for base_offset, epoch, values in batches:
             file.append([encoded(base_offset, epoch, values)])
-        return read_log(self.disk, (f"/disk1/{where}", "/disk2"), AT, where)
+        return read_log(self.disk, path, where)
 
     def sent(self, number: int, values: list[bytes], **fields: object) -> Batch:
         batch = Batch("p0", AT, number, values, -1, is_idempotent=True, made_s=0.0, sends=1)
@@ -156,6 +155,6 @@ def test_a_damaged_file_and_a_missing_one_are_told(room: Room) -> None:
     data[-1] ^= 1
     file.append([data])
     with pytest.raises(ValueError, match=r"the batch at 2 is damaged"):
-        read_log(room.disk, ("/disk1/b1",), AT, "b1")
-    with pytest.raises(ValueError, match="t-0 is in 0 directories of b9"):
-        read_log(room.disk, DIRECTORIES, AT, "b9")
+        read_log(room.disk, "/disk1/b1/t-0", "b1")
+    with pytest.raises(ValueError, match="t-0 is not on b9"):
+        read_log(room.disk, "/disk1/b9/t-0", "b9")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.replication import following
+from broker.replication import fetcher, following
 from broker.replication.appends import Append
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Assignment, Partition
@@ -113,6 +113,10 @@ def _acknowledge_before_durable() -> Sequence[Patch]:
     return [(Partition, "advance_high_watermark", mutant)]
 
 
+def _tell_before_durable() -> Sequence[Patch]:
+    return [(fetcher._Copy, "must_flush", property(lambda self: False))]
+
+
 def _lose_dedupe_state() -> Sequence[Patch]:
     lead = Partition.lead
 
@@ -160,6 +164,11 @@ MUTATIONS = (
         "flush.before.ack does not wait for the fsync",
         _acknowledge_before_durable,
         SINGLE,
+    ),
+    Mutation(
+        "tell-before-durable",
+        "followers tell of what their disks do not have yet, where flush.before.ack promises it",
+        _tell_before_durable,
     ),
     Mutation("dedupe-lost", "a new leader knows nothing of producers' sequences", _lose_dedupe_state),
     Mutation(
