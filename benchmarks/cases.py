@@ -86,9 +86,9 @@ def quick_cases() -> list[Case]:
     ]
 
 
-def run(case: Case, target: Target, topic: str, seconds: float) -> Result:
+def run(case: Case, target: Target, topic: str, seconds: float, replicas: int = 1) -> Result:
     """One run, on a topic of its own. Raises `CaseError`."""
-    create_topic(target, topic, case.partitions)
+    create_topic(target, topic, case.partitions, replicas)
     try:
         if case.client == "raw":
             return _run_raw(case, target, topic, seconds)

@@ -35,11 +35,13 @@ def _admin(target: Target) -> AdminClient:
     return AdminClient({"bootstrap.servers": target.bootstrap, "broker.address.family": "v4", "log_level": 3})
 
 
-def create_topic(target: Target, topic: str, partitions: int) -> None:
-    """Create a topic with one replica. Raises KafkaException."""
+def create_topic(target: Target, topic: str, partitions: int, replicas: int = 1) -> None:
+    """Create a topic. Raises KafkaException."""
     admin = _admin(target)
     settings = {"max.message.bytes": str(4 * 2**20)}
-    created = admin.create_topics([NewTopic(topic, partitions, 1, config=settings)], operation_timeout=30)
+    created = admin.create_topics(
+        [NewTopic(topic, partitions, replicas, config=settings)], operation_timeout=30
+    )
     created[topic].result(60)
 
 
