@@ -247,6 +247,11 @@ CONSUMER_ROWS = (
         "or none, an error.", choices=("earliest", "latest", "none"),
     ),
     Setting(
+        "isolation.level", STRING, "read_uncommitted",
+        "Whether records of transactions are seen that are not committed, or were aborted.",
+        choices=("read_uncommitted", "read_committed"),
+    ),
+    Setting(
         "fetch.min.bytes", INT, 1, "A broker answers a fetch when it has so many bytes,", minimum=0
     ),
     Setting("fetch.max.wait.ms", INT, 500, "or after so long.", minimum=0),

@@ -25,15 +25,18 @@ from clients.config import Properties, consumer_settings
 from clients.connection import Connection
 from clients.consumer_queries import ConsumerQueries
 from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
-from clients.fetcher import FetchedBatch, Fetcher, FetchSettings, Position
+from clients.fetched import FetchedBatch
+from clients.fetcher import Fetcher, FetchSettings
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import GroupIdentity
 from clients.groups.offsets import OffsetAndMetadata
 from clients.groups.opening import open_session
 from clients.groups.session import GroupSession
+from clients.isolation import Isolation
 from clients.message import ConsumerRecord, TopicPartition
 from clients.network import Network
 from clients.offsets import EARLIEST, LATEST
+from clients.positions import Position
 from protocol.errors import BrokerError, ErrorCode, error_for
 
 Deserializer: TypeAlias = Callable[[str, bytes], Any]
@@ -63,7 +66,8 @@ class Consumer(ConsumerQueries):
     ) -> None:
         settings = consumer_settings(properties)
         connection = Connection(settings["bootstrap.servers"], settings, network=network, rng=rng)
-        super().__init__(connection, settings["default.api.timeout.ms"])
+        isolation = Isolation[settings["isolation.level"].upper()]
+        super().__init__(connection, settings["default.api.timeout.ms"], isolation)
         self.settings = settings
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
@@ -79,6 +83,7 @@ class Consumer(ConsumerQueries):
                 batch_max_bytes=settings["batch.max.bytes"],
                 reset=settings["auto.offset.reset"],
                 retry_backoff_ms=settings["retry.backoff.ms"],
+                isolation=isolation,
             ),
         )
         self._whole_topics: dict[str, bool] = {}  # whether its partitions have been taken up once

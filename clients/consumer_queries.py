@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from clients.connection import ANY_NODE, Connection
 from clients.errors import RequestTimeoutError
+from clients.isolation import Isolation
 from clients.message import TopicPartition
 from clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, look_up_offsets, wait_for_metadata
 from protocol.errors import error_for
@@ -16,11 +17,17 @@ class ConsumerQueries:
     """The part of a consumer that needs a connection and patience, and no positions. Timeouts are in ms; None
     is `default.api.timeout.ms`."""
 
-    def __init__(self, connection: Connection, api_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        api_timeout_ms: int,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> None:
         self._connection = connection
         self._metadata = connection.metadata
         self._network = connection.network
         self._api_timeout_ms = api_timeout_ms
+        self._isolation = isolation
 
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[int]:
         """The numbers of a topic's partitions.
@@ -56,7 +63,7 @@ class ConsumerQueries:
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition that consumers may see."""
+        """The offset after the last record of each partition that this consumer may see."""
         return self._offsets(dict.fromkeys(partitions, LATEST), timeout_ms)
 
     def offsets_for_times(
@@ -64,12 +71,12 @@ class ConsumerQueries:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (ms since the epoch); None where there is none."""
         limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
-        found = look_up_offsets(self._connection, times, limit_ms)
+        found = look_up_offsets(self._connection, times, limit_ms, self._isolation)
         return {key: None if answer.offset < 0 else answer for key, answer in found.items()}
 
     def _offsets(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None
     ) -> dict[TopicPartition, int]:
         limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
-        found = look_up_offsets(self._connection, times, limit_ms)
+        found = look_up_offsets(self._connection, times, limit_ms, self._isolation)
         return {key: answer.offset for key, answer in found.items()}

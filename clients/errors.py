@@ -64,6 +64,10 @@ class NoOffsetError(ClientError):
     """A partition has no position to read from, and `auto.offset.reset` is none."""
 
 
+class LogTruncatedError(ClientError):
+    """Records that a consumer has read are no longer in the log: an unclean election has cut them off."""
+
+
 class CommitFailedError(ClientError):
     """Offsets were not committed, because the group has gone on without this consumer, or is about to.
 

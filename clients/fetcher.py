@@ -7,11 +7,15 @@ bytes; a batch is checked and decoded when it is taken.
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from clients.errors import NoOffsetError
+from clients.divergence import ends_in, epochs_request
+from clients.errors import LogTruncatedError, NoOffsetError, UnsupportedRequestError
+from clients.fetched import FetchedBatch, take_first
+from clients.isolation import Isolation, skipped
 from clients.link import Call, Reply
 from clients.message import TopicPartition
 from clients.metadata import NO_NODE, Metadata
@@ -23,91 +27,17 @@ from clients.offsets import (
     offsets_in,
     offsets_request,
 )
-from protocol.batches import BatchHeader, TimestampType, has_valid_crc, whole_batches
+from clients.positions import Position
+from protocol.batches import whole_batches
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.messages.list_offsets import ListOffsetsResponse
-from protocol.records import Columns, decode_columns
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from protocol.schema import ZERO_UUID, received_records
 
 _SHORT_WAIT_MS = 20
 """How long a broker may wait for data while we have some of its other partitions, and soon need more."""
 _GENERATIONS_APART = 1 << 32
-
-
-@dataclass(slots=True)
-class Position:
-    """Where a consumer stands in one partition."""
-
-    topic: str
-    partition: int
-    offset: int | None = None
-    """The offset of the next record to hand out; None until it is known."""
-    reset_to: int | None = None
-    """The time (or EARLIEST, LATEST) whose offset is to be looked up for a position."""
-    is_paused: bool = False
-    """By the application: nothing is fetched or handed out until it says otherwise."""
-    is_held: bool = False
-    """By the group: the same, while the partition is about to change hands."""
-    is_pending: bool = False
-    """Whether the position is yet to be what the group has committed: it is not reset meanwhile."""
-    high_watermark: int | None = None
-    """The offset after the last record that consumers may see, as of the last fetch."""
-    log_start_offset: int | None = None
-    fetch_offset: int = 0
-    """The offset after what has been fetched."""
-    store: deque[tuple[memoryview, BatchHeader]] = field(default_factory=deque)
-    """Whole batches, fetched and not yet taken."""
-    stored_bytes: int = 0
-    generation: int = 0
-    """Counts the times that the position was set: what was asked for before does not count any more."""
-    not_before_ms: int = 0
-    last_error: Exception | None = None
-    """Why the last fetch or look-up brought nothing."""
-
-    @property
-    def key(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether nothing is fetched or handed out."""
-        return self.is_paused or self.is_held
-
-    def go_to(self, offset: int) -> None:
-        """Continue at `offset`."""
-        self._forget()
-        self.offset = self.fetch_offset = offset
-        self.reset_to = None
-
-    def go_to_time(self, time: int) -> None:
-        """Continue at the offset of `time`, which has to be looked up."""
-        self._forget()
-        self.offset = None
-        self.reset_to = time
-
-    def _forget(self) -> None:
-        self.generation += 1
-        self.is_pending = False
-        self.store.clear()
-        self.stored_bytes = 0
-        self.not_before_ms = 0
-
-
-@dataclass(slots=True)
-class FetchedBatch:
-    """The records of one batch, as columns. Those before the consumer's position are left out."""
-
-    topic: str
-    partition: int
-    columns: Columns
-    timestamp_type: TimestampType
-    leader_epoch: int
-    next_offset: int
-    """Where to go on after this batch."""
-
-    def __len__(self) -> int:
-        return len(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +52,21 @@ class FetchSettings:
     batch_max_bytes: int
     reset: str
     retry_backoff_ms: int
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+
+
+class _Purpose(enum.Enum):
+    FETCH = enum.auto()
+    LOOK_UP = enum.auto()
+    CHECK = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The tag of a call: for which generation of which positions it was made."""
+    """The tag of a call: what for, and for which generation of which positions."""
 
+    purpose: _Purpose
     generations: dict[TopicPartition, int]
-    is_fetch: bool
 
 
 class Fetcher:
@@ -141,6 +78,7 @@ class Fetcher:
         self._settings = settings
         self._busy_nodes: dict[int, None] = {}
         self._looking_up: dict[TopicPartition, None] = {}
+        self._checking: dict[TopicPartition, None] = {}
         self._problems: deque[Exception] = deque()
         self._additions = 0
         self._turn: deque[TopicPartition] = deque()
@@ -167,7 +105,7 @@ class Fetcher:
     def calls(self, now_ms: int) -> list[Call]:
         """The requests to send now."""
         self._reset_where_unset()
-        return [*self._look_ups(now_ms), *self._fetches(now_ms)]
+        return [*self._look_ups(now_ms), *self._checks(now_ms), *self._fetches(now_ms)]
 
     def _reset_where_unset(self) -> None:
         for position in self.positions.values():
@@ -191,10 +129,30 @@ class Fetcher:
         calls = []
         for node, asked in by_leader(self._metadata, times).items():
             generations = {key: self.positions[key].generation for key in asked}
-            calls.append(
-                Call(node, offsets_request(self._metadata, asked), tag=_Asked(generations, is_fetch=False))
-            )
+            request = offsets_request(self._metadata, asked, self._settings.isolation)
+            calls.append(Call(node, request, tag=_Asked(_Purpose.LOOK_UP, generations)))
             self._looking_up |= dict.fromkeys(asked)
+        return calls
+
+    def _checks(self, now_ms: int) -> list[Call]:
+        """Ask new leaders whether they have what was read from those before."""
+        wanted: dict[int, list[Position]] = {}
+        for key, position in self.positions.items():
+            info = self._metadata.partition(*key)
+            if (
+                info is not None
+                and info.leader != NO_NODE
+                and position.must_be_checked(info.leader_epoch)
+                and key not in self._checking
+                and position.not_before_ms <= now_ms
+            ):
+                wanted.setdefault(info.leader, []).append(position)
+        calls = []
+        for node, positions in wanted.items():
+            generations = {position.key: position.generation for position in positions}
+            request = epochs_request(self._metadata, positions)
+            calls.append(Call(node, request, tag=_Asked(_Purpose.CHECK, generations)))
+            self._checking |= dict.fromkeys(generations)
         return calls
 
     def _fetches(self, now_ms: int) -> list[Call]:
@@ -205,10 +163,11 @@ class Fetcher:
         for position in self.positions.values():
             if position.offset is None or position.is_silent:
                 continue
-            node = self._metadata.leader(position.topic, position.partition)
-            if node == NO_NODE:
+            info = self._metadata.partition(position.topic, position.partition)
+            node = NO_NODE if info is None else info.leader
+            if info is None or node == NO_NODE:
                 self._metadata.renew()
-            elif node not in self._busy_nodes:
+            elif node not in self._busy_nodes and not position.must_be_checked(info.leader_epoch):
                 if position.stored_bytes >= self._settings.max_partition_bytes:
                     has_stores[node] = True
                 elif position.not_before_ms <= now_ms:
@@ -222,13 +181,15 @@ class Fetcher:
         topics: dict[str, FetchTopic] = {}
         for position in positions:
             info = self._metadata.topics[position.topic]
+            leader_epoch = info.partitions[position.partition].leader_epoch
+            position.checked_epoch = max(position.checked_epoch, leader_epoch)
             topic = topics.setdefault(
                 position.topic, FetchTopic(topic=position.topic, topic_id=info.id, partitions=[])
             )
             topic.partitions.append(
                 FetchPartition(
                     partition=position.partition,
-                    current_leader_epoch=info.partitions[position.partition].leader_epoch,
+                    current_leader_epoch=leader_epoch,
                     fetch_offset=position.fetch_offset,
                     partition_max_bytes=self._settings.max_partition_bytes,
                 )
@@ -238,11 +199,12 @@ class Fetcher:
             max_wait_ms=min(max_wait_ms, _SHORT_WAIT_MS) if has_stores else max_wait_ms,
             min_bytes=self._settings.min_bytes,
             max_bytes=self._settings.max_bytes,
+            isolation_level=self._settings.isolation,
             topics=list(topics.values()),
             forgotten_topics_data=[],
         )
         generations = {position.key: position.generation for position in positions}
-        return Call(node, request, tag=_Asked(generations, is_fetch=True))
+        return Call(node, request, tag=_Asked(_Purpose.FETCH, generations))
 
     # In: replies --------------------------------------------------------------------------------------
 
@@ -251,19 +213,25 @@ class Fetcher:
         asked = reply.call.tag
         if not isinstance(asked, _Asked):
             return False
-        if asked.is_fetch:
+        if asked.purpose is _Purpose.FETCH:
             self._busy_nodes.pop(reply.call.node, None)
         else:
+            under_way = self._checking if asked.purpose is _Purpose.CHECK else self._looking_up
             for key in asked.generations:
-                self._looking_up.pop(key, None)
+                under_way.pop(key, None)
         current = {
             key: position
             for key, generation in asked.generations.items()
             if (position := self.positions.get(key)) is not None and position.generation == generation
         }
-        if reply.error is not None:
+        if asked.purpose is _Purpose.CHECK and isinstance(reply.error, UnsupportedRequestError):
+            for position in current.values():
+                self._is_checked(position)  # By a broker that cannot tell: read on, as if nobody had asked.
+        elif reply.error is not None:
             for position in current.values():
                 self._failed(position, reply.error, now_ms)
+        elif isinstance(reply.response, OffsetForLeaderEpochResponse):
+            self._handle_ends(reply.response, current, now_ms)
         elif isinstance(reply.response, FetchResponse):
             self._handle_fetch(reply.response, current, now_ms)
         elif isinstance(reply.response, ListOffsetsResponse):
@@ -293,6 +261,43 @@ class Fetcher:
             else:
                 self._failed(waiting, answer, now_ms)
 
+    def _handle_ends(
+        self, response: OffsetForLeaderEpochResponse, current: dict[TopicPartition, Position], now_ms: int
+    ) -> None:
+        for key, answer in ends_in(response):
+            position = current.get(key)
+            if position is None:
+                continue
+            if isinstance(answer, BrokerError):
+                self._failed(position, answer, now_ms)
+            elif answer.offset >= position.fetch_offset:
+                self._is_checked(position)
+            else:
+                self._cut(position, answer.offset, now_ms)
+
+    def _is_checked(self, position: Position) -> None:
+        info = self._metadata.partition(position.topic, position.partition)
+        position.checked_epoch = max(position.checked_epoch, -1 if info is None else info.leader_epoch)
+
+    def _cut(self, position: Position, end_offset: int, now_ms: int) -> None:
+        """The leader's log ends, or goes on differently, at `end_offset`, before what was fetched."""
+        assert position.offset is not None
+        if end_offset >= position.offset:
+            position.go_to(position.offset)  # The application has seen nothing of it yet.
+            return
+        error = LogTruncatedError(
+            f"{position.key} was read up to offset {position.offset}, and has lost records since: its leader "
+            f"has the same log only up to offset {max(end_offset, 0)}"
+        )
+        if self._settings.reset == "none":
+            self._problems.append(error)
+            position.not_before_ms = now_ms + self._settings.retry_backoff_ms
+        elif end_offset < 0:
+            self._reset(position, error)
+        else:
+            position.go_to(end_offset)
+        position.last_error = error
+
     def _handle_fetch(
         self, response: FetchResponse, current: dict[TopicPartition, Position], now_ms: int
     ) -> None:
@@ -311,9 +316,9 @@ class Fetcher:
     def _handle_partition(self, position: Position, row: PartitionData, now_ms: int) -> None:
         if row.error_code == ErrorCode.NONE:
             position.last_error = None
-            position.high_watermark = row.high_watermark
+            position.high_watermark = self._end_seen(row)
             position.log_start_offset = row.log_start_offset
-            self._store(position, received_records(row.records), now_ms)
+            self._store(position, row, now_ms)
         elif row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if not position.store:  # Else what is in store comes first, and the error again after it.
                 error = error_for(
@@ -329,7 +334,13 @@ class Fetcher:
                 )
             self._failed(position, error_for(row.error_code), now_ms)
 
-    def _store(self, position: Position, records: memoryview, now_ms: int) -> None:
+    def _end_seen(self, row: PartitionData) -> int:
+        """The offset after the last record that this consumer may see."""
+        is_committed = self._settings.isolation is Isolation.READ_COMMITTED
+        return row.last_stable_offset if is_committed and row.last_stable_offset >= 0 else row.high_watermark
+
+    def _store(self, position: Position, row: PartitionData, now_ms: int) -> None:
+        records = received_records(row.records)
         try:
             headers = whole_batches(records)
         except BrokerError as error:
@@ -344,11 +355,10 @@ class Fetcher:
                     "the broker keeps to max.partition.fetch.bytes, which is too small for it",
                 )
             )
-        for header in headers:
-            if header.last_offset >= position.fetch_offset:
-                position.store.append((records, header))
-                position.stored_bytes += header.size
-                position.fetch_offset = header.next_offset
+        is_committed = self._settings.isolation is Isolation.READ_COMMITTED
+        aborted = row.aborted_transactions or () if is_committed else ()
+        for header, is_skipped in zip(headers, skipped(records, headers, aborted), strict=True):
+            position.keep(records, header, is_skipped)
 
     # What is in store ---------------------------------------------------------------------------------
 
@@ -375,7 +385,11 @@ class Fetcher:
             empty_in_a_row += 1
             if position.store and not position.is_silent:
                 try:
-                    batch = self._take_from(position)
+                    batch = take_first(
+                        position,
+                        check_crcs=self._settings.check_crcs,
+                        limit=self._settings.batch_max_bytes,
+                    )
                 except BrokerError:
                     if has_given:
                         return
@@ -387,48 +401,3 @@ class Fetcher:
                     yield batch
                     continue
             self._turn.rotate(-1)
-
-    def _take_from(self, position: Position) -> FetchedBatch | None:
-        """The next batch in store, from the position on; None where nothing of it counts."""
-        records, header = position.store[0]
-        assert position.offset is not None
-        columns = None if header.is_control else self._decode(position, records, header)
-        position.store.popleft()
-        position.stored_bytes -= header.size
-        start = position.offset
-        position.offset = header.next_offset
-        if columns is None:
-            return None
-        if header.base_offset < start:
-            columns = _from_offset(columns, start)
-        if not len(columns):
-            return None
-        return FetchedBatch(
-            position.topic,
-            position.partition,
-            columns,
-            header.timestamp_type,
-            header.leader_epoch,
-            header.next_offset,
-        )
-
-    def _decode(self, position: Position, records: memoryview, header: BatchHeader) -> Columns:
-        where = f"{position.key}, batch at offset {header.base_offset}"
-        if self._settings.check_crcs and not has_valid_crc(records, header):
-            raise error_for(ErrorCode.CORRUPT_MESSAGE, f"{where}: its checksum does not fit its bytes")
-        try:
-            return decode_columns(records, header, limit=self._settings.batch_max_bytes)
-        except BrokerError as error:
-            raise error_for(error.code, f"{where}: {error.message}") from None
-
-
-def _from_offset(columns: Columns, offset: int) -> Columns:
-    """The rows from `offset` on."""
-    first = next((index for index, each in enumerate(columns.offsets) if each >= offset), len(columns))
-    return Columns(
-        columns.offsets[first:],
-        columns.timestamps[first:],
-        columns.keys[first:],
-        columns.values[first:],
-        None if columns.headers is None else columns.headers[first:],
-    )

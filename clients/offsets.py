@@ -36,7 +36,9 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int = -1
 
 
-def offsets_request(metadata: Metadata, times: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
+def offsets_request(
+    metadata: Metadata, times: Mapping[TopicPartition, int], isolation: int = 0
+) -> ListOffsetsRequest:
     """The request for the offsets of `times`, whose partitions one broker must lead."""
     topics: dict[str, ListOffsetsTopic] = {}
     for (topic, partition), time in times.items():
@@ -47,7 +49,7 @@ def offsets_request(metadata: Metadata, times: Mapping[TopicPartition, int]) -> 
             timestamp=time,
         )
         topics.setdefault(topic, ListOffsetsTopic(name=topic, partitions=[])).partitions.append(row)
-    return ListOffsetsRequest(replica_id=_CONSUMER, topics=list(topics.values()))
+    return ListOffsetsRequest(replica_id=_CONSUMER, isolation_level=isolation, topics=list(topics.values()))
 
 
 def offsets_in(response: ListOffsetsResponse) -> dict[TopicPartition, OffsetAndTimestamp | BrokerError]:
@@ -65,7 +67,7 @@ def offsets_in(response: ListOffsetsResponse) -> dict[TopicPartition, OffsetAndT
 
 
 def look_up_offsets(
-    connection: Connection, times: Mapping[TopicPartition, int], timeout_ms: int
+    connection: Connection, times: Mapping[TopicPartition, int], timeout_ms: int, isolation: int = 0
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """The offsets of `times` (ms since the epoch, or one of the names above), from all brokers concerned.
 
@@ -89,7 +91,9 @@ def look_up_offsets(
             continue
         for node, asked in ready.items():
             try:
-                response = connection.ask(node, offsets_request(connection.metadata, asked), left_ms)
+                response = connection.ask(
+                    node, offsets_request(connection.metadata, asked, isolation), left_ms
+                )
             except Exception as error:
                 if not is_retriable(error):
                     raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from clients.errors import CommitFailedError, NoGroupError, RequestTimeoutError
-from clients.fetcher import Fetcher, Position
+from clients.fetcher import Fetcher
 from clients.groups.coordinator import Coordinator
 from clients.groups.listener import RebalanceListener
 from clients.groups.managed import ManagedMembership
@@ -17,6 +17,7 @@ from clients.groups.membership import NO_GENERATION, GroupIdentity, Membership, 
 from clients.groups.offsets import Commit, GroupOffsets, Inquiry, OffsetAndMetadata
 from clients.link import Call, Reply
 from clients.message import TopicPartition
+from clients.positions import Position
 from protocol.errors import error_for
 
 

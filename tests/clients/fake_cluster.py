@@ -31,7 +31,13 @@ from protocol.messages.api_versions import (
     ApiVersionsResponse,
     SupportedFeatureKey,
 )
-from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -46,6 +52,12 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -58,7 +70,7 @@ from tests.clients import fake_groups
 from tests.clients.fake_groups import FakeGroups
 
 GROUP_CONFIG = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
-VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4)}
+VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4), 23: (2, 4)}
 
 
 @dataclass
@@ -71,6 +83,7 @@ class FakePartition:
     end_offset: int = 0
     max_batch_bytes: int = 2**31
     batches: list[bytes] = field(default_factory=list)
+    aborted: list[AbortedTransaction] = field(default_factory=list)
     sequences: dict[int, tuple[int, int]] = field(default_factory=dict)  # producer id -> epoch, next
     seen: dict[tuple[int, int, int], int] = field(default_factory=dict)  # id, epoch, sequence -> offset
 
@@ -98,6 +111,22 @@ class FakePartition:
         self.batches.append(bytes(batch))
         self.end_offset += header.record_count
         return ErrorCode.NONE, offset
+
+    def cut(self, offset: int) -> None:
+        """Lose all batches from `offset` on, as in an unclean election, which begins a new leader epoch."""
+        self.batches = [batch for batch in self.batches if split(batch)[0].next_offset <= offset]
+        self.end_offset = split(self.batches[-1])[0].next_offset if self.batches else 0
+        self.leader_epoch += 1
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to `epoch` of which there are records, and the offset after them."""
+        headers = [header for batch in self.batches for header in split(batch)]
+        found = [header for header in headers if header.leader_epoch <= epoch]
+        if not found:
+            return -1, -1
+        if len(found) == len(headers) and self.leader_epoch <= epoch:
+            return self.leader_epoch, self.end_offset
+        return found[-1].leader_epoch, found[-1].next_offset
 
     def records(self) -> list[Record]:
         return [record for batch in self.batches for record in iterate(batch)]
@@ -295,6 +324,8 @@ class FakeBroker:
                 return self._fetch(request, error)
             case ListOffsetsRequest():
                 return self._list_offsets(request, error)
+            case OffsetForLeaderEpochRequest():
+                return self._ends_of_epochs(request, error)
         raise AssertionError(request)
 
     def _produce(self, request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
@@ -323,6 +354,8 @@ class FakeBroker:
                 code, records = error, b""
                 if partition is None or partition.leader != self.node:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                elif 0 <= asked.current_leader_epoch < partition.leader_epoch:
+                    code = ErrorCode.FENCED_LEADER_EPOCH
                 elif not partition.start_offset <= asked.fetch_offset <= partition.end_offset:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 elif code is ErrorCode.NONE:
@@ -334,6 +367,9 @@ class FakeBroker:
                         partition_index=asked.partition,
                         error_code=code,
                         high_watermark=-1 if partition is None else partition.end_offset,
+                        aborted_transactions=(
+                            partition.aborted if partition is not None and request.isolation_level else None
+                        ),
                         records=records,
                     )
                 )
@@ -367,6 +403,29 @@ class FakeBroker:
                 )
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
         return ListOffsetsResponse(topics=topics)
+
+    def _ends_of_epochs(
+        self, request: OffsetForLeaderEpochRequest, error: ErrorCode
+    ) -> OffsetForLeaderEpochResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = self.cluster.partition(topic.topic, asked.partition)
+                code, epoch, end = error, -1, -1
+                if partition is None or partition.leader != self.node:
+                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                elif asked.current_leader_epoch not in (-1, partition.leader_epoch):
+                    code = ErrorCode.FENCED_LEADER_EPOCH
+                elif code is ErrorCode.NONE:
+                    epoch, end = partition.end_of_epoch(asked.leader_epoch)
+                rows.append(
+                    EpochEndOffset(
+                        partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=end
+                    )
+                )
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 
 def _is_empty(response: Response | None) -> bool:

@@ -1,0 +1,53 @@
+"""Which batches of a fetch a consumer does not see: transactions' markers, and what was aborted (KIP-98)."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+
+from protocol.batches import BatchHeader
+from protocol.errors import BrokerError
+from protocol.messages.fetch import AbortedTransaction
+from protocol.records import decode_columns
+
+_MARKER = struct.Struct(">hh")  # version, type
+_ABORT = 0
+
+
+class Isolation(enum.IntEnum):
+    """`isolation.level`, as requests number it."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+def skipped(
+    records: memoryview, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]
+) -> list[bool]:
+    """Of every batch, in order, whether nothing of it is to be handed out.
+
+    `aborted` is what the broker has told of the same range: transactions that were aborted, by producer and
+    first offset. A transaction ends at its producer's next abort marker.
+    """
+    coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+    open_: set[int] = set()
+    answers = []
+    for header in headers:
+        while coming and coming[-1].first_offset <= header.last_offset:
+            open_.add(coming.pop().producer_id)
+        answers.append(header.is_control or (header.is_transactional and header.producer_id in open_))
+        if header.is_control and header.producer_id in open_ and _is_abort(records, header):
+            open_.discard(header.producer_id)
+    return answers
+
+
+def _is_abort(records: memoryview, header: BatchHeader) -> bool:
+    """Whether a control batch is the marker of an aborted transaction. What cannot be read is none."""
+    try:
+        keys = decode_columns(records, header).keys
+    except BrokerError:
+        return False
+    return any(
+        key is not None and len(key) >= _MARKER.size and _MARKER.unpack_from(key)[1] == _ABORT for key in keys
+    )
