@@ -1,0 +1,143 @@
+"""A cut lets nothing through either way, tells nobody, and loses nothing of what comes after it is healed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.networks import Place
+from tests.faults.relays import Relays, local_ports
+
+TIMEOUT_S = 20.0
+SHORT_S = 0.3
+"""How long nothing is waited for."""
+
+
+class Echo:
+    """A server that sends back what it gets."""
+
+    def __init__(self, port: int) -> None:
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
+
+    def _echo(self, connection: socket.socket) -> None:
+        while chunk := connection.recv(4096):
+            connection.sendall(chunk)
+        connection.close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.fixture
+def relays() -> Iterator[Relays]:
+    made = Relays()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def zookeeper() -> Iterator[Echo]:
+    server = Echo(0)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def place(relays: Relays, zookeeper: Echo) -> Iterator[Place]:
+    """Broker 1's, with a broker there that sends back what it gets."""
+    found = relays.place(1, f"127.0.0.1:{zookeeper.port}")
+    broker = Echo(found.port)
+    yield found
+    broker.close()
+
+
+def connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+
+
+def hears(connection: socket.socket, timeout_s: float = TIMEOUT_S) -> bytes:
+    connection.settimeout(timeout_s)
+    try:
+        return connection.recv(4096)
+    except TimeoutError:
+        return b"(nothing)"
+
+
+NOBODY = 0
+"""No process at all: nothing comes from there."""
+
+
+def test_a_whole_network_passes_everything_on(place: Place) -> None:
+    with connect(place.address) as client:
+        client.sendall(b"hello")
+        assert hears(client) == b"hello"
+
+
+def test_nothing_comes_through_a_cut_until_it_is_healed(relays: Relays, place: Place) -> None:
+    with connect(place.address) as old:
+        old.sendall(b"before")
+        assert hears(old) == b"before"
+        relays.cut(1, NOBODY)
+        old.sendall(b"meanwhile")
+        with connect(place.address) as new:
+            new.sendall(b"a new connection")
+            assert hears(old, SHORT_S) == hears(new, SHORT_S) == b"(nothing)"
+            relays.heal(1)
+            assert hears(new) == b"a new connection"
+        assert hears(old) == b"meanwhile"
+
+
+def test_a_broker_that_is_cut_off_does_not_reach_zookeeper(relays: Relays, place: Place) -> None:
+    with connect(place.zookeeper_connect) as session:
+        relays.cut(1, NOBODY)
+        session.sendall(b"ping")
+        assert hears(session, SHORT_S) == b"(nothing)"
+        relays.heal(1)
+        assert hears(session) == b"ping"
+
+
+def test_a_broker_that_is_cut_off_does_not_reach_the_others(relays: Relays, place: Place) -> None:
+    other = relays.place(2, place.zookeeper_connect)
+    with connect(place.address) as before:
+        before.sendall(b"before")
+        assert hears(before) == b"before"
+        # This process stands for broker 2, which is cut off; broker 1 is not.
+        relays.cut(2, os.getpid())
+        with connect(place.address) as during:
+            before.sendall(b"from before")
+            during.sendall(b"from during")
+            assert hears(before, SHORT_S) == hears(during, SHORT_S) == b"(nothing)"
+            relays.heal(2)
+            assert hears(before) == b"from before"
+            assert hears(during) == b"from during"
+    assert other.port != place.port
+
+
+def test_a_connection_that_ends_ends_at_both_ends(place: Place) -> None:
+    with connect(place.address) as client:
+        client.sendall(b"hello")
+        assert hears(client) == b"hello"
+        client.shutdown(socket.SHUT_WR)
+        assert hears(client) == b""
+
+
+def test_the_ports_of_a_process_are_those_of_its_connections(place: Place) -> None:
+    with connect(place.address) as client:
+        assert client.getsockname()[1] in local_ports(os.getpid())
+    assert local_ports(1 << 30) == set()
