@@ -1,0 +1,105 @@
+"""A look at a cluster through ZooKeeper returns when what is waited for has come about, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from broker.tools.cluster_view import ClusterView
+from coordinator import znodes
+from coordinator.znodes import PartitionState
+
+TIMEOUT_S = 30.0
+
+
+@pytest.fixture
+def znode_client(zookeeper: str) -> Iterator[KazooClient]:
+    """Stands for the cluster: it writes what brokers and controllers would."""
+    hosts, _, chroot = zookeeper.partition("/")
+    client = KazooClient(hosts)
+    client.start(TIMEOUT_S)
+    client.ensure_path(f"/{chroot}")
+    client.chroot = f"/{chroot}"
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def view(zookeeper: str, znode_client: KazooClient) -> Iterator[ClusterView]:
+    with ClusterView(zookeeper) as opened:
+        yield opened
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as threads:
+        yield threads
+
+
+def is_waiting(future: Future[Any]) -> bool:
+    try:
+        future.result(0.2)
+    except TimeoutError:
+        return True
+    return False
+
+
+def test_the_controller_is_awaited_and_so_is_the_next_one(
+    view: ClusterView, znode_client: KazooClient, pool: ThreadPoolExecutor
+) -> None:
+    first = pool.submit(view.controller)
+    assert is_waiting(first)
+    znode_client.create(znodes.CONTROLLER, znodes.encode_controller(2, 0))
+    assert first.result(TIMEOUT_S) == 2
+    second = pool.submit(view.controller, other_than=2)
+    assert is_waiting(second)
+    znode_client.delete(znodes.CONTROLLER)
+    assert is_waiting(second)
+    znode_client.create(znodes.CONTROLLER, znodes.encode_controller(3, 0))
+    assert second.result(TIMEOUT_S) == 3
+
+
+def test_leaders_and_in_sync_sets_are_awaited(
+    view: ClusterView, znode_client: KazooClient, pool: ThreadPoolExecutor
+) -> None:
+    path = znodes.partition_state_path("t", 0)
+
+    def encoded(leader: int, isr: tuple[int, ...]) -> bytes:
+        return znodes.encode_partition_state(PartitionState(leader, 0, isr, 1))
+
+    led = pool.submit(view.leader, "t", 0)
+    assert is_waiting(led)
+    znode_client.create(path, encoded(-1, (1,)), makepath=True)
+    assert is_waiting(led)
+    znode_client.set(path, encoded(1, (1,)))
+    assert led.result(TIMEOUT_S) == 1
+    whole = pool.submit(view.wait_for_in_sync, "t", 0, {1, 2})
+    assert is_waiting(whole)
+    znode_client.set(path, encoded(1, (2, 1)))
+    whole.result(TIMEOUT_S)
+    assert view.leader("t", 0) == 1
+
+
+def test_a_broker_is_gone_when_its_znode_is(
+    view: ClusterView, znode_client: KazooClient, pool: ThreadPoolExecutor
+) -> None:
+    znode_client.create(znodes.broker_path(4), b"", makepath=True)
+    gone = pool.submit(view.wait_until_gone, 4)
+    assert is_waiting(gone)
+    znode_client.delete(znodes.broker_path(4))
+    gone.result(TIMEOUT_S)
+
+
+def test_what_does_not_come_about_is_an_error_that_says_what_there_is_instead(
+    view: ClusterView, znode_client: KazooClient
+) -> None:
+    state = PartitionState(1, 0, (1,), 1)
+    path = znodes.partition_state_path("t", 0)
+    znode_client.create(path, znodes.encode_partition_state(state), makepath=True)
+    with pytest.raises(TimeoutError, match=r"isr=\(1,\)"):
+        view.wait_for_in_sync("t", 0, {1, 2}, timeout_s=0.2)
