@@ -168,7 +168,10 @@ class Controller:
         state.brokers = {
             broker_id: broker for broker_id, broker in snapshot.brokers.items() if broker_id not in bounced
         }
-        yield from self._leaders.lose_brokers({**gone, **bounced})
+        # Those first that may have lost something: who has only gone keeps what it has, and its place in sync
+        # where nobody else is left.
+        yield from self._leaders.lose_brokers(bounced)
+        yield from self._leaders.lose_brokers(gone)
         state.brokers = dict(snapshot.brokers)
 
     def _bounced(self, snapshot: Snapshot) -> dict[int, None]:
@@ -212,8 +215,10 @@ class Controller:
             for broker_id, broker in now.items()
             if broker_id not in before or before[broker_id].epoch != broker.epoch
         ]
-        if gone:
-            yield from self._lose(gone)
+        # Those first that are back already, and may have lost something: see `_lose_unseen`.
+        for lost in ([each for each in gone if each in now], [each for each in gone if each not in now]):
+            if lost:
+                yield from self._lose(lost)
         yield from self._record(now)
         if joined or self.state.brokers != now:
             yield from self._welcome(joined, now)

@@ -107,15 +107,19 @@ class Machine:
             return []
         return list(self.broker.node.replicas)
 
+    def partition(self, at: tuple[str, int]) -> Partition | None:
+        """Its broker's replica of a partition."""
+        return next((partition for partition in self.partitions() if partition.key == at), None)
+
     def stored(self, at: tuple[str, int]) -> StoredLog:
         """The replica that its broker has of a partition, as it lies on the disk.
 
         Raises ValueError where there is none, and for files that no sound broker leaves.
         """
-        for partition in self.partitions():
-            if partition.key == at:
-                return read_log(self.disk, partition.log.directory, self.name)
-        raise ValueError(f"{self.name} has no replica of {at[0]}-{at[1]}")
+        partition = self.partition(at)
+        if partition is None:
+            raise ValueError(f"{self.name} has no replica of {at[0]}-{at[1]}")
+        return read_log(self.disk, partition.log.directory, self.name)
 
     # A life begins
 
@@ -335,24 +339,26 @@ class Cluster:
         )
 
     def _is_in_order(self, at: tuple[str, int], kept: Assignment, state: PartitionState | None) -> bool:
+        if state is None or state.leader <= 0 or kept.adding or kept.removing:
+            return False
+        if sorted(state.isr) != sorted(kept.replicas):
+            return False
+        replicas = [self.machine(member).partition(at) for member in state.isr]
+        leader = self.machine(state.leader).partition(at)
+        role = leader.role if leader is not None else None
+        # A member that has lost its tail and is back may be in sync in ZooKeeper's eyes still.
         return (
-            state is not None
-            and state.leader > 0
-            and not (kept.adding or kept.removing)
-            and sorted(state.isr) == sorted(kept.replicas)
-            and self._leads(at, state)
+            leader is not None
+            and isinstance(role, Leadership)
+            and role.leader_epoch == state.leader_epoch
+            and role.pending is None
+            and all(
+                replica is not None
+                and replica.leader_epoch == state.leader_epoch
+                and replica.log.log_end_offset >= leader.high_watermark
+                for replica in replicas
+            )
         )
-
-    def _leads(self, at: tuple[str, int], state: PartitionState) -> bool:
-        for partition in self.machine(state.leader).partitions():
-            if partition.key == at:
-                role = partition.role
-                return (
-                    isinstance(role, Leadership)
-                    and role.leader_epoch == state.leader_epoch
-                    and role.pending is None
-                )
-        return False
 
 
 @contextmanager

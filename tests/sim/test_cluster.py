@@ -70,6 +70,10 @@ class Stage:
         self.world.run(seconds)
         self.producer.is_making = False
         self.until(lambda: self.producer.is_idle)
+        return self.acknowledged()
+
+    def acknowledged(self) -> int:
+        """How many records have been acknowledged."""
         return sum(len(batch.values) for batch in self.history.batches if batch.outcome is Outcome.ACKED)
 
     def epoch(self) -> int:
@@ -111,6 +115,28 @@ def test_a_leader_that_bounced_while_the_controller_changed_leads_no_more(world:
     stage.until(lambda: stage.epoch() > 0 and stage.cluster.is_whole(), 60)
     consumer = stage.consumer()
     stage.until(lambda: stage.has_read(consumer) == acknowledged)
+    assert stage.history.violations == []
+
+
+def test_a_broker_that_lost_its_tail_unnoticed_does_not_elect_itself_though_it_is_alone(world: World) -> None:
+    """No controller has seen it go, and when it becomes the controller, all others have gone too."""
+    stage = Stage(world, 3, {"min.insync.replicas": "2"})
+    stage.produce(2)
+    machine = next(each for each in stage.cluster.machines if each.broker_id != stage.leader())
+    others = [each for each in stage.cluster.machines if each is not machine]
+    machine.lose_power()
+    for other in others:
+        other.kill()
+    world.run(7)
+    assert stage.cluster.broker_epochs() == {}
+    machine.start()
+    world.run(10)
+    assert stage.leader() == -1
+    for other in others:
+        other.start()
+    stage.until(stage.cluster.is_whole, 60)
+    consumer = stage.consumer()
+    stage.until(lambda: stage.has_read(consumer) == stage.acknowledged())
     assert stage.history.violations == []
 
 
