@@ -205,6 +205,7 @@ class Node:
         self.isr_proposals.outcome = self.replicas
 
         self._dynamic_settings = DynamicSettings(settings)
+        self._set_throttles()
         view = ConfigView(self._dynamic_settings)
         # The broker's settings before the topics': what topics set goes on top of them.
         self.broker_configs = BrokerConfigs(
@@ -342,7 +343,13 @@ class Node:
         if self.membership.is_connected:
             self.replicas.resume()
 
+    def _set_throttles(self) -> None:
+        settings = self._dynamic_settings
+        self.replicas.throttle.set_rate(settings["leader.replication.throttled.rate"])
+        self.fetchers.throttle.set_rate(settings["follower.replication.throttled.rate"])
+
     def _broker_settings_changed(self) -> None:
+        self._set_throttles()
         self.logs.set_defaults(self._dynamic_settings.topic_defaults)
         for topic in list(self.metadata.topics):
             self._topic_changed(topic)

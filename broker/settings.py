@@ -182,6 +182,24 @@ REPLICATION: tuple[Setting, ...] = (
         "How many fetches a follower keeps open to each leader.",
         minimum=1,
     ),
+    Setting(
+        "leader.replication.throttled.rate",
+        SettingType.LONG,
+        2**63 - 1,
+        "How many bytes a second this broker gives, as their leader, to the replicas that topics list in "
+        "`leader.replication.throttled.replicas` and that are not in sync.",
+        minimum=0,
+        dynamic=True,
+    ),
+    Setting(
+        "follower.replication.throttled.rate",
+        SettingType.LONG,
+        2**63 - 1,
+        "How many bytes a second this broker fetches for the replicas that topics list in "
+        "`follower.replication.throttled.replicas` and that are behind their leaders.",
+        minimum=0,
+        dynamic=True,
+    ),
 )
 
 LEADERSHIP: tuple[Setting, ...] = (

@@ -29,7 +29,7 @@ from broker.replication.fetch_sessions import (
     SessionPartition,
 )
 from broker.replication.partition import PartitionRead
-from broker.replication.reads import Read, ReadLimits, cold_slices, fetch, warm
+from broker.replication.reads import Read, ReadLimits, cold_slices, fetch, record_given, warm
 from broker.replication.replicas import Replicas
 from broker.replication.session_reads import SessionFetch
 from broker.replication.waiting import Parked
@@ -148,7 +148,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         def answer() -> None:
             answered()
             session_id = session.id if sessions.is_open(session) else NO_SESSION
-            self._answer(call, session_id, fetched.news())
+            self._answer(call, session_id, fetched.news(), session.reader)
 
         fetched = SessionFetch(self.replicas, session, limits, self._located, answer, is_full=is_full)
         return fetched.begin()
@@ -188,7 +188,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
         def answer() -> None:
             answered()
-            self._answer(call, NO_SESSION, reads)
+            self._answer(call, NO_SESSION, reads, reader)
 
         return fetch(self.replicas, reads, limits, reader.replica_id, answer)
 
@@ -205,7 +205,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
     # -- answers -----------------------------------------------------------------------------------------
 
-    def _answer(self, call: Call, session_id: int, reads: list[Read]) -> None:
+    def _answer(self, call: Call, session_id: int, reads: list[Read], reader: Reader) -> None:
+        if reader.is_follower:
+            record_given(self.replicas, reads)
         response = self._response(call, session_id, reads)
         cold = cold_slices(reads)
         if not cold:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,13 @@ def _cleanup_policy(value: tuple[str, ...]) -> None:
     if not value:
         raise ValueError("at least one of compact, delete")
 
+
+def _throttled_replicas(value: tuple[str, ...]) -> None:
+    if value not in ((), ("*",), ("none",)) and not all(map(_THROTTLED_REPLICA.fullmatch, value)):
+        raise ValueError("*, or partition:broker for each replica, such as 0:1,1:2")
+
+
+_THROTTLED_REPLICA = re.compile(r"\d+:\d+")
 
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -67,9 +75,21 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "follower.replication.throttled.replicas", SettingType.LIST, (),
+        "The replicas, as partition:broker or * for all, that count in follower.replication.throttled.rate "
+        "where they fetch.",
+        check=_throttled_replicas,
+    ),
+    Setting(
         "index.interval.bytes", SettingType.INT, 4096,
         "Bytes of log between two entries of the offset index.",
         minimum=0,
+    ),
+    Setting(
+        "leader.replication.throttled.replicas", SettingType.LIST, (),
+        "The replicas, as partition:broker or * for all, that count in leader.replication.throttled.rate "
+        "where they lead.",
+        check=_throttled_replicas,
     ),
     Setting(
         "max.compaction.lag.ms", SettingType.LONG, _LONG_MAX,
@@ -189,8 +209,12 @@ _SYNONYMS = {
     "segment.ms": "log.roll.ms",
 }
 
-BROKER_SYNONYM: Mapping[str, str] = {row.name: _SYNONYMS.get(row.name, row.name) for row in TOPIC_SETTINGS}
-"""Topic setting → the broker's setting that is its default."""
+_TOPICS_ALONE = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
+
+BROKER_SYNONYM: Mapping[str, str] = {
+    row.name: _SYNONYMS.get(row.name, row.name) for row in TOPIC_SETTINGS if row.name not in _TOPICS_ALONE
+}
+"""Topic setting → the broker's setting that is its default, for those that have one."""
 
 _COARSER = {
     "retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", _HOUR_MS)),
@@ -272,7 +296,7 @@ def _as_broker_row(row: Setting) -> Setting:
 
 BROKER_SETTINGS: tuple[Setting, ...] = (
     *_OWN_BROKER_SETTINGS,
-    *(_as_broker_row(row) for row in TOPIC_SETTINGS),
+    *(_as_broker_row(row) for row in TOPIC_SETTINGS if row.name in BROKER_SYNONYM),
 )
 """The log's rows among a broker's settings."""
 
@@ -283,6 +307,8 @@ def topic_defaults(broker: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default_of(row: Setting, broker: Mapping[str, Any]) -> Any:
+    if row.name not in BROKER_SYNONYM:
+        return row.default
     value = broker.get(BROKER_SYNONYM[row.name])
     if value is not None:
         return value
@@ -310,7 +336,9 @@ class LogConfig:
     flush_before_ack: bool = False
     flush_messages: int = _LONG_MAX
     flush_ms: int = _LONG_MAX
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
     index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
     max_compaction_lag_ms: int = _LONG_MAX
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = _LONG_MAX

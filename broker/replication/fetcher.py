@@ -19,6 +19,7 @@ from typing import TypeAlias
 from broker.replication.fetcher_session import SESSION_ERRORS, FetcherSession, PartitionId
 from broker.replication.following import Outcome, take, wanted
 from broker.replication.partition import Partition
+from broker.replication.throttle import Throttle
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
@@ -58,6 +59,8 @@ class _Copy:
     """Whether it goes with the others: it does once the leader has answered for it without an error."""
     is_flushing: bool = False
     """Whether it waits for what it has to be durable."""
+    is_behind: bool = True
+    """Whether the leader, when last heard of, had committed more than the replica has."""
     failures: int = 0
 
     @property
@@ -73,6 +76,10 @@ class _Copy:
     def pause(self, limits: FetchLimits, now_ms: int) -> None:
         self.failures += 1
         self.ready_ms = now_ms + limits.pause_ms(self.failures)
+
+    def hold_back(self, limits: FetchLimits, now_ms: int) -> None:
+        """It has had more than its share."""
+        self.ready_ms = now_ms + limits.backoff_ms
 
     def is_ready(self, limits: FetchLimits, now_ms: int) -> bool:
         return not (self.is_asked or self.is_flushing) and limits.is_over(self.ready_ms, now_ms)
@@ -94,9 +101,15 @@ class Asked:
 
 
 class Fetcher:
-    """The partitions copied from one leader. `broker_epoch` is that of this broker's registration."""
+    """The partitions copied from one leader.
 
-    def __init__(self, local_id: int, limits: FetchLimits, broker_epoch: Callable[[], int]) -> None:
+    `broker_epoch` is that of this broker's registration. All fetchers of a broker share its `throttle`.
+    """
+
+    def __init__(
+        self, local_id: int, limits: FetchLimits, broker_epoch: Callable[[], int], throttle: Throttle
+    ) -> None:
+        self._throttle = throttle
         self._local_id = local_id
         self._limits = limits
         self._broker_epoch = broker_epoch
@@ -140,6 +153,8 @@ class Fetcher:
         if len(self._under_way) > 1 or not limits.is_over(self._ready_ms, now_ms):
             return None
         ready = [copy for copy in self._unjoined.values() if copy.is_ready(limits, now_ms)]
+        if self._throttle.is_over(now_ms):
+            ready = [copy for copy in ready if not self._is_held_back(copy, now_ms)]
         if not ready and (self._under_way or len(self._unjoined) == len(self._copies)):
             return None
         fetch = self._ask_promptly(ready) if self._under_way else self._ask_in_session(ready)
@@ -216,7 +231,10 @@ class Fetcher:
                 asked = unanswered.pop(key, None) or fetch.unnamed.get(key)
                 if asked is not None and self._is_current(*asked):
                     copy = asked[0]
-                    self._settle(copy, take(copy.partition, data, now_ms), bool(data.records), now_ms)
+                    outcome = take(copy.partition, data, now_ms)
+                    copy.is_behind = copy.partition.log.log_end_offset < data.high_watermark
+                    self._throttle.record(copy.partition, len(data.records or b""), now_ms)
+                    self._settle(copy, outcome, bool(data.records), now_ms)
         for copy, position in unanswered.values():
             if self._is_current(copy, position):
                 self._settle(copy, Outcome.BACK_OFF if fetch.is_complete else Outcome.GO_ON, False, now_ms)
@@ -262,6 +280,9 @@ class Fetcher:
                 if copy.must_flush:
                     self._hold_back(copy)
                     return
+                if self._throttle.is_over(now_ms) and self._is_held_back(copy, now_ms):
+                    self._part(copy)
+                    return
                 self._moved[copy] = None
                 if not copy.is_joined:
                     copy.is_joined = True
@@ -273,6 +294,13 @@ class Fetcher:
         self._unjoined[copy.partition.key] = copy
         self._moved.pop(copy, None)
         self._session.leave(copy.id)
+
+    def _is_held_back(self, copy: _Copy, now_ms: int) -> bool:
+        """Whether a partition is not to be asked for now, since more than enough has come for such as it."""
+        if not copy.is_behind or not self._throttle.covers(copy.partition):
+            return False
+        copy.hold_back(self._limits, now_ms)
+        return True
 
     # -- what must be durable before it is told of -------------------------------------------------------
 

@@ -14,6 +14,7 @@ from broker.log.log import Log
 from broker.network.interfaces import Clock, DelayedCall
 from broker.replication.fetcher import Asked, Fetcher, FetchLimits
 from broker.replication.partition import NO_LEADER, Partition
+from broker.replication.throttle import follower_throttle
 from protocol.errors import BrokerError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -52,6 +53,8 @@ class Fetchers:
         broker_epoch: Callable[[], int],
         flush: Flush,
     ) -> None:
+        self.throttle = follower_throttle(local_id)
+        """Holds back what is fetched for replicas that are behind."""
         self._flush = flush
         self._local_id = local_id
         self._clock = clock
@@ -70,7 +73,7 @@ class Fetchers:
         key = (partition.leader, self._lane(partition))
         loop = self._loops.get(key)
         if loop is None:
-            fetcher = Fetcher(self._local_id, self._limits, self._broker_epoch)
+            fetcher = Fetcher(self._local_id, self._limits, self._broker_epoch, self.throttle)
             loop = self._loops[key] = _Loop(
                 key[0], fetcher, self._clock, self._sends[key[1]], self._flush, self._limits.backoff_ms
             )

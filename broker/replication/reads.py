@@ -3,7 +3,7 @@ little."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -74,19 +74,22 @@ def read_all(
     looked at all the same; with `stops_when_full` they are not, and have no `read`.
     """
     total = 0
+    # Looked at once: a fetch that has begun to be answered may take the rate somewhat over its limit.
+    holds_back = replica_id >= 0 and replicas.throttle.is_over(replicas.monotonic_ms())
     for read in reads:
         if read.error is not None:
             continue
         if stops_when_full and total >= max_bytes > 0:
             read.read = None
             continue
+        is_held = holds_back and _is_held_back(replicas, read, replica_id)
         try:
             read.read = replicas.read(
                 read.topic,
                 read.wanted,
-                min(read.wanted.partition_max_bytes, max_bytes - total),
+                0 if is_held else min(read.wanted.partition_max_bytes, max_bytes - total),
                 replica_id=replica_id,
-                min_one_batch=total == 0,
+                min_one_batch=total == 0 and not is_held,
             )
         except BrokerError as error:
             read.error = error
@@ -94,6 +97,25 @@ def read_all(
             continue
         total += read.size
     return total
+
+
+def _is_held_back(replicas: Replicas, read: Read, replica_id: int) -> bool:
+    """Whether a follower is given no records of a partition for now."""
+    partition = replicas.find(read.topic, read.wanted.partition)
+    return (
+        partition is not None and replicas.throttle.covers(partition) and not partition.is_in_sync(replica_id)
+    )
+
+
+def record_given(replicas: Replicas, reads: Iterable[Read]) -> None:
+    """Take note of what a follower's fetch is answered with."""
+    if not replicas.throttle.is_set:
+        return
+    now_ms = replicas.monotonic_ms()
+    for read in reads:
+        partition = replicas.find(read.topic, read.wanted.partition)
+        if partition is not None:
+            replicas.throttle.record(partition, read.size, now_ms)
 
 
 def fetch(

@@ -29,6 +29,7 @@ from broker.replication.partition import (
     Partition,
     PartitionRead,
 )
+from broker.replication.throttle import leader_throttle
 from broker.replication.waiting import Waiting
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import FetchPartition
@@ -110,6 +111,8 @@ class Replicas:
         self.local_id = local_id
         self.sessions = sessions
         """The fetch sessions in which partitions are read, stirred by whatever moves there."""
+        self.throttle = leader_throttle(local_id)
+        """Holds back what followers that are not in sync are given."""
         self.controller_epoch = -1
         self._is_suspended = False
         self.readers = Waiting(clock, limits.waiting_requests_max)

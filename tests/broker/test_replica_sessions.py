@@ -9,6 +9,7 @@ import pytest
 
 from broker.replication.fetcher import Asked, Fetcher, FetchLimits
 from broker.replication.partition import Assignment, Partition
+from broker.replication.throttle import follower_throttle
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from tests.broker.replication.replica_logs import raw, replica
@@ -24,7 +25,7 @@ class Pair:
 
     def __init__(self, directory: Path, partitions: int) -> None:
         self.world = World(directory)
-        self.fetcher = Fetcher(FOLLOWER, FetchLimits(WAIT_MS), lambda: 7)
+        self.fetcher = Fetcher(FOLLOWER, FetchLimits(WAIT_MS), lambda: 7, follower_throttle(FOLLOWER))
         self.epochs = [0] * partitions
         self.copies: list[Partition] = []
         for index in range(partitions):

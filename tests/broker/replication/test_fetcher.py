@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.replication.fetcher import Asked, Fetcher, FetchLimits
 from broker.replication.partition import Partition
+from broker.replication.throttle import follower_throttle
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.broker.replication.replica_logs import (
@@ -35,7 +36,7 @@ class Pair:
 
     def __init__(self, partitions: int, topics: int = 1) -> None:
         self.now_ms = NOW_MS
-        self.fetcher = Fetcher(FOLLOWER, LIMITS, lambda: BROKER_EPOCH)
+        self.fetcher = Fetcher(FOLLOWER, LIMITS, lambda: BROKER_EPOCH, follower_throttle(FOLLOWER))
         self.leaders: list[Partition] = []
         self.followers: list[Partition] = []
         for topic in range(topics):
@@ -272,7 +273,10 @@ class History(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.replicas = [replica(broker_id) for broker_id in EVERYONE]
-        self.fetchers = {broker_id: Fetcher(broker_id, LIMITS, lambda: 1) for broker_id in EVERYONE}
+        self.fetchers = {
+            broker_id: Fetcher(broker_id, LIMITS, lambda: 1, follower_throttle(broker_id))
+            for broker_id in EVERYONE
+        }
         self.under_way: list[tuple[int, Partition, Asked, FetchResponse | None]] = []
         self.committed: dict[int, bytes | None] = {}
         self.epoch = -1

@@ -1,0 +1,48 @@
+"""How much of something there was of late: a sum over some windows of time that move on. Pure.
+
+Kafka's quotas reckon so. Many small windows make a limit smooth: what went too fast is forgotten window by
+window, instead of all at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Rate:
+    """An amount per second over the last `windows` windows of `window_ms` each.
+
+    The time that is passed in must not go back; one that does counts as the latest there was.
+    """
+
+    windows: int = 11
+    window_ms: int = 1000
+    _sums: deque[list[float]] = field(init=False, default_factory=deque)
+    """[begin in ms, amount], the oldest first."""
+    _latest_ms: int = field(init=False, default=0)
+
+    def record(self, amount: float, now_ms: int) -> None:
+        """There was so much of it just now."""
+        now_ms = self._move_on(now_ms)
+        if not self._sums or now_ms >= self._sums[-1][0] + self.window_ms:
+            self._sums.append([now_ms, 0])
+        self._sums[-1][1] += amount
+
+    def per_second(self, now_ms: int) -> float:
+        """The rate. What began not long ago counts as if it had gone on for all but one of the windows, so
+        that a first burst is not mistaken for a habit."""
+        now_ms = self._move_on(now_ms)
+        if not self._sums:
+            return 0.0
+        full_ms = (self.windows - 1) * self.window_ms
+        elapsed_ms = max(now_ms - self._sums[0][0], full_ms, 1)
+        return sum(amount for _, amount in self._sums) * 1000 / elapsed_ms
+
+    def _move_on(self, now_ms: int) -> int:
+        self._latest_ms = max(self._latest_ms, now_ms)
+        oldest_ms = self._latest_ms - self.windows * self.window_ms
+        while self._sums and self._sums[0][0] <= oldest_ms:
+            self._sums.popleft()
+        return self._latest_ms

@@ -1,0 +1,63 @@
+"""The throttle of replication (KIP-73): replicas that catch up must not take the network from all others.
+
+A broker has one as a leader, for what it gives, and one as a follower, for what it fetches. Each has a rate
+(`leader.replication.throttled.rate`, `follower.replication.throttled.rate`), and topics say which of their
+replicas it is for (`….throttled.replicas`). Replicas in sync are never held back: producers wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.log.config import LogConfig
+from broker.rate import Rate
+from broker.replication.partition import Partition
+
+UNLIMITED = 2**63 - 1
+"""The rate that is none."""
+EVERY_REPLICA = "*"
+
+
+class Throttle:
+    """`names` gives, of a topic's settings, those that list the replicas: `*`, or `partition:broker` each."""
+
+    def __init__(self, local_id: int, names: Callable[[LogConfig], tuple[str, ...]]) -> None:
+        self._local_id = local_id
+        self._names = names
+        self._bytes_per_s = UNLIMITED
+        self._rate = Rate()
+
+    def set_rate(self, bytes_per_s: int) -> None:
+        """Hold to another rate from now on."""
+        self._bytes_per_s = bytes_per_s
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any limit."""
+        return self._bytes_per_s < UNLIMITED
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether there has been more than the rate allows."""
+        return self.is_set and self._rate.per_second(now_ms) > self._bytes_per_s
+
+    def covers(self, partition: Partition) -> bool:
+        """Whether this broker's replica of a partition is among those that are meant."""
+        if not self.is_set:
+            return False
+        names = self._names(partition.log.config)
+        return EVERY_REPLICA in names or f"{partition.index}:{self._local_id}" in names
+
+    def record(self, partition: Partition, size: int, now_ms: int) -> None:
+        """So many bytes of a partition have been copied; only those of replicas that are meant count."""
+        if size and self.covers(partition):
+            self._rate.record(size, now_ms)
+
+
+def leader_throttle(local_id: int) -> Throttle:
+    """For what a broker gives to followers."""
+    return Throttle(local_id, lambda config: config.leader_replication_throttled_replicas)
+
+
+def follower_throttle(local_id: int) -> Throttle:
+    """For what a broker fetches from leaders."""
+    return Throttle(local_id, lambda config: config.follower_replication_throttled_replicas)

@@ -1,0 +1,110 @@
+"""Replicas that catch up are held to a rate, by their leader and by themselves; those in sync never are."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from broker.log.config import LogConfig
+from broker.replication.throttle import UNLIMITED, Throttle
+from clients.settings import SettingError
+from tests.broker.test_replica_sessions import FOLLOWER, LEADER, Pair
+from tests.broker.world import batch, produce_request
+
+RATE = 1000
+RECORDS, RECORD_BYTES = 100, 1000
+LIMITS = "side", ["leader", "follower"]
+
+
+class Catching(Pair):
+    """Broker 2 has two empty partitions to fill. It is in sync with the second, as far as broker 1 knows."""
+
+    def __init__(self, directory: Path, side: str, names: tuple[str, ...]) -> None:
+        super().__init__(directory, partitions=2)
+        self.world.assign("t", 0, replicas=(LEADER, FOLLOWER), isr=(LEADER,), partition_epoch=1)
+        for _ in range(RECORDS):
+            for index in (0, 1):
+                self.world.client().call(produce_request("t", batch(bytes(RECORD_BYTES)), index, acks=1))
+        for copy in self.copies:
+            log = self.world.replicas.partition("t", copy.index).log
+            log.config = dataclasses.replace(log.config, leader_replication_throttled_replicas=names)
+            copy.log.config = dataclasses.replace(
+                copy.log.config, follower_replication_throttled_replicas=names
+            )
+        self.throttle: Throttle = self.world.replicas.throttle if side == "leader" else self.fetcher._throttle
+        # So that an answer is a small part of what there is.
+        self.fetcher._limits = dataclasses.replace(self.fetcher._limits, partition_bytes_max=2000)
+
+    def run(self, seconds: float) -> None:
+        for _ in range(int(seconds * 10)):
+            for _ in range(5):
+                self.send()
+                self.receive()
+            self.world.clock.advance(0.1)
+
+    def has(self, index: int) -> int:
+        """How much of it the follower has, in bytes of values."""
+        return self.copies[index].log.log_end_offset * RECORD_BYTES
+
+
+@pytest.mark.parametrize(*LIMITS)
+def test_a_replica_that_catches_up_keeps_to_the_rate(tmp_path: Path, side: str) -> None:
+    pair = Catching(tmp_path, side, ("*",))
+    pair.throttle.set_rate(RATE)
+    pair.run(20)
+    # One burst that fills the windows, and from then on what the rate allows.
+    assert 15 * RATE <= pair.has(0) <= 40 * RATE
+    before = pair.has(0)
+    pair.run(20)
+    assert 10 * RATE <= pair.has(0) - before <= 30 * RATE
+
+
+@pytest.mark.parametrize(*LIMITS)
+def test_a_rate_that_is_lifted_holds_nobody_back(tmp_path: Path, side: str) -> None:
+    pair = Catching(tmp_path, side, ("*",))
+    pair.throttle.set_rate(0)
+    pair.run(5)
+    assert pair.has(0) <= 10_000
+    pair.throttle.set_rate(UNLIMITED)
+    pair.run(10)
+    assert pair.has(0) == RECORDS * RECORD_BYTES
+
+
+@pytest.mark.parametrize(*LIMITS)
+@pytest.mark.parametrize("names", [(), ("1:1", "1:2"), ("0:3",)])
+def test_replicas_that_are_not_listed_are_not_held_back(
+    tmp_path: Path, side: str, names: tuple[str, ...]
+) -> None:
+    pair = Catching(tmp_path, side, names)
+    pair.throttle.set_rate(0)
+    pair.run(10)
+    assert pair.has(0) == RECORDS * RECORD_BYTES
+
+
+def test_a_replica_in_sync_gets_all_however_much_the_others_have_had(tmp_path: Path) -> None:
+    pair = Catching(tmp_path, "leader", ("*",))
+    pair.throttle.set_rate(0)
+    pair.run(10)
+    assert (pair.has(0) <= 10_000, pair.has(1)) == (True, RECORDS * RECORD_BYTES)
+
+
+def test_each_broker_counts_for_itself() -> None:
+    log = type("Log", (), {"config": LogConfig(leader_replication_throttled_replicas=("0:1", "1:2"))})
+    partitions = [type("P", (), {"index": index, "log": log}) for index in (0, 1)]
+    throttle = Throttle(1, lambda config: config.leader_replication_throttled_replicas)
+    assert not any(throttle.covers(each) for each in partitions), "there is no limit"
+    throttle.set_rate(5)
+    assert [throttle.covers(each) for each in partitions] == [True, False]
+
+
+@pytest.mark.parametrize("value", ["0", "0:1,x", "*,0:1", "-1:0"])
+def test_what_lists_no_replicas_is_refused(value: str) -> None:
+    with pytest.raises(SettingError, match="partition:broker"):
+        LogConfig.of({"leader.replication.throttled.replicas": value})
+
+
+@pytest.mark.parametrize("value", ["", "*", "0:1,12:3"])
+def test_what_lists_replicas_is_taken(value: str) -> None:
+    LogConfig.of({"follower.replication.throttled.replicas": value})
