@@ -1,0 +1,300 @@
+"""Members and commits, as a load for one broker: python -m benchmarks.group_load JOB.
+
+A process of its own, so that what it costs is not taken for the broker's. Every member has a connection of
+its own, as stock consumers do. JOB is the JSON of a `GroupJob`; the last line printed that of a `GroupRun`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from benchmarks.results import Latency, percentiles
+from coordinator.consumer_protocol import encode_assignment, encode_subscription
+from coordinator.group_effects import TopicPartition
+from protocol.api import Request, Response, decode_response, encode_request
+from protocol.errors import ErrorCode
+from protocol.frames import SIZE, join_parts
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+JOIN_VERSION = 3  # The last in which a member is let in without having been given an id first
+_CORRELATION_ID = struct.Struct(">i")
+_SESSION_MS = 60_000
+_CONNECTING_AT_ONCE = 50
+_GROUPS_AT_ONCE = 100
+_RETRIABLE = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+R = TypeVar("R", bound=Response)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """`kind` is heartbeats, for `seconds`, or commits: `commits` of them, by `members` that have a group each
+    and one commit in flight each."""
+
+    kind: str
+    host: str
+    port: int
+    topic: str
+    groups: int
+    members: int
+    interval_ms: int = 3_000
+    seconds: float = 0.0
+    commits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRun:
+    """`began` and `ended` are times since the epoch, between which the load ran."""
+
+    requests: int
+    errors: int
+    began: float
+    ended: float
+    latency: Latency
+
+
+class Line(asyncio.Protocol):
+    """One connection: requests with their answers in order."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._waiting: deque[Callable[[bytes], None]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self.is_lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= SIZE.size:
+            (size,) = SIZE.unpack_from(self._received)
+            if len(self._received) < SIZE.size + size:
+                return
+            frame = bytes(self._received[SIZE.size : SIZE.size + size])
+            del self._received[: SIZE.size + size]
+            self._waiting.popleft()(frame)
+
+    def send(self, frame: bytes, answered: Callable[[bytes], None]) -> None:
+        assert self._transport is not None
+        self._waiting.append(answered)
+        self._transport.write(frame)
+
+    async def ask(self, request: Request[R], version: int) -> R:
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.send(frame_of(request, version), answer.set_result)
+        return decode_response(type(request), version, await answer)
+
+
+def frame_of(request: Request[Any], version: int) -> bytes:
+    return join_parts(encode_request(request, version, 0, "benchmark"))
+
+
+async def connect(job: GroupJob, count: int) -> list[Line]:
+    """So many connections, made a few at a time: a broker's backlog is short."""
+    loop = asyncio.get_running_loop()
+    lines: list[Line] = []
+    while len(lines) < count:
+        made = [
+            loop.create_connection(Line, job.host, job.port)
+            for _ in range(min(_CONNECTING_AT_ONCE, count - len(lines)))
+        ]
+        lines += [line for _, line in await asyncio.gather(*made)]
+    return lines
+
+
+async def find(line: Line, group: str) -> None:
+    """Wait until the broker has what it takes to coordinate a group."""
+    for _ in range(100):
+        answer = await line.ask(FindCoordinatorRequest(key=group), 1)
+        if answer.error_code == ErrorCode.NONE:
+            return
+        await asyncio.sleep(0.1)
+    raise RuntimeError("there is no coordinator")
+
+
+# Heartbeats
+
+
+@dataclass(slots=True)
+class Member:
+    """A member that has been let in."""
+
+    line: Line
+    heartbeat: bytes
+
+
+async def become_members(job: GroupJob, group: str, lines: list[Line]) -> list[Member]:
+    """Join a group with every one of `lines`, and take the assignment. All of a group join at once."""
+    subscription = encode_subscription([job.topic])
+    join = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=_SESSION_MS,
+        rebalance_timeout_ms=_SESSION_MS,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
+    )
+    joined = await asyncio.gather(*(line.ask(join, JOIN_VERSION) for line in lines))
+    if any(answer.error_code for answer in joined):
+        raise RuntimeError(f"{group}: a member was refused: {joined[0]}")
+    assignments = [
+        SyncGroupRequestAssignment(
+            member_id=answer.member_id, assignment=encode_assignment([TopicPartition(job.topic, number)])
+        )
+        for number, answer in enumerate(joined)
+    ]
+    syncs = [
+        SyncGroupRequest(
+            group_id=group,
+            generation_id=answer.generation_id,
+            member_id=answer.member_id,
+            assignments=assignments if answer.members else [],
+        )
+        for answer in joined
+    ]
+    synced = await asyncio.gather(*(line.ask(sync, 2) for line, sync in zip(lines, syncs, strict=True)))
+    if any(answer.error_code for answer in synced):
+        raise RuntimeError(f"{group}: an assignment was refused: {synced[0]}")
+    return [
+        Member(
+            line,
+            frame_of(
+                HeartbeatRequest(
+                    group_id=group, generation_id=answer.generation_id, member_id=answer.member_id
+                ),
+                2,
+            ),
+        )
+        for line, answer in zip(lines, joined, strict=True)
+    ]
+
+
+async def heartbeats(job: GroupJob) -> GroupRun:
+    """Every member heartbeats every `interval_ms`; they are spread evenly over the interval."""
+    lines = await connect(job, job.groups * job.members)
+    await find(lines[0], "group-0")
+    members: list[Member] = []
+    for first in range(0, job.groups, _GROUPS_AT_ONCE):
+        numbers = range(first, min(first + _GROUPS_AT_ONCE, job.groups))
+        joining = (
+            become_members(job, f"group-{number}", lines[number * job.members : (number + 1) * job.members])
+            for number in numbers
+        )
+        for joined in await asyncio.gather(*joining):
+            members += joined
+    print(f"{len(members)} members in {job.groups} groups", flush=True)
+
+    loop = asyncio.get_running_loop()
+    interval_s = job.interval_ms / 1000
+    latencies_ms: list[float] = []
+    errors = 0
+    over = False
+
+    def beat(member: Member) -> None:
+        if over:
+            return
+        sent = loop.time()
+
+        def answered(frame: bytes) -> None:
+            nonlocal errors
+            latencies_ms.append((loop.time() - sent) * 1000)
+            errors += decode_response(HeartbeatRequest, 2, frame).error_code != ErrorCode.NONE
+
+        member.line.send(member.heartbeat, answered)
+        loop.call_at(sent + interval_s, beat, member)
+
+    for number, member in enumerate(members):
+        loop.call_later(number / len(members) * interval_s, beat, member)
+    await asyncio.sleep(interval_s)  # All are under way
+    latencies_ms.clear()
+    began = time.time()
+    await asyncio.sleep(job.seconds)
+    ended = time.time()
+    over = True
+    lost = sum(line.is_lost for line in lines)
+    return GroupRun(len(latencies_ms), errors + lost, began, ended, percentiles(latencies_ms))
+
+
+# Commits
+
+
+async def commits(job: GroupJob) -> GroupRun:
+    """Members commit one offset after the other, each the next when the last is acknowledged."""
+    lines = await connect(job, job.members)
+    await find(lines[0], "committer-0")
+    latencies_ms: list[float] = []
+    errors = 0
+    left = job.commits
+
+    async def run(number: int, line: Line) -> None:
+        nonlocal errors, left
+        offset = 0
+        while left > 0:
+            left -= 1
+            offset += 1
+            sent = time.perf_counter()
+            code = await _commit(line, job.topic, f"committer-{number}", offset)
+            latencies_ms.append((time.perf_counter() - sent) * 1000)
+            errors += code is not ErrorCode.NONE
+
+    for number, line in enumerate(lines):  # Where a coordinator is still loading it is waited for
+        while await _commit(line, job.topic, f"committer-{number}", 0) in _RETRIABLE:
+            await asyncio.sleep(0.1)
+    began = time.time()
+    await asyncio.gather(*(run(number, line) for number, line in enumerate(lines)))
+    return GroupRun(len(latencies_ms), errors, began, time.time(), percentiles(latencies_ms))
+
+
+async def _commit(line: Line, topic: str, group: str, offset: int) -> ErrorCode:
+    wanted = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id=group, member_id="", topics=[OffsetCommitRequestTopic(name=topic, partitions=[wanted])]
+    )
+    answer = await line.ask(request, 7)
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+LOADS: dict[str, Callable[[GroupJob], Coroutine[Any, Any, GroupRun]]] = {
+    "heartbeats": heartbeats,
+    "commits": commits,
+}
+
+
+def job_json(job: GroupJob) -> str:
+    """The argument that runs `job`."""
+    return json.dumps(asdict(job))
+
+
+def run_from_json(line: str) -> GroupRun:
+    values = json.loads(line)
+    return GroupRun(**{**values, "latency": Latency(**values["latency"])})
+
+
+if __name__ == "__main__":
+    the_job = GroupJob(**json.loads(sys.argv[1]))
+    print(json.dumps(asdict(asyncio.run(LOADS[the_job.kind](the_job)))), flush=True)
