@@ -31,6 +31,11 @@ from protocol.messages.api_versions import (
     ApiVersionsResponse,
     SupportedFeatureKey,
 )
+from protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -70,7 +75,7 @@ from tests.clients import fake_groups
 from tests.clients.fake_groups import FakeGroups
 
 GROUP_CONFIG = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
-VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4), 23: (2, 4)}
+VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4), 23: (2, 4), 60: (0, 1)}
 
 
 @dataclass
@@ -318,6 +323,8 @@ class FakeBroker:
                     producer_id=self.cluster.producer_id,
                     producer_epoch=0,
                 )
+            case DescribeClusterRequest():
+                return self.cluster.describe(error)
             case ProduceRequest():
                 return self._produce(request, error)
             case FetchRequest():
@@ -486,6 +493,20 @@ class FakeCluster:
             cluster_id="fake",
             controller_id=self.controller_id,
             topics=[self._topic_metadata(name, error) for name in names],
+        )
+
+    def describe(self, error: ErrorCode) -> DescribeClusterResponse:
+        return DescribeClusterResponse(
+            throttle_time_ms=0,
+            error_code=error,
+            error_message=None,
+            cluster_id="fake",
+            controller_id=self.controller_id,
+            brokers=[
+                DescribeClusterBroker(broker_id=node, host=f"broker-{node}", port=9092)
+                for node, broker in self.brokers.items()
+                if broker.is_up
+            ],
         )
 
     def _topic_metadata(self, name: str, error: ErrorCode) -> MetadataResponseTopic:

@@ -239,6 +239,8 @@ class FakeGroups:
                 return shard.delete_offsets(token, request.group_id, partitions)
             case list_groups.ListGroupsRequest():
                 self._answers[token] = _listed
+                if error is ErrorCode.NOT_COORDINATOR:
+                    return _listed(ListAnswer([]))  # A broker lists those that it coordinates.
                 return shard.list_groups(token, request.states_filter, request.types_filter)
             case describe_groups.DescribeGroupsRequest():
                 self._answers[token] = _described

@@ -1,0 +1,66 @@
+"""A member of a mixed group: confluent-kafka, and so librdkafka."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from tests.compat.drivers.membership import (
+    COMMIT_MS,
+    HEARTBEAT_MS,
+    POLL_MS,
+    REBALANCE_MS,
+    SESSION_MS,
+    Job,
+    Journal,
+    run,
+)
+
+_MAGIC = b"CGMDv2:"
+_PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MAX_POLL_EXCEEDED)
+
+
+def generation_of(consumer: Any) -> int:
+    """librdkafka tells the generation in the bytes that are meant for a transactional producer only."""
+    metadata = bytes(consumer.consumer_group_metadata())
+    assert metadata.startswith(_MAGIC), metadata
+    (generation,) = struct.unpack_from("=i", metadata, len(_MAGIC))
+    return int(generation)
+
+
+def member(job: Job, journal: Journal) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": job.bootstrap,
+            "client.id": "confluent",
+            "group.id": job.group,
+            "partition.assignment.strategy": job.strategy,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "max.poll.interval.ms": REBALANCE_MS,
+            "auto.commit.interval.ms": COMMIT_MS,
+            # Else librdkafka counts as processed what it has merely handed over.
+            "enable.auto.offset.store": False,
+        }
+    )
+    consumer.subscribe([job.topic])
+    while not journal.is_stopping:
+        messages = consumer.consume(500, timeout=POLL_MS / 1000)
+        for message in messages:
+            error = message.error()
+            if error is not None and not error.retriable() and error.code() not in _PASSING:
+                raise KafkaException(error)
+        read = [message for message in messages if message.error() is None]
+        generation = generation_of(consumer)
+        journal.processed(generation, ((message.partition(), message.offset()) for message in read))
+        for message in read:
+            consumer.store_offsets(message)
+        journal.owns(generation, (partition.partition for partition in consumer.assignment()))
+    consumer.close()
+
+
+if __name__ == "__main__":
+    run(member)

@@ -1,0 +1,61 @@
+"""A member of a mixed group: kafka-python, 2.x or 3.x as the interpreter has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from tests.compat.drivers.membership import (
+    COMMIT_MS,
+    HEARTBEAT_MS,
+    POLL_MS,
+    REBALANCE_MS,
+    SESSION_MS,
+    Job,
+    Journal,
+    run,
+)
+
+
+def assignor(strategy: str) -> Any:
+    if strategy == "cooperative-sticky":
+        from kafka.coordinator.assignors.cooperative_sticky import (  # Not in 2.x
+            CooperativeStickyAssignor,
+        )
+
+        return CooperativeStickyAssignor
+    return {
+        "range": RangePartitionAssignor,
+        "roundrobin": RoundRobinPartitionAssignor,
+        "sticky": StickyPartitionAssignor,
+    }[strategy]
+
+
+def member(job: Job, journal: Journal) -> None:
+    consumer = KafkaConsumer(
+        job.topic,
+        bootstrap_servers=job.bootstrap,
+        client_id="kafka-python",
+        group_id=job.group,
+        partition_assignment_strategy=[assignor(job.strategy)],
+        auto_offset_reset="earliest",
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        max_poll_interval_ms=REBALANCE_MS,
+        auto_commit_interval_ms=COMMIT_MS,
+    )
+    while not journal.is_stopping:
+        found = consumer.poll(POLL_MS)
+        generation = consumer._coordinator._generation.generation_id
+        read = [(record.partition, record.offset) for records in found.values() for record in records]
+        journal.processed(generation, read)
+        journal.owns(generation, (partition.partition for partition in consumer.assignment()))
+    consumer.close()
+
+
+if __name__ == "__main__":
+    run(member)

@@ -1,0 +1,89 @@
+"""Consumers of different libraries in one group, under Kafka's classic protocol, while members come and go.
+
+Every record is processed at least once, and none by two members in the same generation. HOLDFAST_CHURNS says
+how often a member is replaced, over all strategies together; four times three by default.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.tools.broker_process import BrokerProcess
+from clients.admin import Admin, NewTopic
+from tests.compat.churn import PARTITIONS, Library, churn, mixed_group, percentile
+
+CHURNS = int(os.environ.get("HOLDFAST_CHURNS", "12"))
+MEMBERS = 6
+OLD_KAFKA_PYTHON = Path(
+    os.environ.get(
+        "HOLDFAST_KAFKA_PYTHON_2",
+        Path(__file__).parent.parent.parent / ".venv-kafka-python-2" / "bin" / "python",
+    )
+)
+
+OURS = Library("holdfast", "member_holdfast")
+CONFLUENT = Library("confluent-kafka", "member_confluent")
+KAFKA_PYTHON_3 = Library("kafka-python-3", "member_kafka_python")
+KAFKA_PYTHON_2 = Library("kafka-python-2", "member_kafka_python", OLD_KAFKA_PYTHON)
+AIOKAFKA = Library("aiokafka", "member_aio")
+
+STRATEGIES = {
+    "range": [CONFLUENT, OURS, KAFKA_PYTHON_3, AIOKAFKA, KAFKA_PYTHON_2],
+    "roundrobin": [KAFKA_PYTHON_3, AIOKAFKA, OURS, CONFLUENT, KAFKA_PYTHON_2],
+    "sticky": [OURS, AIOKAFKA, KAFKA_PYTHON_3, KAFKA_PYTHON_2],
+    "cooperative-sticky": [OURS, CONFLUENT],
+}
+"""Who understands which: librdkafka has no sticky, aiokafka nothing cooperative."""
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that allows short sessions, for members are killed, and waits for nobody in an empty group."""
+    broker = BrokerProcess(
+        tmp_path_factory.mktemp("broker"),
+        broker_id=1,
+        zookeeper_connect=f"{zookeeper_server}/mixed-groups",
+        properties={
+            "group.min.session.timeout.ms": "1000",
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "4",
+        },
+    )
+    broker.start()
+    try:
+        broker.wait_ready()
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.mark.timeout(120 + CHURNS * 30)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_members_of_all_libraries_come_and_go(
+    strategy: str, broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    libraries = [library for library in STRATEGIES[strategy] if library.python.exists()]
+    topic = f"mixed-{strategy}"
+    with Admin({"bootstrap.servers": broker.address}) as admin:
+        admin.create_topics([NewTopic(topic, PARTITIONS)])
+    count = max(1, CHURNS // len(STRATEGIES))
+
+    with mixed_group(broker.address, topic, strategy, libraries, tmp_path) as group:
+        times = churn(group, count, MEMBERS, random.Random(strategy))
+        judge, ends = group.judge, group.ends
+
+    assert judge.problems == []
+    assert judge.missing(ends) == []
+    with capsys.disabled():
+        print(
+            f"\n{strategy}: {count} of {MEMBERS} members replaced; {sum(ends.values())} records, processed "
+            f"{judge.records / sum(ends.values()):.3f} times; rebalance p50 {percentile(times, 0.5):.2f} s, "
+            f"p99 {percentile(times, 0.99):.2f} s ({', '.join(map(str, libraries))})",
+            file=sys.stderr,
+        )
