@@ -56,6 +56,8 @@ from broker.network.endpoints import Endpoints
 from broker.network.interfaces import Address, Clock, Network
 from broker.network.listener import ListenerLimits, Listeners
 from broker.network.outbound import ChannelLost, ChannelSettings
+from broker.ownership import wiring as ownership
+from broker.ownership.service import Around
 from broker.peers import Peers
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.fetcher import FetchLimits
@@ -82,7 +84,7 @@ from protocol.api import Request, Response
 
 R = TypeVar("R", bound=Response)
 
-FEATURES = {"holdfast.groups": (1, 1)}
+FEATURES = {"holdfast.groups": (1, 1), **ownership.FEATURES}
 """What this broker has beyond Kafka, and in which versions."""
 
 
@@ -144,7 +146,11 @@ class Node:
 
         self.dispatcher = Dispatcher(settings["socket.request.max.elements"])
         self.listeners = Listeners(
-            around.network, clock, self.dispatcher.dispatch, ListenerLimits.from_settings(settings)
+            around.network,
+            clock,
+            self.dispatcher.dispatch,
+            ListenerLimits.from_settings(settings),
+            around.monotonic_s,
         )
         # The controller's news must not wait behind what brokers ask of a controller.
         timeout_ms = settings["request.timeout.ms"]
@@ -233,6 +239,12 @@ class Node:
             send=self.peers.send,
             default_listener=self.endpoints.inter_broker,
         )
+        self.ownership = ownership.Ownership(
+            settings,
+            Around(clock, around.now_ms, around.monotonic_s, around.zookeeper),
+            self.replicas,
+            self.groups.topic.partition_of,
+        )
         # Until this life of the broker is registered, what a controller says is meant for the one before.
         self._controllers_words = DeferredLock()
         self._controllers_words.acquire()
@@ -302,12 +314,20 @@ class Node:
             DescribeConfigsHandler(self.broker_id, view, self.dynamic, metadata),
             AlterConfigsHandler(changes),
             IncrementalAlterConfigsHandler(changes),
-            LeaderAndIsrHandler(replicas, self.dynamic, broker_epoch, in_order, self._assigned),
+            LeaderAndIsrHandler(
+                replicas,
+                self.dynamic,
+                self.ownership.service.prepare,
+                broker_epoch,
+                in_order,
+                self._assigned,
+            ),
             UpdateMetadataHandler(metadata, broker_epoch, in_order),
             StopReplicaHandler(replicas, broker_epoch, in_order),
             AlterPartitionHandler(self.controller),
             ControlledShutdownHandler(self.controller),
             *self.groups.handlers(),
+            *self.ownership.handlers(),
         ]
 
     def info(self) -> BrokerInfo:
@@ -355,5 +375,6 @@ class Node:
             self._topic_changed(topic)
 
     def _topic_changed(self, topic: str) -> None:
+        self.ownership.service.topic_changed(topic)
         if self.topic_configs.unclean_election_allowed(topic):
             self.controller.unclean_election_enabled(topic)

@@ -203,6 +203,7 @@ class Broker:
             node.membership.close()
             node.candidacy.stand_down()
             node.groups.service.stop()
+            node.ownership.service.stop()
             node.listeners.stop("the broker is stopping")
             node.isr_proposals.stop()
             node.fetchers.stop()

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults, succeed
+from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults
 from twisted.python.failure import Failure
 
 from broker.call import Call, Handler
@@ -27,11 +27,13 @@ from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrRe
 
 @dataclass(eq=False)
 class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
-    """`applied` is called when the controller's word has been taken."""
+    """`prepare` reads what has to be known before this broker leads what it is given. `applied` is called
+    when the controller's word has been taken."""
 
     request = LeaderAndIsrRequest
     replicas: Replicas
     dynamic: DynamicConfigs
+    prepare: Callable[[LeaderAndIsrRequest], Deferred[None]]
     broker_epoch: Callable[[], int]
     in_order: DeferredLock
     applied: Callable[[], None]
@@ -43,9 +45,8 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
         check_broker_epoch(request.broker_epoch, self.broker_epoch())
         # The settings of a topic that is new to this broker have to be there before its logs are.
         new = [topic.topic_name for topic in request.topic_states if not self.replicas.has(topic.topic_name)]
-        if not new:
-            return succeed(self._assign(request))
-        read = gatherResults([self.dynamic.refresh(TOPICS, name) for name in new], consumeErrors=True)
+        reads: list[Deferred[Any]] = [self.dynamic.refresh(TOPICS, name) for name in new]
+        read = gatherResults([*reads, self.prepare(request)], consumeErrors=True)
         return read.addCallbacks(lambda _: self._assign(request), _registration_ended)
 
     def _assign(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:

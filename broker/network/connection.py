@@ -81,6 +81,7 @@ class Connection:
         handler: Handler,
         limits: ConnectionLimits,
         clock: Clock,
+        monotonic_s: Callable[[], float] | None = None,
     ) -> None:
         self.id = connection_id
         self.listener = listener
@@ -99,6 +100,8 @@ class Connection:
         self._limits = limits
         self._clock = clock
         self.created_ms = self.last_activity_ms = self._now_ms()
+        self._monotonic_s = monotonic_s or clock.seconds
+        self.last_request_s = self._monotonic_s()
         self._wire: Wire | None = None
         self._waiting: deque[memoryview] = deque()  # received, not yet given to the handler
         self._replies: deque[Reply] = deque()  # of requests given to the handler, in their order
@@ -139,6 +142,11 @@ class Connection:
     def in_flight_requests(self) -> int:
         """Requests given to the handler whose responses have not gone to the wire."""
         return len(self._replies)
+
+    @property
+    def received_requests(self) -> int:
+        """Requests that have come in, those included that have not been given to the handler."""
+        return self.requests + len(self._waiting)
 
     @property
     def buffered_bytes(self) -> int:
@@ -195,6 +203,7 @@ class Connection:
         if self.close_reason is not None:
             return
         self.last_activity_ms = self._now_ms()
+        self.last_request_s = self._monotonic_s()
         self.bytes_in += sum(map(len, frames)) + SIZE.size * len(frames)
         self._waiting.extend(frames)
         self._take_turn()

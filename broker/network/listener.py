@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,15 @@ class Listeners:
     Iterating gives the open connections, oldest first.
     """
 
-    def __init__(self, network: Network, clock: Clock, handler: Handler, limits: ListenerLimits) -> None:
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        handler: Handler,
+        limits: ListenerLimits,
+        monotonic_s: Callable[[], float] | None = None,
+    ) -> None:
+        self._monotonic_s = monotonic_s or clock.seconds
         self.accepted = 0
         self.refused = 0
         self._network = network
@@ -104,7 +112,13 @@ class Listeners:
             return None
         self.accepted += 1
         connection = Connection(
-            self.accepted, listener, peer, self._handler, self._limits.connection, self._clock
+            self.accepted,
+            listener,
+            peer,
+            self._handler,
+            self._limits.connection,
+            self._clock,
+            self._monotonic_s,
         )
         self._connections[connection.id] = connection
         self._per_host[peer.host] += 1

@@ -85,13 +85,6 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """A partition's writer or readers are others than before."""
-
-    key: PartitionKey
-
-
-@dataclass(frozen=True, slots=True)
 class Reload:
     """Read what is written of a resource, and `load` it: how a write of it has ended is not known."""
 
@@ -105,4 +98,4 @@ class Audit:
     line: str
 
 
-Effect: TypeAlias = Write | AwaitCommit | Answer | Fail | Sever | Tell | Changed | Reload | Audit
+Effect: TypeAlias = Write | AwaitCommit | Answer | Fail | Sever | Tell | Reload | Audit

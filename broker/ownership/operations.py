@@ -114,9 +114,11 @@ class Claim(Operation):
             grant = None
             if isinstance(verdict, Granted):
                 resource = state.resource(each.key)
-                grant = new_grant(resource, self._asker.owner, verdict.generation, each.generation, now_ms)
+                grant = new_grant(
+                    resource, self._asker.owner, verdict.generation, each.generation, state.date_ms()
+                )
                 group = self._asker.group
-                records[each.key] = state.record_with(resource, group, grant, verdict.reason, now_ms)
+                records[each.key] = state.record_with(resource, group, grant, verdict.reason)
             self._grants.append((each, verdict, grant))
         return records
 
@@ -204,8 +206,8 @@ class Promote(Operation):
             if may_promote(resource, waiter.group, waiter.owner, waiter.connection):
                 generation = resource.entry(waiter.group).generation + 1
                 self._waiter = waiter
-                self._grant = new_grant(resource, waiter.owner, generation, IF_FREE, now_ms)
-                return {key: state.record_with(resource, waiter.group, self._grant, LossReason.NONE, now_ms)}
+                self._grant = new_grant(resource, waiter.owner, generation, IF_FREE, state.date_ms())
+                return {key: state.record_with(resource, waiter.group, self._grant, LossReason.NONE)}
         return {}
 
     def carry_out(self, state: State, now_ms: int) -> None:
@@ -259,6 +261,11 @@ class Resume(Operation):
             ):
                 answers.append(standings.fenced(resource, self._asker.group, each.incarnation))
                 continue
+            session_timeout_ms = self._asker.owner.session_timeout_ms
+            if session_timeout_ms != grant.owner.session_timeout_ms:
+                owner = replace(grant.owner, session_timeout_ms=session_timeout_ms)
+                entry.amend(replace(grant, owner=owner))
+                state.unwritten[each.key] = None
             state.attach(resource, entry, self._asker.connection, now_ms)
             fences += pending_fence(resource, entry)
             answers.append(standings.owned(resource, entry, state.leader_epoch(each.key)))
@@ -279,9 +286,9 @@ class Release(Operation):
         return {}
 
     def carry_out(self, state: State, now_ms: int) -> None:
-        self._answer(state, [self._release(state, each, now_ms) for each in self._held])
+        self._answer(state, [self._release(state, each) for each in self._held])
 
-    def _release(self, state: State, held: Held, now_ms: int) -> ResourceStanding:
+    def _release(self, state: State, held: Held) -> ResourceStanding:
         asker = self._asker
         resource = state.resource(held.key)
         entry = resource.entries.get(asker.group)
@@ -292,7 +299,7 @@ class Release(Operation):
             and grant.incarnation == held.incarnation
             and grant.owner.owner_id == asker.owner.owner_id
         ):
-            state.free(resource, entry, LossReason.RELEASED, now_ms)
+            state.free(resource, entry, LossReason.RELEASED)
             return standings.let_go(resource, asker.group)
         if held.incarnation == standings.WAITING and self._leave(state, resource):
             return standings.let_go(resource, asker.group)
@@ -333,7 +340,7 @@ class ForceRelease(Operation):
             entry = self._entry(state, each)
             if entry is not None and entry.last is not None:
                 record = state.resource(each.key).record()
-                ended = (*entry.history[:-1], entry.last.ended(LossReason.FORCED, now_ms))
+                ended = (*entry.history[:-1], entry.last.ended(LossReason.FORCED, state.date_ms()))
                 histories = {**record.histories, self._group: ended}
                 records[each.key] = OwnershipRecord(record.incarnation, histories)
         return records
@@ -352,7 +359,7 @@ class ForceRelease(Operation):
             answer = standings.let_go(resource, self._group)
             answer.owner_id = entry.last.owner.owner_id
             answers.append(answer)
-            state.free(resource, entry, LossReason.FORCED, now_ms)
+            state.free(resource, entry, LossReason.FORCED)
         self._answer(state, answers)
 
     def _entry(self, state: State, forced: Forced) -> Entry | None:
@@ -382,11 +389,11 @@ class Flush(Operation):
         state.unwritten[self.keys[0]] = None
 
 
-def new_grant(resource: Resource, owner: Owner, generation: int, named: int, now_ms: int) -> Grant:
+def new_grant(resource: Resource, owner: Owner, generation: int, named: int, date_ms: int) -> Grant:
     """The next grant of a resource."""
     if not isinstance(resource.key, PartitionKey):
         owner = replace(owner, access=Access.NONE)
-    return Grant(generation, resource.incarnation + 1, owner, named, now_ms)
+    return Grant(generation, resource.incarnation + 1, owner, named, date_ms)
 
 
 def pending_fence(resource: Resource, entry: Entry) -> list[Fence]:

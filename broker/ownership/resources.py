@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from broker.replication.partition import Partition
 from coordinator.ownership_records import (
     HISTORY_MAX,
     NEVER_MS,
@@ -16,12 +17,17 @@ from coordinator.ownership_records import (
     History,
     Owner,
     OwnershipRecord,
+    PartitionKey,
     ResourceKey,
 )
 from protocol.messages.ownership import PRODUCERS_GROUP, Access
 
 NO_ZNODE = -1
 """The version of what was never written."""
+
+
+def partition_key(partition: Partition) -> PartitionKey:
+    return PartitionKey(partition.topic_id, partition.index, partition.topic)
 
 
 @dataclass(slots=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from broker.ownership.state import Terms
 from clients.settings import Setting, SettingType
+from protocol.errors import ErrorCode, error_for
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -52,6 +54,27 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=0,
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTimeouts:
+    """The session timeouts that may be asked for, in ms."""
+
+    min_ms: int
+    max_ms: int
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> SessionTimeouts:
+        return cls(settings["own.session.timeout.min.ms"], settings["own.session.timeout.max.ms"])
+
+    def check(self, session_timeout_ms: int) -> None:
+        """Raises BrokerError INVALID_SESSION_TIMEOUT."""
+        if not self.min_ms <= session_timeout_ms <= self.max_ms:
+            raise error_for(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"a session timeout of {session_timeout_ms} ms: own.session.timeout.min.ms is {self.min_ms}, "
+                f"own.session.timeout.max.ms is {self.max_ms}",
+            )
 
 
 def terms(settings: Mapping[str, Any]) -> Terms:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from broker.ownership.deadlines import Deadlines, OfOwner, OfSharer, OfWaiter
-from broker.ownership.effects import Audit, AwaitCommit, Changed, Effect, Fence, Sever, Tell
+from broker.ownership.effects import Audit, AwaitCommit, Effect, Fence, Sever, Tell
 from broker.ownership.resources import Counts, Entry, Resource, Sharer, Waiter, pushed
 from coordinator.ownership_records import (
     NEVER_MS,
@@ -59,13 +59,18 @@ class Holdings:
 
 
 class State:
-    """`log_ends` tells of a partition, `last_heard_ms` when a connection was last heard from.
+    """`log_ends` tells of a partition, `last_heard_ms` when a connection was last heard from, and `date_ms`
+    the time of day. All other times are by a clock that nobody sets.
 
     `effects` collects what is to be done; whoever calls takes it away.
     """
 
     def __init__(
-        self, log_ends: Callable[[PartitionKey], LogEnds], last_heard_ms: Callable[[int], int], terms: Terms
+        self,
+        log_ends: Callable[[PartitionKey], LogEnds],
+        last_heard_ms: Callable[[int], int],
+        date_ms: Callable[[], int],
+        terms: Terms,
     ) -> None:
         self.resources: dict[ResourceKey, Resource] = {}
         self.connections: dict[int, Holdings] = {}
@@ -74,13 +79,16 @@ class State:
         self.totals = Counts()
         self.names = 0
         """How many of the resources are names."""
+        self.changed: dict[PartitionKey, None] = {}
+        """Partitions whose writer or readers are others than before."""
         self.unwritten: dict[ResourceKey, None] = {}
         """Resources of which something is to be written that nobody waits for."""
         self.wanted: dict[ResourceKey, None] = {}
         """Resources that one who waits for them might have now."""
         self.terms = terms
         self._log_ends = log_ends
-        self._last_heard_ms = last_heard_ms
+        self.last_heard_ms = last_heard_ms
+        self.date_ms = date_ms
 
     def resource(self, key: ResourceKey) -> Resource:
         """What is known of a resource; a new one where it was never owned."""
@@ -101,16 +109,14 @@ class State:
 
     # -- grants ------------------------------------------------------------------------------------------
 
-    def record_with(
-        self, resource: Resource, group: str, grant: Grant, loss: LossReason, now_ms: int
-    ) -> OwnershipRecord:
+    def record_with(self, resource: Resource, group: str, grant: Grant, loss: LossReason) -> OwnershipRecord:
         """The resource as it will be once `grant` is in force: what has to be durable first."""
         histories: dict[str, History] = {
             entry.group: entry.history for entry in resource.entries.values() if entry.history
         }
         for loser in self._losers(resource, group, grant.owner.access):
             assert loser.last is not None
-            histories[loser.group] = (*loser.history[:-1], loser.last.ended(loss, now_ms))
+            histories[loser.group] = (*loser.history[:-1], loser.last.ended(loss, self.date_ms()))
         histories[group] = pushed(histories.get(group, ()), grant)
         return OwnershipRecord(grant.incarnation, histories)
 
@@ -123,7 +129,7 @@ class State:
         """
         losers = self._losers(resource, group, grant.owner.access)
         for loser in losers:
-            self._lose(resource, loser, loss, now_ms, to=connection)
+            self._lose(resource, loser, loss, to=connection)
         if Access.WRITE in grant.owner.access:
             for sharer in list(resource.sharers.values()):
                 self._evict(resource, sharer, to=connection)
@@ -187,23 +193,21 @@ class State:
             self._watch_owner(resource.key, entry, now_ms + self.terms.release_grace_ms)
             self._changed(resource.key)
         else:
-            self.free(resource, entry, LossReason.DISCONNECTED, now_ms)
+            self.free(resource, entry, LossReason.DISCONNECTED)
 
-    def free(self, resource: Resource, entry: Entry, reason: LossReason, now_ms: int) -> None:
+    def free(self, resource: Resource, entry: Entry, reason: LossReason) -> None:
         """End an ownership without another taking its place."""
-        self._lose(resource, entry, reason, now_ms)
+        self._lose(resource, entry, reason)
         self.unwritten[resource.key] = None
         self.offer(resource)
 
-    def _lose(
-        self, resource: Resource, entry: Entry, reason: LossReason, now_ms: int, to: int | None = None
-    ) -> None:
+    def _lose(self, resource: Resource, entry: Entry, reason: LossReason, to: int | None = None) -> None:
         """Take the resource from its owner, whose connection is severed unless the resource goes `to` that
         same connection, or was given up by it."""
         grant = entry.last
         assert grant is not None
         connection, entry.connection = entry.connection, None
-        entry.amend(grant.ended(reason, now_ms))
+        entry.amend(grant.ended(reason, self.date_ms()))
         self._audit(resource, entry, f"lost ({reason.name})")
         self._changed(resource.key)
         if connection is None or connection == to:
@@ -284,9 +288,6 @@ class State:
 
     # -- small things ------------------------------------------------------------------------------------
 
-    def last_heard_ms(self, connection: int) -> int:
-        return self._last_heard_ms(connection)
-
     def tell(self, connection: int | None) -> None:
         if connection is not None:
             self.effects.append(Tell(connection))
@@ -320,7 +321,7 @@ class State:
 
     def _changed(self, key: ResourceKey) -> None:
         if isinstance(key, PartitionKey):
-            self.effects.append(Changed(key))
+            self.changed[key] = None
 
     def _audit(self, resource: Resource, entry: Entry, event: str) -> None:
         grant = entry.last

@@ -47,9 +47,10 @@ class OwnershipTable:
         self,
         log_ends: Callable[[PartitionKey], LogEnds],
         last_heard_ms: Callable[[int], int],
+        date_ms: Callable[[], int],
         terms: Terms | None = None,
     ) -> None:
-        self.state = State(log_ends, last_heard_ms, terms or Terms())
+        self.state = State(log_ends, last_heard_ms, date_ms, terms or Terms())
         self._queues: dict[ResourceKey, deque[Operation]] = {}
         self._writing: dict[Operation, None] = {}
         self._abandoned: dict[Operation, None] = {}
@@ -61,6 +62,11 @@ class OwnershipTable:
         """What is to be done now, in this order."""
         effects, self.state.effects = self.state.effects, []
         return effects
+
+    def take_changed(self) -> list[PartitionKey]:
+        """Partitions whose writer or readers have changed: to be guarded anew before all else."""
+        changed, self.state.changed = self.state.changed, {}
+        return list(changed)
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -232,7 +238,7 @@ class OwnershipTable:
         if entry.connection is None:
             if entry.deadline_ms > now_ms:
                 return entry.deadline_ms
-            self.state.free(resource, entry, LossReason.DISCONNECTED, now_ms)
+            self.state.free(resource, entry, LossReason.DISCONNECTED)
             return None
         heard_ms = self.state.last_heard_ms(entry.connection)
         until_ms = heard_ms + grant.owner.session_timeout_ms
@@ -243,7 +249,7 @@ class OwnershipTable:
                 until_ms = min(until_ms, entry.pinged_ms + self.state.terms.ping_timeout_ms)
         if until_ms > now_ms:
             return until_ms
-        self.state.free(resource, entry, LossReason.SESSION_TIMED_OUT, now_ms)
+        self.state.free(resource, entry, LossReason.SESSION_TIMED_OUT)
         return None
 
     def flush(self, now_ms: int) -> None:
@@ -257,6 +263,13 @@ class OwnershipTable:
             if key in self.state.resources:
                 self.state.offer(self.state.resources[key])
         self._settle(now_ms)
+
+    def append_refused(self, resource: Resource) -> None:
+        """One who does not own a partition has tried to write to it."""
+        self.state.totals.fenced_appends += 1
+        writer = resource.writer
+        if writer is not None:
+            writer.counts.fenced_appends += 1
 
     # -- durability --------------------------------------------------------------------------------------
 
@@ -303,7 +316,10 @@ class OwnershipTable:
     # -- what this broker decides about ------------------------------------------------------------------
 
     def load(self, key: ResourceKey, record: OwnershipRecord, version: int, now_ms: int) -> None:
-        """Take over what is written of a resource."""
+        """Take over what is written of a resource, unless something newer is known."""
+        known = self.state.resources.get(key)
+        if known is not None and known.version > version:
+            return
         self.state.restore(key, record, version, now_ms)
         self._settle(now_ms)
 

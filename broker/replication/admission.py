@@ -7,29 +7,42 @@ append, on the one thread that also does it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
-
-from protocol.batches import BatchHeader
 
 
 class Origin(Protocol):
     """Who sends the batches: the client's connection, as far as an admission may ask."""
+
+    client_id: str
+    principal: str
+    requests: int
+    """Requests that it has given to their handlers."""
 
     @property
     def id(self) -> int:
         """A number that no other connection of this broker's life has."""
         ...
 
+    @property
+    def received_requests(self) -> int:
+        """Requests that have come in, those included that have not been given to their handlers."""
+        ...
+
 
 class Admission(Protocol):
     """Judges an append before anything of its request is appended."""
 
-    def admit(
-        self, end_offset: int, leader_epoch: int, headers: Sequence[BatchHeader], origin: Origin | None
-    ) -> None:
-        """Return if `headers` may be appended at `end_offset`; raise BrokerError with the reason if not.
+    def admit(self, origin: Origin | None, acks: int) -> None:
+        """Return if `origin` may append; raise BrokerError with the reason if not.
 
         Called for batches that are no duplicates: a retry of an append that succeeded is never refused.
         """
+        ...
+
+
+class ReadAdmission(Protocol):
+    """Judges a consumer's read of a partition, when it comes and whenever it is tried again."""
+
+    def admit(self, connection: int) -> None:
+        """Return if the connection may read; raise BrokerError with the reason if not."""
         ...

@@ -63,7 +63,7 @@ class Append:
         except BrokerError as error:
             self.error = error
 
-    def admit(self, origin: Origin | None) -> None:
+    def admit(self, origin: Origin | None, acks: int) -> None:
         """Ask whoever guards the partition. A retry of an append that succeeded is not asked about."""
         partition, prepared = self.partition, self.prepared
         if (
@@ -75,9 +75,7 @@ class Append:
         ):
             return
         try:
-            partition.admission.admit(
-                partition.log.log_end_offset, partition.leader_epoch, prepared.headers, origin
-            )
+            partition.admission.admit(origin, acks)
         except BrokerError as error:
             self.error = error
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.log.log import Log, TimestampOffset
-from broker.replication.admission import Admission
+from broker.replication.admission import Admission, ReadAdmission
 from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import FileSlice
@@ -83,6 +83,9 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.high_watermark = 0
         self.admission: Admission | None = None
+        self.read_admission: ReadAdmission | None = None
+        self.is_deleted = False
+        """Whether it has no role because its topic was deleted."""
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index} epoch {self.leader_epoch} {type(self.role).__name__}>"

@@ -159,6 +159,10 @@ class Replicas:
         partitions = self._topics.get(topic)
         return None if partitions is None else partitions.get(index)
 
+    def of_topic(self, topic: str) -> list[Partition]:
+        """This broker's replicas of a topic's partitions."""
+        return list(self._topics.get(topic, {}).values())
+
     def partition(self, topic: str, index: int) -> Partition:
         """This broker's replica of a partition. Raises BrokerError: NOT_LEADER_OR_FOLLOWER where others have
         it, KAFKA_STORAGE_ERROR where its directory failed, UNKNOWN_TOPIC_OR_PARTITION where nobody has it."""
@@ -207,7 +211,7 @@ class Replicas:
         for append in appends:
             append.prepare(self, acks, now_ms)
         for append in appends:
-            append.admit(origin)
+            append.admit(origin, acks)
         for append in appends:
             append.append(now_ms)
             if append.error is None and append.partition is not None:
@@ -463,6 +467,7 @@ class Replicas:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self._copier.forget(partition)
             partition.stop()
+            partition.is_deleted = state.leader_epoch == EPOCH_DURING_DELETE
             self._role_changed(partition)
             self._topics[topic].pop(index)
             if not self._topics[topic]:

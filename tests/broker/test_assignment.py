@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from twisted.internet.defer import Deferred, DeferredLock, fail
+from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 
 from broker.call import Call
 from broker.handlers.leader_and_isr import LeaderAndIsrHandler
@@ -22,6 +22,7 @@ def test_an_assignment_for_a_registration_that_is_over_changes_nothing(broker_ep
     handler = LeaderAndIsrHandler(
         cast(Any, SimpleNamespace(has=lambda topic: False)),
         cast(Any, SimpleNamespace(refresh=lambda kind, name: fail(SessionExpired(name)))),
+        lambda request: succeed(None),
         lambda: 7,
         DeferredLock(),
         lambda: pytest.fail("it was applied"),

@@ -11,7 +11,6 @@ from broker.ownership.effects import (
     Answer,
     Audit,
     AwaitCommit,
-    Changed,
     Fail,
     Fence,
     Reload,
@@ -160,7 +159,7 @@ class Machine:
         self.table = self._new_table()
 
     def _new_table(self) -> OwnershipTable:
-        return OwnershipTable(self._log_ends, lambda connection: self.heard[connection], self._terms)
+        return OwnershipTable(self._log_ends, self.heard.__getitem__, lambda: self.now_ms, self._terms)
 
     def _log_ends(self, key: PartitionKey) -> LogEnds:
         end = self.end_offsets.get(key, 0)
@@ -228,8 +227,6 @@ class Machine:
                         self.load(key)
                     case Audit(line):
                         self.audit.append(line)
-                    case Changed():
-                        pass
             if not self.holds_writes:
                 self.settle_writes()
             self._commit()

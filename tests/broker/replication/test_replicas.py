@@ -9,6 +9,7 @@ import pytest
 
 from broker.log.disk import OsDisk, OsFile
 from broker.log.names import TopicPartition
+from broker.replication.admission import Origin
 from broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import Part
@@ -253,15 +254,16 @@ def test_high_watermarks_are_restored_within_the_log(world: World, tmp_path: Pat
 
 
 class Refusing:
-    """Guards a partition: nobody may append beyond `limit`."""
+    """Guards a partition: `limit` appends are let through."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.asked: list[tuple[int, int]] = []
 
-    def admit(self, end_offset: int, leader_epoch: int, headers: Sequence[object], origin: object) -> None:
-        self.asked.append((end_offset, leader_epoch))
-        if end_offset >= self.limit:
+    def admit(self, origin: Origin | None, acks: int) -> None:
+        assert origin is not None
+        self.asked.append((origin.id, acks))
+        if len(self.asked) > self.limit:
             raise BrokerError(ErrorCode.PRODUCER_FENCED, "not yours")
 
 
@@ -275,7 +277,7 @@ def test_whoever_guards_a_partition_is_asked_where_the_offset_is_assigned(world:
     # A retry of what succeeded is answered before anybody is asked.
     again = only_produced(world.client().call(produce_request("t", records)))
     assert (again.error_code, again.base_offset) == (0, 0)
-    assert guard.asked == [(0, 2), (1, 2)]
+    assert guard.asked == [(1, -1), (2, 1)]
 
 
 def test_parts_leave_as_slices_of_the_file(world: World) -> None:

@@ -1,0 +1,69 @@
+"""ForceRelease (key 30025): an administrator takes resources from their owners, whose connections are severed
+and who cannot resume."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from broker.ownership import requests
+from broker.ownership.answers import Standings
+from broker.ownership.operations import Forced
+from broker.ownership.service import OwnershipService
+from coordinator.ownership_records import ResourceKey
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.ownership import ResourceStanding
+from protocol.messages.ownership_sight import (
+    ForceReleaseRequest,
+    ForceReleaseResponse,
+    ReleasedResource,
+    ResourceToRelease,
+)
+
+_audit = logging.getLogger("broker.ownership.audit")
+
+
+@dataclass(eq=False)
+class ForceReleaseHandler(Handler[ForceReleaseRequest, ForceReleaseResponse]):
+    request = ForceReleaseRequest
+    ownership: OwnershipService
+
+    def handle(self, call: Call, request: ForceReleaseRequest) -> Deferred[ForceReleaseResponse]:
+        requests.check_resources(request.group, request.resources, requests.RESOURCES_MAX)
+
+        def ask(found: list[tuple[ResourceToRelease, ResourceKey]]) -> Deferred[Standings]:
+            names = ", ".join(str(key) for _, key in found)
+            _audit.info(
+                "forced release of %s in group %r asked for by %s at %s: %r",
+                names,
+                request.group,
+                call.principal,
+                call.client_host,
+                request.comment[: requests.NAME_LENGTH_MAX],
+            )
+            forced = [Forced(key, each.generation) for each, key in found]
+            return self.ownership.force_release(request.group, forced, request.timeout_ms)
+
+        standings = requests.each(self.ownership.homes, request.group, request.resources, ask)
+        return standings.addCallback(
+            lambda answers: ForceReleaseResponse(
+                error_code=ErrorCode.NONE, resources=[_released(each) for each in answers]
+            )
+        )
+
+    def failed(self, call: Call, request: ForceReleaseRequest, error: BrokerError) -> ForceReleaseResponse:
+        return ForceReleaseResponse(error_code=error.code, error_message=error.message, resources=[])
+
+
+def _released(standing: ResourceStanding) -> ReleasedResource:
+    return ReleasedResource(
+        name=standing.name,
+        partition=standing.partition,
+        error_code=standing.error_code,
+        error_message=standing.error_message,
+        generation=standing.generation,
+        owner_id=standing.owner_id,
+    )

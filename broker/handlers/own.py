@@ -1,0 +1,72 @@
+"""Own (key 30020, seed own-api): a connection claims resources, all of those in the request or none.
+
+Answered when the grants are durable, the owners before are severed, and everything before the fence offsets
+is committed; or with the reasons why not. The rules are told in docs/ownership.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from broker.ownership import requests
+from broker.ownership.answers import Standings
+from broker.ownership.operations import Wanted
+from broker.ownership.rules import check_generation
+from broker.ownership.service import OwnershipService
+from broker.ownership.settings import SessionTimeouts
+from coordinator.ownership_records import ResourceKey
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.ownership import IF_FREE, OwnRequest, OwnResponse, ResourceClaim
+
+
+@dataclass(eq=False)
+class OwnHandler(Handler[OwnRequest, OwnResponse]):
+    request = OwnRequest
+    ownership: OwnershipService
+    session_timeouts: SessionTimeouts
+
+    def handle(self, call: Call, request: OwnRequest) -> Deferred[OwnResponse]:
+        requests.check_group(request.group)
+        requests.check_resources(request.group, request.resources, requests.RESOURCES_MAX)
+        self.session_timeouts.check(request.session_timeout_ms)
+        for claim in request.resources:
+            check_generation(claim.generation)
+        _check_wait(request)
+        asker = requests.asker_of(
+            call,
+            request.group,
+            request.owner_id,
+            request.session_timeout_ms,
+            request.access,
+            request.writer_client_id,
+            request.writer_principal,
+        )
+        connection = requests.connection_of(call)
+
+        def ask(found: list[tuple[ResourceClaim, ResourceKey]]) -> Deferred[Standings]:
+            wanted = [Wanted(key, claim.generation) for claim, key in found]
+            return self.ownership.claim(
+                connection, asker, wanted, request.timeout_ms, request.wait_timeout_ms
+            )
+
+        standings = requests.all_or_none(self.ownership.homes, request.group, request.resources, ask)
+        return standings.addCallback(
+            lambda answers: OwnResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
+        )
+
+    def failed(self, call: Call, request: OwnRequest, error: BrokerError) -> OwnResponse:
+        return OwnResponse(
+            group=request.group, error_code=error.code, error_message=error.message, resources=[]
+        )
+
+
+def _check_wait(request: OwnRequest) -> None:
+    is_single = len(request.resources) == 1 and request.resources[0].generation == IF_FREE
+    if request.wait_timeout_ms != 0 and not is_single:
+        raise error_for(
+            ErrorCode.INVALID_REQUEST,
+            "only a claim of one resource, with generation -1, can wait: claim each by itself",
+        )

@@ -1,0 +1,109 @@
+"""ProducerAccess (key 30026, PIP-68): a producer asks how it may write to a partition: with others, or alone.
+
+"When a new producer tries to create a session for the 1st time, it will be leaving the topic_epoch empty";
+one that reconnects names the epoch that it was given, and goes on with it or is fenced for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from broker.ownership import requests
+from broker.ownership.answers import Standings
+from broker.ownership.guards import CLAIMED, REQUIRED
+from broker.ownership.service import OwnershipService
+from broker.ownership.settings import SessionTimeouts
+from coordinator.ownership_records import PartitionKey
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.ownership import PRODUCERS_GROUP, Access
+from protocol.messages.producer_access import (
+    ProducerAccessMode,
+    ProducerAccessRequest,
+    ProducerAccessResponse,
+)
+
+_NO_EPOCH = -1
+
+
+@dataclass(eq=False)
+class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessResponse]):
+    request = ProducerAccessRequest
+    ownership: OwnershipService
+    session_timeouts: SessionTimeouts
+
+    def handle(self, call: Call, request: ProducerAccessRequest) -> Deferred[ProducerAccessResponse]:
+        self.session_timeouts.check(request.session_timeout_ms)
+        mode = _mode(request)
+        key = self.ownership.homes.locate(PRODUCERS_GROUP, request.topic, request.partition)
+        assert isinstance(key, PartitionKey)
+        self._check_policy(key, mode)
+        asker = requests.asker_of(
+            call,
+            PRODUCERS_GROUP,
+            request.producer_id,
+            request.session_timeout_ms,
+            Access.WRITE,
+            request.writer_client_id,
+            request.writer_principal,
+        )
+        standings = self.ownership.access(
+            requests.connection_of(call),
+            asker,
+            key,
+            mode,
+            request.epoch,
+            request.timeout_ms,
+            request.wait_timeout_ms,
+        )
+        return standings.addCallback(_response)
+
+    def _check_policy(self, key: PartitionKey, mode: ProducerAccessMode) -> None:
+        """Nobody is promised what the topic's settings do not hold."""
+        partition = self.ownership.homes.partition(key)
+        policy = CLAIMED if partition is None else partition.log.config.single_writer
+        is_shared = mode is ProducerAccessMode.SHARED
+        if is_shared and policy == REQUIRED:
+            raise error_for(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                f"{key} takes one writer only (single.writer=required): ask for exclusive access",
+            )
+        if not is_shared and policy not in (CLAIMED, REQUIRED):
+            raise error_for(
+                ErrorCode.POLICY_VIOLATION,
+                f"exclusive access to {key} would not be held to: set single.writer to claimed or required",
+            )
+
+    def failed(
+        self, call: Call, request: ProducerAccessRequest, error: BrokerError
+    ) -> ProducerAccessResponse:
+        return ProducerAccessResponse(error_code=error.code, error_message=error.message)
+
+
+def _mode(request: ProducerAccessRequest) -> ProducerAccessMode:
+    if request.partition < 0 or request.epoch < _NO_EPOCH:
+        raise error_for(ErrorCode.INVALID_REQUEST, "the partition, or the epoch, is negative")
+    try:
+        return ProducerAccessMode(request.mode)
+    except ValueError:
+        known = ", ".join(f"{mode.value} ({mode.name})" for mode in ProducerAccessMode)
+        raise error_for(ErrorCode.INVALID_REQUEST, f"mode {request.mode} is none of {known}") from None
+
+
+def _response(answers: Standings) -> ProducerAccessResponse:
+    (standing,) = answers
+    return ProducerAccessResponse(
+        error_code=standing.error_code,
+        error_message=standing.error_message,
+        epoch=standing.generation,
+        incarnation=standing.incarnation,
+        fence_offset=standing.fence_offset,
+        leader_epoch=standing.leader_epoch,
+        position=standing.position,
+        owner_id=standing.owner_id,
+        owner_client_id=standing.owner_client_id,
+        owner_host=standing.owner_host,
+        owner_since_ms=standing.owner_since_ms,
+    )

@@ -1,0 +1,141 @@
+"""Who may write and read a partition: asked where an offset is assigned, and where records are handed out.
+
+A partition has a guard only while there is something to guard: with `single.writer=off`, or while nobody owns
+it, an append asks nobody. Stock clients are held to it like all others, by their connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.ownership.resources import Entry, Resource, partition_key
+from broker.ownership.state import Holdings
+from broker.replication.admission import Origin
+from broker.replication.appends import ACKS_ALL
+from broker.replication.partition import Partition
+from protocol.errors import BrokerError, ErrorCode, error_for
+
+CLAIMED = "claimed"
+REQUIRED = "required"
+
+
+class Noted(Protocol):
+    """Is told of appends that were refused."""
+
+    def __call__(self, resource: Resource) -> None: ...
+
+
+class WriterGuard:
+    """Admits appends of the partition's owner, and of whoever is bound to it."""
+
+    __slots__ = ("_partition", "_refused", "_resource", "_writer")
+
+    def __init__(
+        self, partition: Partition, resource: Resource, writer: Entry | None, refused: Noted
+    ) -> None:
+        self._partition = partition
+        self._resource = resource
+        self._writer = writer
+        self._refused = refused
+
+    def admit(self, origin: Origin | None, acks: int) -> None:
+        """Return if `origin` may append. Raises BrokerError: INVALID_REQUIRED_ACKS, PRODUCER_FENCED,
+        TOPIC_AUTHORIZATION_FAILED."""
+        writer = self._writer
+        if origin is None:
+            return
+        if writer is not None and (origin.id == writer.connection or _is_bound(writer, origin)):
+            if acks != ACKS_ALL:
+                raise error_for(
+                    ErrorCode.INVALID_REQUIRED_ACKS,
+                    f"{self._partition.topic}-{self._partition.index} is owned: whoever owns it has to write "
+                    "with acks=all, for anything else could be lost to the next owner",
+                )
+            return
+        self._refused(self._resource)
+        raise self._refusal(origin)
+
+    def _refusal(self, origin: Origin) -> BrokerError:
+        name = f"{self._partition.topic}-{self._partition.index}"
+        by_whom = "nobody owns it"
+        if self._writer is not None and self._writer.grant is not None:
+            owner = self._writer.grant.owner
+            by_whom = f"{owner.owner_id} at {owner.host} owns it, generation {self._writer.generation}"
+        if origin.id in self._resource.former or self._was_bound(origin):
+            return error_for(
+                ErrorCode.PRODUCER_FENCED,
+                f"this producer has lost {name}, and must not write to it any more: {by_whom}",
+            )
+        return error_for(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            f"only its owner may write to {name} (single.writer={self._partition.log.config.single_writer}), "
+            f"and {by_whom}. Claim it first, with a Lease or an ExclusiveProducer; for a client that cannot "
+            "be changed let a process beside it claim with writer_client_id",
+        )
+
+    def _was_bound(self, origin: Origin) -> bool:
+        return any(
+            grant.owner.binds(origin.client_id, origin.principal)
+            for entry in self._resource.entries.values()
+            for grant in entry.history
+        )
+
+
+def _is_bound(writer: Entry, origin: Origin) -> bool:
+    grant = writer.grant
+    return grant is not None and grant.owner.binds(origin.client_id, origin.principal)
+
+
+class ReaderGuard:
+    """Lets the readers of a partition through: of a group that has one, no other connection."""
+
+    __slots__ = ("_holdings", "_partition", "_resource")
+
+    def __init__(
+        self, partition: Partition, resource: Resource, holdings: Callable[[int], Holdings | None]
+    ) -> None:
+        self._partition = partition
+        self._resource = resource
+        self._holdings = holdings
+
+    def admit(self, connection: int) -> None:
+        """Return if a consumer may read. Raises BrokerError: TOPIC_AUTHORIZATION_FAILED."""
+        holdings = self._holdings(connection)
+        is_owner = False
+        for group in holdings.groups if holdings is not None else ():
+            entry = self._resource.entries.get(group)
+            if entry is None or not entry.reads:
+                continue
+            if entry.connection != connection:
+                raise self._refusal(f"another reads it for group {group!r}, generation {entry.generation}")
+            is_owner = True
+        if not is_owner and self._partition.log.config.single_reader == REQUIRED:
+            raise self._refusal("this connection does not own it in any group")
+
+    def _refusal(self, why: str) -> BrokerError:
+        setting = self._partition.log.config.single_reader
+        return error_for(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            f"{self._partition.topic}-{self._partition.index} has one reader (single.reader={setting}): "
+            f"{why}. Claim it to read, and fetch on the connection that owns it",
+        )
+
+
+def writer_guard(partition: Partition, resource: Resource | None, refused: Noted) -> WriterGuard | None:
+    """What the partition's settings and its owner ask for."""
+    policy = partition.log.config.single_writer
+    writer = None if resource is None else resource.writer
+    if policy == REQUIRED or (writer is not None and policy == CLAIMED):
+        return WriterGuard(partition, resource or Resource(partition_key(partition)), writer, refused)
+    return None
+
+
+def reader_guard(
+    partition: Partition, resource: Resource | None, holdings: Callable[[int], Holdings | None]
+) -> ReaderGuard | None:
+    policy = partition.log.config.single_reader
+    is_read = resource is not None and any(entry.reads for entry in resource.entries.values())
+    if policy == REQUIRED or (is_read and policy == CLAIMED):
+        return ReaderGuard(partition, resource or Resource(partition_key(partition)), holdings)
+    return None

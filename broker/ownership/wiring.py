@@ -1,0 +1,52 @@
+"""Ownership wired into a broker: the service, and the handlers that ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from broker.dispatch import AnyHandler
+from broker.handlers.describe_owners import DescribeOwnersHandler
+from broker.handlers.force_release import ForceReleaseHandler
+from broker.handlers.own import OwnHandler
+from broker.handlers.producer_access import ProducerAccessHandler
+from broker.handlers.release_ownership import ReleaseHandler
+from broker.handlers.renew_ownership import RenewHandler
+from broker.handlers.resume_ownership import ResumeHandler
+from broker.ownership.service import Around, OwnershipService
+from broker.ownership.settings import SessionTimeouts, terms
+from broker.replication.replicas import Replicas
+
+FEATURES: Mapping[str, tuple[int, int]] = {
+    "holdfast.own": (1, 1),
+    "holdfast.producer.access": (1, 1),
+    "holdfast.expected.offset": (1, 1),
+}
+"""What is announced of it."""
+
+
+class Ownership:
+    """Who owns what on one broker. `names_partition` says which partition of `__consumer_offsets` keeps a
+    group."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        around: Around,
+        replicas: Replicas,
+        names_partition: Callable[[str], int | None],
+    ) -> None:
+        self.service = OwnershipService(around, replicas, names_partition, terms(settings))
+        self._session_timeouts = SessionTimeouts.from_settings(settings)
+
+    def handlers(self) -> list[AnyHandler]:
+        service, session_timeouts = self.service, self._session_timeouts
+        return [
+            OwnHandler(service, session_timeouts),
+            ReleaseHandler(service),
+            RenewHandler(service),
+            ResumeHandler(service, session_timeouts),
+            DescribeOwnersHandler(service),
+            ForceReleaseHandler(service),
+            ProducerAccessHandler(service, session_timeouts),
+        ]
