@@ -9,7 +9,7 @@ raises the first error, if there was one; the error's text names the thing. Not 
 
 from __future__ import annotations
 
-from clients.admin.cluster import ClusterDescription, LogDir, ReplicaSize
+from clients.admin.cluster import ApiSupport, BrokerSupport, ClusterDescription, LogDir, ReplicaSize
 from clients.admin.configs import ConfigAdmin, ConfigChange, ConfigEntry, ConfigResource
 from clients.admin.groups import GroupDescription, GroupListing, MemberDescription
 from clients.admin.managed_groups import ManagedGroupAdmin, ManagedGroupListing
@@ -24,7 +24,7 @@ __all__ = [
     "Admin", "NewTopic", "TopicDescription", "ClusterDescription", "ConfigEntry", "ConfigResource",
     "ConfigChange", "ConfigOperation", "ConfigSource", "ResourceType", "LogDir", "ReplicaSize",
     "ProducerDescription", "ElectionType", "Reassignment", "GroupListing", "GroupDescription",
-    "MemberDescription", "ManagedGroupListing", "OffsetAndMetadata",
+    "MemberDescription", "ManagedGroupListing", "OffsetAndMetadata", "ApiSupport", "BrokerSupport",
     "OffsetAndTimestamp", "EARLIEST", "LATEST", "MAX_TIMESTAMP",
 ]  # fmt: skip
 

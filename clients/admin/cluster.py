@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from clients.admin.asking import raise_first
@@ -10,7 +10,10 @@ from clients.admin.topics import TopicAdmin
 from clients.connection import ANY_NODE
 from clients.message import TopicPartition
 from clients.metadata import Node
+from clients.wire import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
+from protocol.api import APIS
 from protocol.errors import BrokerError, error_for
+from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
@@ -46,8 +49,31 @@ class LogDir:
     usable_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class ApiSupport:
+    """The versions of one API that a broker takes, None where it takes none.
+
+    `usable_version` is the one that this client would use, None where the two have none in common; `name` is
+    None for an API that this client has never heard of.
+    """
+
+    key: int
+    name: str | None
+    min_version: int | None
+    max_version: int | None
+    usable_version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSupport:
+    """What a broker says that it can do: APIs by key, and the range of versions of each feature."""
+
+    apis: tuple[ApiSupport, ...]
+    features: Mapping[str, tuple[int, int]]
+
+
 class ClusterAdmin(TopicAdmin):
-    """Describes brokers and log directories."""
+    """Describes brokers, what they speak, and their log directories."""
 
     def describe_cluster(self) -> ClusterDescription:
         """The brokers that are there, and the controller."""
@@ -65,6 +91,19 @@ class ClusterAdmin(TopicAdmin):
         )
         controller = next((node for node in nodes if node.id == response.controller_id), None)
         return ClusterDescription(response.cluster_id, nodes, controller)
+
+    def describe_api_versions(self, node: int) -> BrokerSupport:
+        """The APIs and features of a broker. APIs that it lacks are there without versions."""
+        request = ApiVersionsRequest(
+            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
+        )
+        response = self._ask(node, request)
+        raise_first([(f"broker {node}", response.error_code, None)])
+        theirs = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+        for_clients = {key for key, api in APIS.items() if not api.internal and api.feature is None}
+        apis = tuple(_support(key, theirs.get(key)) for key in sorted(theirs.keys() | for_clients))
+        features = {row.name: (row.min_version, row.max_version) for row in response.supported_features}
+        return BrokerSupport(apis, features)
 
     def describe_log_dirs(
         self, nodes: Iterable[int] | None = None, topics: Iterable[str] | None = None
@@ -97,3 +136,15 @@ class ClusterAdmin(TopicAdmin):
                 error = error_for(row.error_code) if row.error_code else None
                 found.append(LogDir(node, row.log_dir, error, replicas, row.total_bytes, row.usable_bytes))
         return found
+
+
+def _support(key: int, theirs: tuple[int, int] | None) -> ApiSupport:
+    api = APIS.get(key)
+    name = None if api is None else api.name
+    if theirs is None:
+        return ApiSupport(key, name, None, None, None)
+    low, high = theirs
+    usable = None
+    if api is not None and max(low, api.min_version) <= min(high, api.max_version):
+        usable = min(high, api.max_version)
+    return ApiSupport(key, name, low, high, usable)

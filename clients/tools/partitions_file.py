@@ -30,6 +30,20 @@ def read_assignments(path: str) -> dict[TopicPartition, tuple[int, ...]]:
     return found
 
 
+def read_offsets(path: str) -> dict[TopicPartition, int]:
+    """As `read_partitions`, with `"offset": 100` in each. Raises click.UsageError."""
+    found: dict[TopicPartition, int] = {}
+    for row in _rows(path, "partitions"):
+        partition = _partition(path, row)
+        if partition in found:
+            raise click.UsageError(f"{path} names {partition} twice")
+        offset = row.get("offset")
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < -1:
+            raise click.UsageError(f"{path} gives {partition} no offset: from 0 on, or -1 for the end")
+        found[partition] = offset
+    return found
+
+
 def read_topics(path: str) -> list[str]:
     """`{"topics": [{"topic": "t"}]}`. Raises click.UsageError."""
     names = [row.get("topic") for row in _rows(path, "topics")]

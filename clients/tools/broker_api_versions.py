@@ -1,0 +1,81 @@
+"""scripts/broker-api-versions.sh: which requests, in which versions, each broker takes."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from clients.admin import Admin, ApiSupport, BrokerSupport
+from clients.errors import ClientError
+from clients.metadata import Node
+from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from protocol.errors import BrokerError
+
+
+@click.command("broker-api-versions", context_settings=CONTEXT)
+@bootstrap_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@click.option("--command-config", metavar="FILE", help="A properties file for the client.")
+def broker_api_versions(bootstrap: str, as_json: bool, command_config: str | None) -> int:
+    """Show the versions of every API that each broker takes, which of them this client would use, and the
+    features that the broker announces."""
+    defaults = {"client.id": "broker-api-versions", "bootstrap.timeout.ms": FIRST_CONTACT_MS}
+    told: list[tuple[Node, BrokerSupport | Exception]] = []
+    with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
+        for node in admin.describe_cluster().nodes:
+            try:
+                told.append((node, admin.describe_api_versions(node.id)))
+            except (ClientError, BrokerError) as error:
+                told.append((node, error))
+    if as_json:
+        click.echo(json.dumps([as_object(node, what) for node, what in told]))
+    else:
+        for node, what in told:
+            click.echo(as_text(node, what))
+    return 1 if any(isinstance(what, Exception) for _, what in told) else 0
+
+
+def as_text(node: Node, what: BrokerSupport | Exception) -> str:
+    """A broker in the form of Kafka's tool, with its features beneath."""
+    head = f"{node.host}:{node.port} (id: {node.id} rack: {node.rack or 'null'}) -> "
+    if isinstance(what, Exception):
+        return f"{head}ERROR: {what}"
+    lines = [f"\t{_line(api)}" for api in what.apis]
+    text = f"{head}(\n" + ",\n".join(lines) + "\n)"
+    for name, (low, high) in what.features.items():
+        text += f"\n{name}: {low} to {high}"
+    return text
+
+
+def _line(api: ApiSupport) -> str:
+    name = f"{api.name or 'UNKNOWN'}({api.key})"
+    if api.min_version is None or api.max_version is None:
+        return f"{name}: UNSUPPORTED"
+    versions = str(api.min_version)
+    if api.max_version != api.min_version:
+        versions += f" to {api.max_version}"
+    usable = "UNUSABLE" if api.usable_version is None else f"usable: {api.usable_version}"
+    return f"{name}: {versions} [{usable}]"
+
+
+def as_object(node: Node, what: BrokerSupport | Exception) -> dict[str, object]:
+    head: dict[str, object] = {"id": node.id, "host": node.host, "port": node.port, "rack": node.rack}
+    if isinstance(what, Exception):
+        return head | {"error": str(what)}
+    apis = [
+        {
+            "key": api.key,
+            "name": api.name,
+            "minVersion": api.min_version,
+            "maxVersion": api.max_version,
+            "usableVersion": api.usable_version,
+        }
+        for api in what.apis
+    ]
+    features = {name: {"minVersion": low, "maxVersion": high} for name, (low, high) in what.features.items()}
+    return head | {"apis": apis, "features": features}
+
+
+if __name__ == "__main__":
+    run(broker_api_versions)

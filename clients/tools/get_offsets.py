@@ -1,0 +1,121 @@
+"""scripts/get-offsets.sh: the offsets of partitions: the first, the next, or those of a time."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from clients.admin import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, OffsetAndTimestamp
+from clients.message import TopicPartition
+from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from clients.tools.partition_patterns import (
+    PartitionPattern,
+    matches_any,
+    parse_partitions,
+    parse_patterns,
+    topic_pattern,
+)
+
+_TIMES = {
+    "earliest": EARLIEST,
+    "-2": EARLIEST,
+    "latest": LATEST,
+    "-1": LATEST,
+    "max-timestamp": MAX_TIMESTAMP,
+    "-3": MAX_TIMESTAMP,
+}
+
+
+@click.command("get-offsets", context_settings=CONTEXT)
+@bootstrap_option
+@click.option(
+    "--topic-partitions",
+    "patterns",
+    metavar="PATTERNS",
+    help="Which partitions, separated by commas: topic, topic:3, topic:2-5 (5 left out), topic:2-, topic:-5. "
+    "The topic is a regular expression, or nothing for all.",
+)
+@click.option("--topic", metavar="REGEX", help="In place of --topic-partitions: the topics that match.")
+@click.option("--partitions", metavar="NUMBERS", help="Only these, separated by commas.")
+@click.option(
+    "--time",
+    default="latest",
+    show_default=True,
+    help="earliest (-2), latest (-1), max-timestamp (-3), or ms since the epoch: the first record that is "
+    "not older.",
+)
+@click.option("--exclude-internal-topics", is_flag=True, help="Leave out topics like __consumer_offsets.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@click.option("--command-config", metavar="FILE", help="A properties file for the client.")
+def get_offsets(
+    bootstrap: str,
+    patterns: str | None,
+    topic: str | None,
+    partitions: str | None,
+    time: str,
+    exclude_internal_topics: bool,
+    as_json: bool,
+    command_config: str | None,
+) -> int:
+    """Print topic:partition:offset of each partition; no offset where there is no record so late."""
+    wanted = chosen(patterns, topic, partitions)
+    timestamp = point_in_time(time)
+    defaults = {"client.id": "get-offsets", "bootstrap.timeout.ms": FIRST_CONTACT_MS}
+    with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
+        led: list[TopicPartition] = []
+        leaderless: list[TopicPartition] = []
+        for described in admin.describe_topics():
+            if exclude_internal_topics and described.is_internal:
+                continue
+            for row in described.partitions:
+                if matches_any(wanted, described.name, row.partition):
+                    (leaderless if row.leader < 0 else led).append(
+                        TopicPartition(described.name, row.partition)
+                    )
+        if not led and not leaderless:
+            raise click.ClickException("no partition matches; topics.sh --list tells which topics there are")
+        found = admin.list_offsets(dict.fromkeys(led, timestamp))
+    show(found, as_json)
+    for partition in leaderless:
+        click.echo(f"Skip getting offsets for {partition}: it has no leader at the moment", err=True)
+    return 1 if leaderless else 0
+
+
+def chosen(patterns: str | None, topic: str | None, partitions: str | None) -> list[PartitionPattern]:
+    """The patterns that the options stand for. Raises click.UsageError."""
+    if patterns is not None and (topic is not None or partitions is not None):
+        raise click.UsageError("--topic-partitions does not go with --topic or --partitions")
+    if patterns is not None:
+        return parse_patterns(patterns)
+    name = None if topic is None else topic_pattern(topic)
+    if partitions is None:
+        return [PartitionPattern(name)]
+    return [PartitionPattern(name, number, number + 1) for number in parse_partitions(partitions)]
+
+
+def point_in_time(text: str) -> int:
+    """What ListOffsets calls a time. Raises click.UsageError."""
+    if text in _TIMES:
+        return _TIMES[text]
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise click.UsageError(f"--time {text}: earliest, latest, max-timestamp, or ms since the epoch")
+
+
+def show(found: dict[TopicPartition, OffsetAndTimestamp], as_json: bool) -> None:
+    """Print what was found, in order."""
+    rows = [
+        (partition.topic, partition.partition, None if at.offset < 0 else at.offset)
+        for partition, at in sorted(found.items())
+    ]
+    if as_json:
+        keys = ("topic", "partition", "offset")
+        click.echo(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]))
+        return
+    for topic, number, offset in rows:
+        click.echo(f"{topic}:{number}:{'' if offset is None else offset}")
+
+
+if __name__ == "__main__":
+    run(get_offsets)

@@ -1,0 +1,70 @@
+"""Patterns that say which partitions of which topics are meant, as Kafka's GetOffsetShell takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import click
+
+_PATTERN = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d*)-(\d*)))?")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPattern:
+    """Topics whose whole name matches, all of them with None, and partitions from `first` to before `end`."""
+
+    topic: re.Pattern[str] | None = None
+    first: int = 0
+    end: int | None = None
+
+    def matches(self, topic: str, partition: int) -> bool:
+        """Whether the pattern means this partition."""
+        is_in_range = self.first <= partition and (self.end is None or partition < self.end)
+        return is_in_range and (self.topic is None or self.topic.fullmatch(topic) is not None)
+
+
+def parse_patterns(text: str) -> list[PartitionPattern]:
+    """Patterns separated by commas: `topic`, `topic:3`, `topic:2-5` (5 left out), `topic:2-`, `topic:-5`.
+
+    The topic is a regular expression, or nothing for all. Raises click.UsageError.
+    """
+    return [_pattern(item.strip()) for item in text.split(",")]
+
+
+def parse_partitions(text: str) -> list[int]:
+    """Numbers separated by commas. Raises click.UsageError."""
+    try:
+        numbers = [int(item) for item in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--partitions {text}: numbers separated by commas are wanted") from None
+    if min(numbers) < 0:
+        raise click.UsageError(f"--partitions {text}: partitions count from 0")
+    return numbers
+
+
+def topic_pattern(text: str) -> re.Pattern[str]:
+    """A regular expression for names of topics. Raises click.UsageError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise click.UsageError(f"{text!r} is no regular expression: {error}") from None
+
+
+def matches_any(patterns: Iterable[PartitionPattern], topic: str, partition: int) -> bool:
+    """Whether one of the patterns means this partition."""
+    return any(pattern.matches(topic, partition) for pattern in patterns)
+
+
+def _pattern(text: str) -> PartitionPattern:
+    found = _PATTERN.fullmatch(text)
+    if found is None:
+        raise click.UsageError(
+            f"--topic-partitions {text!r}: give topic, topic:3, topic:2-5 (5 left out), topic:2- or topic:-5"
+        )
+    name, number, first, end = found.groups()
+    topic = topic_pattern(name) if name else None
+    if number is not None:
+        return PartitionPattern(topic, int(number), int(number) + 1)
+    return PartitionPattern(topic, int(first or 0), int(end) if end else None)
