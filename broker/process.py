@@ -27,6 +27,7 @@ from broker.directory_locks import DirectoryInUse, DirectoryLocks
 from broker.lifecycle import Broker, StartError
 from broker.log.config import log_directories
 from broker.log.disk import OsDisk
+from broker.network.memory import RequestMemory
 from broker.network.transport import SocketOptions, TcpNetwork
 from broker.session_file import SessionFile, boot_id
 from broker.workers import ThreadWorkers
@@ -71,7 +72,11 @@ class BrokerProcess:
                 _reactor.callFromThread,
                 SessionFile(directories, boot_id()),
             ),
-            network=TcpNetwork(_reactor, SocketOptions.from_settings(settings)),
+            network=TcpNetwork(
+                _reactor,
+                SocketOptions.from_settings(settings),
+                RequestMemory(settings["queued.max.request.bytes"]),
+            ),
             workers=self._workers,
             random=random.SystemRandom(),
             monotonic_s=time.monotonic,

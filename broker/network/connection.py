@@ -134,6 +134,11 @@ class Connection:
         return self._is_paused
 
     @property
+    def is_holding(self) -> bool:
+        """Whether requests have been received that are not being handled yet."""
+        return bool(self._waiting)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing happens here but, at most, the sending of responses that the peer does not read."""
         return not self._waiting and all(reply.parts is not None for reply in self._replies)

@@ -75,6 +75,12 @@ class FrameReceiver(Protocol):
     frame_bytes_max: int
     """The largest frame the peer may send; read anew for every frame."""
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether frames that were handed over still wait to be looked at. They will have been when it calls
+        `Wire.resume`."""
+        ...
+
     def connected(self, wire: Wire) -> None: ...
 
     def frames_received(self, frames: Sequence[memoryview]) -> None:

@@ -250,6 +250,10 @@ class _Link:
         self.frame_bytes_max = frame_bytes_max
         self.wire: Wire | None = None
 
+    @property
+    def is_holding(self) -> bool:
+        return False
+
     def connected(self, wire: Wire) -> None:
         if self.channel is None:
             wire.abort()

@@ -106,6 +106,15 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     Setting(
+        "queued.max.request.bytes",
+        SettingType.LONG,
+        256 * 1024 * 1024,
+        "How many bytes the requests of all connections may occupy that are still being received, or wait to "
+        "be handled. Further ones are not read before there is room, in the order in which they came; a "
+        "request of fewer than 32 KiB always passes, and one larger than this passes alone. -1: no limit.",
+        minimum=-1,
+    ),
+    Setting(
         "connection.max.in.flight.requests",
         SettingType.INT,
         1000,

@@ -30,6 +30,7 @@ from zope.interface import implementer
 
 from broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
 from broker.network.interfaces import Accept, Address, FrameReceiver, Port
+from broker.network.memory import RequestMemory
 from protocol.frames import FileSlice, Part
 
 _log = logging.getLogger(__name__)
@@ -123,9 +124,11 @@ class _FrameSocket(tcp.Connection):
 
     peer: Address
 
-    def _prepare(self, receiver: FrameReceiver, buffers: FrameBuffers) -> None:
+    def _prepare(
+        self, receiver: FrameReceiver, buffers: FrameBuffers, memory: RequestMemory | None = None
+    ) -> None:
         self._receiver = receiver
-        self._assembler = FrameAssembler(buffers)
+        self._assembler = FrameAssembler(buffers, memory, self._has_room)
         self._scratch = buffers.scratch
         self._outgoing = _Outgoing()
         self._wants_to_read = True
@@ -157,7 +160,12 @@ class _FrameSocket(tcp.Connection):
 
     def resume(self) -> None:
         self._wants_to_read = True
-        if self._is_open:
+        self._assembler.release()
+        self._has_room()
+
+    def _has_room(self) -> None:
+        """There is room for the frame that has begun, or it need not wait for other reasons any more."""
+        if self._is_open and self._wants_to_read and not self._assembler.is_held:
             self.startReading()
 
     def close(self) -> None:
@@ -195,7 +203,10 @@ class _FrameSocket(tcp.Connection):
         left = _TURN_BYTES
         assembler = self._assembler
         while left > 0 and self._wants_to_read and self._is_open:
-            target = assembler.target()
+            try:
+                target = assembler.target()
+            except OSError as error:
+                return self._no_memory(error)
             try:
                 count = self.socket.recv_into(target)
             except (BlockingIOError, InterruptedError):
@@ -211,15 +222,23 @@ class _FrameSocket(tcp.Connection):
                 self._refuse(refused)
                 return None
             except OSError as error:
-                _log.warning("Closing the connection to %s: no memory for its frame: %s", self.peer, error)
-                return _lost(error)
+                return self._no_memory(error)
             if frames:
                 self._receiver.frames_received(frames)
                 del frames, target  # the buffer of a frame that has been dealt with is free for the next
+                if not self._receiver.is_holding:
+                    assembler.release()
+            if assembler.is_held:
+                self.stopReading()
+                return None
             if is_emptied:
                 return None
             left -= count
         return None
+
+    def _no_memory(self, error: OSError) -> Exception:
+        _log.warning("Closing the connection to %s: no memory for its frame: %s", self.peer, error)
+        return _lost(error)
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
         if self._broken is None:
@@ -238,6 +257,7 @@ class _FrameSocket(tcp.Connection):
 
     def connectionLost(self, reason: Failure) -> None:
         self._outgoing.clear()
+        self._assembler.abandon()
         if self._is_closing and self._linger.active():
             self._linger.cancel()
         super().connectionLost(reason)
@@ -290,6 +310,7 @@ class FrameServer(_FrameSocket, tcp.Server):
     def __init__(
         self,
         buffers: FrameBuffers,
+        memory: RequestMemory,
         sock: socket.socket,
         protocol: _Link,
         client: tuple[Any, ...],
@@ -297,7 +318,7 @@ class FrameServer(_FrameSocket, tcp.Server):
         sessionno: int,
         reactor: Any,
     ) -> None:
-        self._prepare(protocol.receiver, buffers)
+        self._prepare(protocol.receiver, buffers, memory)
         self.peer = Address(client[0], client[1])
         super().__init__(sock, cast(IProtocol, protocol), client, server, sessionno, reactor)
 
@@ -423,15 +444,22 @@ class _TcpPort:
 
 
 class TcpNetwork:
-    """The system's TCP, as a `Network`. `reactor` is a Twisted reactor that watches descriptors."""
+    """The system's TCP, as a `Network`. `reactor` is a Twisted reactor that watches descriptors.
 
-    def __init__(self, reactor: Any, options: SocketOptions | None = None) -> None:
+    `memory` bounds the large frames of all connections that are accepted; of answers there are no more than
+    this side has asked for.
+    """
+
+    def __init__(
+        self, reactor: Any, options: SocketOptions | None = None, memory: RequestMemory | None = None
+    ) -> None:
         self._reactor = reactor
+        self._memory = memory or RequestMemory()
         self._options = options or SocketOptions()
         self._buffers = FrameBuffers()
 
     def listen(self, host: str, port: int, accept: Accept) -> Port:
-        transport = functools.partial(FrameServer, self._buffers)
+        transport = functools.partial(FrameServer, self._buffers, self._memory)
         listening = _FramePort(
             self._options, transport, port, _Accepting(accept), self._options.backlog, host, self._reactor
         )

@@ -17,6 +17,7 @@ from broker.log.disk import OsFile
 from broker.network import transport
 from broker.network.connection import Connection, ConnectionLimits, Handler, Reply
 from broker.network.interfaces import Address
+from broker.network.memory import RequestMemory
 from broker.network.transport import SocketOptions, TcpNetwork
 from protocol.frames import SIZE, FileSlice, Part
 from tests.reactor import in_thread, on_reactor, reactor, until
@@ -38,12 +39,16 @@ class Server:
     """Connections on a free port, each served by one handler."""
 
     def __init__(
-        self, handler: Handler, limits: ConnectionLimits = LIMITS, options: SocketOptions | None = None
+        self,
+        handler: Handler,
+        limits: ConnectionLimits = LIMITS,
+        options: SocketOptions | None = None,
+        memory: RequestMemory | None = None,
     ) -> None:
         self.connections: list[Connection] = []
         self.handler = handler
         self.limits = limits
-        self._port = TcpNetwork(reactor, options).listen("127.0.0.1", 0, self._accept)
+        self._port = TcpNetwork(reactor, options, memory).listen("127.0.0.1", 0, self._accept)
         self.address = self._port.address
 
     def _accept(self, peer: Address) -> Connection:
@@ -59,9 +64,12 @@ class Server:
 
 @contextlib.contextmanager
 def serving(
-    handler: Handler, limits: ConnectionLimits = LIMITS, options: SocketOptions | None = None
+    handler: Handler,
+    limits: ConnectionLimits = LIMITS,
+    options: SocketOptions | None = None,
+    memory: RequestMemory | None = None,
 ) -> Iterator[Server]:
-    server = Server(handler, limits, options)
+    server = Server(handler, limits, options, memory)
     try:
         yield server
     finally:
@@ -407,3 +415,77 @@ async def test_descriptors_and_memory_do_not_pile_up() -> None:
 async def test_a_port_in_use_is_an_os_error() -> None:
     with serving(echo) as server, pytest.raises(OSError, match=str(server.address.port)):
         TcpNetwork(reactor).listen("127.0.0.1", server.address.port, lambda peer: None)
+
+
+class TestMemoryOfAll:
+    """`queued.max.request.bytes`: what all connections together may hold of requests that come in."""
+
+    SIZE = 1024 * 1024
+
+    def size_of(self, frame: memoryview) -> bytes:
+        return SIZE.pack(SIZE.size) + SIZE.pack(len(frame))
+
+    def handle(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
+        reply.send([self.size_of(frame)])
+
+    @on_reactor
+    async def test_a_large_request_waits_until_there_is_room_for_it(self) -> None:
+        memory = RequestMemory(self.SIZE)
+        request = framed(bytes(self.SIZE))
+        with serving(self.handle, memory=memory) as server, Client(server) as slow, Client(server) as other:
+            await slow.send(request[:300_000])
+            await until(lambda: memory.lent_bytes == self.SIZE)
+            sent = other.send(request)
+            await until(lambda: memory.waiting == 1)
+            assert server.connections[1].requests == 0
+            await slow.send(request[300_000:])
+            for client in (slow, other):
+                assert SIZE.unpack(await client.receive_frame()) == (self.SIZE,)
+            await sent
+            await until(lambda: memory.lent_bytes == 0)
+
+    @on_reactor
+    async def test_small_requests_pass_meanwhile(self) -> None:
+        memory = RequestMemory(self.SIZE)
+        with serving(self.handle, memory=memory) as server, Client(server) as slow, Client(server) as other:
+            await slow.send(framed(bytes(self.SIZE))[:300_000])
+            await until(lambda: memory.lent_bytes == self.SIZE)
+            await other.send(framed(b"small"))
+            assert SIZE.unpack(await other.receive_frame()) == (5,)
+
+    @on_reactor
+    async def test_who_goes_away_leaves_room_and_its_place_in_the_line(self) -> None:
+        memory = RequestMemory(self.SIZE)
+        request = framed(bytes(self.SIZE))
+        with (
+            serving(self.handle, memory=memory) as server,
+            Client(server) as first,
+            Client(server) as second,
+            Client(server) as third,
+        ):
+            await first.send(request[:300_000])
+            await until(lambda: memory.lent_bytes == self.SIZE)
+            for number, client in enumerate((second, third), start=1):
+                await client.send(request[:300_000])
+                await until(lambda: memory.waiting == number)  # noqa: B023
+            server.connections[1].close("the test says so")
+            await until(lambda: memory.waiting == 1)
+            first.reset()
+            await third.send(request[300_000:])
+            assert SIZE.unpack(await third.receive_frame()) == (self.SIZE,)
+
+    @on_reactor
+    async def test_what_waits_to_be_handled_still_counts(self) -> None:
+        memory = RequestMemory(2 * self.SIZE)
+        request = framed(bytes(self.SIZE))
+        with serving(self.handle, memory=memory) as server, Client(server) as client:
+            await until(lambda: len(server.connections) == 1)
+            server.connections[0].mute(60_000)
+            server.connections[0]._wire.resume()  # type: ignore[union-attr]
+            sent = client.send(request)
+            await until(lambda: server.connections[0].is_holding)
+            assert memory.lent_bytes == self.SIZE
+            server.connections[0].unmute()
+            assert SIZE.unpack(await client.receive_frame()) == (self.SIZE,)
+            await sent
+            assert memory.lent_bytes == 0

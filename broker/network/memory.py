@@ -1,0 +1,56 @@
+"""Memory for requests, shared by all connections (`queued.max.request.bytes`)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+NO_LIMIT = -1
+
+
+class RequestMemory:
+    """Lends the right to hold so many bytes; where there are none left, those who want some stand in line.
+
+    First come, first served: a small request does not overtake a large one, which would else wait for ever.
+    A request of more than all there is passes alone. `bytes_max` may be -1: no limit.
+    """
+
+    def __init__(self, bytes_max: int = NO_LIMIT) -> None:
+        self._bytes_max = bytes_max
+        self._lent_bytes = 0
+        self._line: deque[tuple[int, Callable[[], None]]] = deque()
+
+    @property
+    def lent_bytes(self) -> int:
+        return self._lent_bytes
+
+    @property
+    def waiting(self) -> int:
+        """How many stand in line."""
+        return len(self._line)
+
+    def borrow(self, size: int, granted: Callable[[], None]) -> bool:
+        """Whether `size` bytes are lent at once; otherwise they will be, and `granted` is called then."""
+        if self._line or not self._fits(size):
+            self._line.append((size, granted))
+            return False
+        self._lent_bytes += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """`size` bytes that were lent are free again."""
+        self._lent_bytes -= size
+        while self._line and self._fits(self._line[0][0]):
+            wanted, granted = self._line.popleft()
+            self._lent_bytes += wanted
+            granted()
+
+    def leave(self, granted: Callable[[], None]) -> None:
+        """Whoever would have called `granted` stands in line no more, if it did."""
+        self._line = deque(entry for entry in self._line if entry[1] != granted)
+        self.give_back(0)
+
+    def _fits(self, size: int) -> bool:
+        return (
+            self._bytes_max == NO_LIMIT or not self._lent_bytes or self._lent_bytes + size <= self._bytes_max
+        )

@@ -1,0 +1,94 @@
+"""The memory that all connections share: who is lent some, who waits, and in which order."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.network.memory import NO_LIMIT, RequestMemory
+
+
+class Line:
+    """Borrowers by name, and what has been granted to them after a wait."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.memory = RequestMemory(bytes_max)
+        self.granted: list[str] = []
+        self.calls = {name: lambda name=name: self.granted.append(name) for name in "abcdef"}
+
+    def borrow(self, name: str, size: int) -> bool:
+        return self.memory.borrow(size, self.calls[name])
+
+
+def test_what_fits_is_lent_at_once() -> None:
+    line = Line(100)
+    assert line.borrow("a", 60)
+    assert line.borrow("b", 40)
+    assert not line.borrow("c", 1)
+    assert line.memory.lent_bytes == 100
+
+
+def test_first_come_first_served() -> None:
+    line = Line(100)
+    line.borrow("a", 100)
+    assert not line.borrow("b", 80)
+    assert not line.borrow("c", 30)
+    assert not line.borrow("d", 10)
+    line.memory.give_back(100)
+    assert line.granted == ["b"]
+    line.memory.give_back(80)
+    assert line.granted == ["b", "c", "d"]
+
+
+def test_a_small_one_does_not_overtake_a_large_one() -> None:
+    line = Line(100)
+    line.borrow("a", 50)
+    assert not line.borrow("b", 80)
+    assert not line.borrow("c", 10)
+
+
+def test_one_that_is_larger_than_all_there_is_passes_alone() -> None:
+    line = Line(100)
+    assert line.borrow("a", 10)
+    assert not line.borrow("b", 500)
+    line.memory.give_back(10)
+    assert line.granted == ["b"]
+    assert not line.borrow("c", 10)
+    line.memory.give_back(500)
+    assert line.granted == ["b", "c"]
+
+
+def test_who_leaves_the_line_holds_up_nobody() -> None:
+    line = Line(100)
+    line.borrow("a", 50)
+    line.borrow("b", 80)
+    line.borrow("c", 10)
+    line.memory.leave(line.calls["b"])
+    assert line.granted == ["c"]
+    assert line.memory.waiting == 0
+
+
+def test_without_a_limit_nobody_waits() -> None:
+    line = Line(NO_LIMIT)
+    assert all(line.borrow(name, 1 << 40) for name in "abc")
+
+
+@given(st.lists(st.integers(1, 150), max_size=30))
+def test_everybody_has_a_turn_in_order_and_never_is_too_much_lent(sizes: list[int]) -> None:
+    memory = RequestMemory(100)
+    served: list[int] = []
+    held: list[int] = []
+    for number, size in enumerate(sizes):
+        # Whoever is granted something holds it until it is given back below.
+        def granted(number: int = number, size: int = size) -> None:
+            served.append(number)
+            held.append(size)
+
+        if memory.borrow(size, granted):
+            granted()
+    while held:
+        assert memory.lent_bytes == sum(held)
+        assert memory.lent_bytes <= 100 or len(held) == 1
+        memory.give_back(held.pop(0))
+    assert served == list(range(len(sizes)))
+    assert memory.lent_bytes == memory.waiting == 0
