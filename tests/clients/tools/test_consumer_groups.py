@@ -1,0 +1,104 @@
+"""consumer-groups.sh: what it makes of its arguments, without a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from clients.message import TopicPartition
+from clients.tools.consumer_groups import consumer_groups
+from clients.tools.offset_reset import parse_duration, parse_moment, parse_topics, read_csv, to_csv
+from clients.tools.table import table
+
+HERE = TopicPartition("flights", 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "one of --list, --describe, --delete, --delete-offsets, --reset-offsets"),
+        (("--describe",), "needs either --group or --all-groups"),
+        (("--describe", "--group", "g", "--all-groups"), "needs either --group or --all-groups"),
+        (("--reset-offsets", "--group", "g", "--topic", "t"), "needs exactly one of --to-earliest"),
+        (("--reset-offsets", "--group", "g", "--to-latest"), "needs either --topic or --all-topics"),
+        (
+            ("--reset-offsets", "--group", "g", "--all-topics", "--to-latest", "--to-earliest"),
+            "needs exactly one of",
+        ),
+        (
+            ("--reset-offsets", "--group", "g", "--all-topics", "--to-latest", "--execute", "--dry-run"),
+            "exclude each other",
+        ),
+        (("--delete-offsets", "--group", "g"), "--delete-offsets needs --topic"),
+        (
+            ("--reset-offsets", "--group", "g", "--all-topics", "--to-datetime", "yesterday"),
+            "YYYY-MM-DDTHH:mm:SS.sss",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_told_before_a_broker_is_asked(
+    arguments: tuple[str, ...], message: str
+) -> None:
+    result = CliRunner().invoke(consumer_groups, ["--bootstrap-server", "localhost:1", *arguments])
+
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("PT1H30M", 5_400_000), ("P7D", 604_800_000), ("PT0.5S", 500), ("P1DT1S", 86_401_000), ("-PT1S", -1000)],
+)
+def test_durations(text: str, wanted: int) -> None:
+    assert parse_duration(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1H", "P1H"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(click.UsageError, match="PnDTnHnMnS"):
+        parse_duration(text)
+
+
+def test_moments_are_in_utc_unless_they_say_otherwise() -> None:
+    assert parse_moment("1970-01-01T00:00:01.500") == 1500
+    assert parse_moment("1970-01-01T01:00:00+01:00") == 0
+
+
+def test_topics_and_partitions() -> None:
+    assert parse_topics(["a", "b:0,2"]) == {"a": None, "b": [0, 2]}
+    with pytest.raises(click.UsageError, match="topic:0,1,2"):
+        parse_topics(["b:x"])
+
+
+@pytest.mark.parametrize("plans", [{"g": {HERE: 3}}, {"g": {HERE: 3}, "h": {HERE: 4}}])
+def test_a_plan_is_written_and_read(plans: dict[str, dict[TopicPartition, int]], tmp_path: Path) -> None:
+    path = tmp_path / "plan.csv"
+    path.write_text(to_csv(plans))
+
+    assert read_csv(str(path), list(plans)) == plans
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [("flights,0", "line 1 is not of the form topic"), ("h,flights,0,1", "no --group names h")],
+)
+def test_a_plan_that_cannot_be_read(row: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "plan.csv"
+    path.write_text(row)
+    with pytest.raises(click.ClickException, match=message):
+        read_csv(str(path), ["g"])
+    with pytest.raises(click.ClickException, match="No such file"):
+        read_csv(str(tmp_path / "none"), ["g"])
+
+
+def test_columns_are_as_wide_as_what_they_hold() -> None:
+    text = table(("GROUP", "LAG"), [("a-group-of-a-long-name", 1), ("g", None)])
+
+    assert text.splitlines() == [
+        "GROUP                  LAG",
+        "a-group-of-a-long-name 1",
+        "g                      -",
+    ]
