@@ -13,12 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from coordinator.znodes import WRONG_SHAPE, BadZnode, decode_uuid, encode_uuid
+from coordinator.znodes import (
+    OWNED_NAMES,
+    OWNED_TOPICS,
+    WRONG_SHAPE,
+    BadZnode,
+    decode_uuid,
+    encode_uuid,
+)
 from protocol.messages.ownership import Access, LossReason
-
-OWNERSHIP = "/holdfast/ownership"
-OWNED_TOPICS = f"{OWNERSHIP}/topics"
-OWNED_NAMES = f"{OWNERSHIP}/names"
 
 HISTORY_MAX = 16
 """Grants that are remembered for each group, the present one included."""

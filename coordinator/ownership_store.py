@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from coordinator import znodes
 from coordinator.cluster import create_if_missing
 from coordinator.ownership_records import (
-    OWNED_TOPICS,
     NameKey,
     OwnershipRecord,
     PartitionKey,
@@ -103,7 +102,7 @@ class OwnershipStore:
 
         async def read(session: Session) -> list[Found]:
             await _catch_up(session)
-            owned = {topic_id_of_znode(child) for child in await session.children(OWNED_TOPICS)}
+            owned = {topic_id_of_znode(child) for child in await session.children(znodes.OWNED_TOPICS)}
             return await _read(session, [key for key in keys if key.topic_id in owned])
 
         return await on_any_session(self._zookeeper, read)
@@ -180,12 +179,12 @@ async def _catch_up(session: Session) -> None:
     them all."""
     while True:
         try:
-            await session.multi([Check(OWNED_TOPICS, ANY_VERSION)])
+            await session.multi([Check(znodes.OWNED_TOPICS, ANY_VERSION)])
             return
         except ConnectionLost:
             continue
         except MultiFailed:
-            await create_if_missing(session, OWNED_TOPICS)
+            await create_if_missing(session, znodes.OWNED_TOPICS)
 
 
 async def _read(session: Session, keys: Sequence[ResourceKey]) -> list[Found]:

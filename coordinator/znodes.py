@@ -68,6 +68,9 @@ CLUSTER_ID = "/cluster/id"
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+OWNED_TOPICS = "/holdfast/ownership/topics"
+OWNED_NAMES = "/holdfast/ownership/names"
+"""Not Kafka's: see `coordinator.ownership_records`."""
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
 
 PERSISTENT_PATHS = (
@@ -80,6 +83,8 @@ PERSISTENT_PATHS = (
     ISR_CHANGES,
     PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
+    OWNED_TOPICS,
+    OWNED_NAMES,
     *(f"{CONFIG}/{kind}" for kind in CONFIG_TYPES),
 )
 

@@ -61,6 +61,12 @@ class RawSocket:
         assert frame[:4] == self._correlation_id.to_bytes(4)
         return decode_response(type(request), version, frame)
 
+    def send_request(self, request: Request[Any], version: int | None = None) -> None:
+        """Send a request without waiting for its response."""
+        version = request.api.max_version if version is None else version
+        self._correlation_id += 1
+        self.send(request_frame(request, version, self._correlation_id))
+
     def is_hung_up(self) -> bool:
         """Wait for the broker to close the connection, which it does without a further word."""
         return self.next_frame() is None

@@ -1,0 +1,184 @@
+"""Owners on plain sockets: what is asked, and answered, one at a time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.ownership import (
+    Access,
+    HeldResource,
+    OwnRequest,
+    ReleaseRequest,
+    RenewRequest,
+    ResourceClaim,
+    ResourceStanding,
+    ResumedResource,
+    ResumeRequest,
+)
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from protocol.messages.producer_access import (
+    ProducerAccessMode,
+    ProducerAccessRequest,
+    ProducerAccessResponse,
+)
+from protocol.records import BatchBuilder
+from tests.integration.raw_socket import RawSocket
+
+SESSION_MS = 30_000
+TIMEOUT_MS = 20_000
+
+
+class Owner:
+    """A process that owns things, with one connection."""
+
+    def __init__(self, port: int, owner_id: str, group: str = "app", access: Access = Access.WRITE) -> None:
+        self.owner_id = owner_id
+        self.group = group
+        self.access = access
+        self.port = port
+        self.socket = RawSocket(port)
+        self.generation = -1
+        self.incarnation = -1
+
+    def reconnect(self, port: int | None = None) -> None:
+        """Come by another connection; the one before stays open, as if it had been forgotten."""
+        self.port = self.port if port is None else port
+        self.socket = RawSocket(self.port)
+
+    def wait_for_coordinator(self) -> None:
+        """Have the group's coordinator made, and wait until this broker, the only one, is it."""
+        self.socket.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group]))
+        resources = [HeldResource(name="any", incarnation=1)]
+        ask = RenewRequest(group=self.group, owner_id=self.owner_id, max_wait_ms=0, resources=resources)
+        while True:
+            response = self.socket.ask(ask)
+            assert response is not None
+            if response.resources[0].error_code == ErrorCode.OWNERSHIP_FENCED:
+                return
+
+    def claim(
+        self,
+        topic: str,
+        generation: int = 1,
+        partition: int = 0,
+        session_ms: int = SESSION_MS,
+        **fields: Any,
+    ) -> ResourceStanding:
+        response = self.socket.ask(
+            OwnRequest(
+                group=self.group,
+                owner_id=self.owner_id,
+                session_timeout_ms=session_ms,
+                timeout_ms=TIMEOUT_MS,
+                access=self.access,
+                resources=[ResourceClaim(name=topic, partition=partition, generation=generation)],
+                **fields,
+            )
+        )
+        assert response is not None, "the broker hung up"
+        assert response.error_code == 0, response
+        (standing,) = response.resources
+        self._take(standing)
+        return standing
+
+    def resume(self, topic: str, partition: int = 0) -> ResourceStanding:
+        response = self.socket.ask(
+            ResumeRequest(
+                group=self.group,
+                owner_id=self.owner_id,
+                session_timeout_ms=SESSION_MS,
+                timeout_ms=TIMEOUT_MS,
+                resources=[
+                    ResumedResource(
+                        name=topic,
+                        partition=partition,
+                        generation=self.generation,
+                        incarnation=self.incarnation,
+                    )
+                ],
+            )
+        )
+        assert response is not None, "the broker hung up"
+        (standing,) = response.resources
+        return standing
+
+    def renew(self, topic: str, partition: int = 0, max_wait_ms: int = 0) -> ResourceStanding:
+        response = self.socket.ask(
+            RenewRequest(
+                group=self.group,
+                owner_id=self.owner_id,
+                max_wait_ms=max_wait_ms,
+                resources=[HeldResource(name=topic, partition=partition, incarnation=self.incarnation)],
+            )
+        )
+        assert response is not None, "the broker hung up"
+        (standing,) = response.resources
+        return standing
+
+    def release(self, topic: str, partition: int = 0) -> ResourceStanding:
+        response = self.socket.ask(
+            ReleaseRequest(
+                group=self.group,
+                owner_id=self.owner_id,
+                resources=[HeldResource(name=topic, partition=partition, incarnation=self.incarnation)],
+            )
+        )
+        assert response is not None, "the broker hung up"
+        (standing,) = response.resources
+        return standing
+
+    def access_to(
+        self, topic: str, mode: ProducerAccessMode, partition: int = 0, epoch: int = -1, wait_ms: int = 0
+    ) -> ProducerAccessResponse:
+        self.group = ""
+        response = self.socket.ask(
+            ProducerAccessRequest(
+                topic=topic,
+                partition=partition,
+                producer_id=self.owner_id,
+                mode=mode,
+                epoch=epoch,
+                session_timeout_ms=SESSION_MS,
+                timeout_ms=TIMEOUT_MS,
+                wait_timeout_ms=wait_ms,
+            )
+        )
+        assert response is not None, "the broker hung up"
+        if response.error_code == 0:
+            self.generation, self.incarnation = response.epoch, response.incarnation
+        return response
+
+    def write(self, topic: str, value: bytes = b"x", partition: int = 0, **options: Any) -> int:
+        """Append a record; the error code."""
+        return self.produce(topic, value, partition, **options).error_code
+
+    def produce(
+        self, topic: str, value: bytes = b"x", partition: int = 0, acks: int = -1, **condition: int
+    ) -> PartitionProduceResponse:
+        response = self.socket.ask(produce_request(topic, value, partition, acks, **condition))
+        assert response is not None, "the broker hung up"
+        (answer,) = response.responses[0].partition_responses
+        return answer
+
+    def _take(self, standing: ResourceStanding) -> None:
+        if standing.error_code == 0:
+            self.generation, self.incarnation = standing.generation, standing.incarnation
+
+
+def produce_request(
+    topic: str, value: bytes = b"x", partition: int = 0, acks: int = -1, **condition: int
+) -> ProduceRequest:
+    builder = BatchBuilder()
+    builder.append(int(time.time() * 1000), None, value)
+    data = PartitionProduceData(index=partition, records=bytes(builder.build()), **condition)
+    return ProduceRequest(
+        acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
