@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import errno
 import functools
-import itertools
 import logging
-import os
 import socket
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from twisted.internet import tcp
+from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError, ConnectionLost
 from twisted.internet.interfaces import IAddress, IProtocol, IProtocolFactory
 from twisted.internet.main import CONNECTION_DONE
@@ -28,95 +26,24 @@ from twisted.internet.protocol import ClientFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from broker.network.attempts import Attempts
+from broker.network.attempts import addresses_of as _addresses_of
 from broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
 from broker.network.interfaces import Accept, Address, FrameReceiver, Port
 from broker.network.memory import RequestMemory
-from protocol.frames import FileSlice, Part
+from broker.network.outgoing import Outgoing, SliceTooLong
+from protocol.frames import Part
 
 _log = logging.getLogger(__name__)
 
 _TURN_BYTES = 1024 * 1024
 """How many bytes one connection receives, or sends, before the others have their turn."""
 
-_PARTS_PER_CALL = 64
-"""How many pieces of memory one `sendmsg` is given; the system takes at most 1024."""
-
 _LINGER_S = 5.0
 """How long a connection being closed may take to send what is queued, and its peer to close in turn."""
 
 
 _PEER_IS_GONE = frozenset((errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT))
-
-
-class _SliceTooLong(Exception):
-    """The file ends before the slice does: it was cut while the slice was waiting to be sent."""
-
-
-class _Outgoing:
-    """What is queued for a socket, and how much of its head has left."""
-
-    def __init__(self) -> None:
-        self._parts: deque[Part] = deque()
-        self._head_sent = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._parts)
-
-    def add(self, parts: Sequence[Part]) -> None:
-        self._parts.extend(filter(len, parts))
-
-    def clear(self) -> None:
-        self._parts.clear()
-
-    def send_some(self, sock: socket.socket, fd: int) -> int:
-        """Hand the system what it takes in one call; how many bytes that were (0: it takes none now).
-
-        Raises OSError where the connection is broken or the file cannot be read, _SliceTooLong.
-        """
-        head = self._parts[0]
-        try:
-            if isinstance(head, FileSlice):
-                sent = _send_slice(fd, head, self._head_sent)
-            else:
-                sent = self._send_memory(sock)
-        except (BlockingIOError, InterruptedError):
-            return 0
-        self._advance(sent)
-        return sent
-
-    def _send_memory(self, sock: socket.socket) -> int:
-        buffers: list[bytes | bytearray | memoryview] = []
-        flags = 0
-        for part in itertools.islice(self._parts, _PARTS_PER_CALL):
-            if isinstance(part, FileSlice):
-                flags = socket.MSG_MORE  # the slice follows in the same segment
-                break
-            buffers.append(part)
-        if self._head_sent:
-            buffers[0] = memoryview(buffers[0])[self._head_sent :]
-        if len(buffers) == 1:
-            return sock.send(buffers[0], flags)
-        return sock.sendmsg(buffers, (), flags)
-
-    def _advance(self, sent: int) -> None:
-        parts = self._parts
-        sent += self._head_sent
-        while parts:
-            size = len(parts[0])
-            if sent < size:
-                break
-            sent -= size
-            parts.popleft()
-        self._head_sent = sent
-
-
-def _send_slice(fd: int, part: FileSlice, already_sent: int) -> int:
-    sent = os.sendfile(fd, part.file.fileno(), part.offset + already_sent, part.length - already_sent)
-    if sent == 0:
-        raise _SliceTooLong(
-            f"{part.length} bytes at offset {part.offset} were promised, the file ends after {already_sent}"
-        )
-    return sent
 
 
 class _FrameSocket(tcp.Connection):
@@ -130,7 +57,7 @@ class _FrameSocket(tcp.Connection):
         self._receiver = receiver
         self._assembler = FrameAssembler(buffers, memory, self._has_room)
         self._scratch = buffers.scratch
-        self._outgoing = _Outgoing()
+        self._outgoing = Outgoing()
         self._wants_to_read = True
         self._is_in_read = False
         self._is_closing = False
@@ -268,7 +195,7 @@ class _FrameSocket(tcp.Connection):
         while self._outgoing and total < _TURN_BYTES:
             try:
                 sent = self._outgoing.send_some(self.socket, self.fileno())
-            except (OSError, _SliceTooLong) as error:
+            except (OSError, SliceTooLong) as error:
                 self._break(error)
                 break
             if sent == 0:
@@ -277,7 +204,7 @@ class _FrameSocket(tcp.Connection):
         if total:
             self._receiver.bytes_sent(total)
 
-    def _break(self, error: OSError | _SliceTooLong) -> None:
+    def _break(self, error: OSError | SliceTooLong) -> None:
         if not isinstance(error, OSError) or error.errno not in _PEER_IS_GONE:
             _log.warning("Closing the connection to %s: a response could not be sent: %s", self.peer, error)
         self._outgoing.clear()
@@ -377,14 +304,15 @@ class _Connecting(ClientFactory):
 
     noisy = False
 
-    def __init__(self, receiver: FrameReceiver) -> None:
+    def __init__(self, receiver: FrameReceiver, failed: Callable[[str], None]) -> None:
         self._receiver = receiver
+        self._failed = failed
 
     def buildProtocol(self, address: IAddress | None) -> Any:
         return _Link(self._receiver)
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
-        self._receiver.connection_lost(reason.getErrorMessage())
+        self._failed(reason.getErrorMessage())
 
 
 class _FrameConnector(tcp.Connector):
@@ -447,13 +375,18 @@ class TcpNetwork:
     """The system's TCP, as a `Network`. `reactor` is a Twisted reactor that watches descriptors.
 
     `memory` bounds the large frames of all connections that are accepted; of answers there are no more than
-    this side has asked for.
+    this side has asked for. `addresses_of` finds the addresses of a host; by default the system is asked.
     """
 
     def __init__(
-        self, reactor: Any, options: SocketOptions | None = None, memory: RequestMemory | None = None
+        self,
+        reactor: Any,
+        options: SocketOptions | None = None,
+        memory: RequestMemory | None = None,
+        addresses_of: Callable[[str], Deferred[Sequence[str]]] | None = None,
     ) -> None:
         self._reactor = reactor
+        self._addresses_of = addresses_of or functools.partial(_addresses_of, reactor)
         self._memory = memory or RequestMemory()
         self._options = options or SocketOptions()
         self._buffers = FrameBuffers()
@@ -470,7 +403,12 @@ class TcpNetwork:
         return _TcpPort(listening)
 
     def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
-        connector = _FrameConnector(
-            self._buffers, receiver, host, port, _Connecting(receiver), timeout_ms / 1000, None, self._reactor
-        )
-        connector.connect()
+        def connect_to(address: str, timeout_s: float, failed: Callable[[str], None]) -> None:
+            factory = _Connecting(receiver, failed)
+            connector = _FrameConnector(
+                self._buffers, receiver, address, port, factory, timeout_s, None, self._reactor
+            )
+            connector.connect()
+
+        attempts = Attempts(self._reactor, receiver, timeout_ms, connect_to)
+        attempts.begin(host, self._addresses_of(host))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from broker.network.connection import Connection, ConnectionLimits, Reply
@@ -267,11 +268,52 @@ async def test_large_fetch_responses_over_a_real_connection() -> None:
     broker.port.close()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @on_reactor
-async def test_a_broker_that_is_not_there() -> None:
+async def test_a_broker_that_is_not_there(host: str) -> None:
     port = TcpNetwork(reactor).listen("127.0.0.1", 0, lambda peer: None)
     port.close()
-    channel = BrokerChannel(port.address, TcpNetwork(reactor), reactor, lambda: 0.5, SETTINGS)
+    address = Address(host, port.address.port)
+    channel = BrokerChannel(address, TcpNetwork(reactor), reactor, lambda: 0.5, SETTINGS)
     with pytest.raises(ChannelLost, match="refused"):
+        await channel.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
+    channel.close()
+
+
+@on_reactor
+async def test_every_address_of_a_name_is_tried() -> None:
+    """A name may have addresses of both kinds, and the broker listen at one of them."""
+    broker = Fetches(b"")
+    asked = []
+
+    def addresses_of(host: str) -> Deferred[Sequence[str]]:
+        asked.append(host)
+        return succeed(["::1", "127.0.0.2", "127.0.0.1"])
+
+    network = TcpNetwork(reactor, addresses_of=addresses_of)
+    address = Address("broker.example", broker.port.address.port)
+    channel = BrokerChannel(address, network, reactor, lambda: 0.5, SETTINGS)
+    request = FetchRequest(replica_id=1, max_wait_ms=0, min_bytes=1, topics=[], forgotten_topics_data=[])
+    assert (await channel.send(request, 12)).responses
+    assert asked == ["broker.example"]
+    channel.close()
+    broker.port.close()
+
+
+@on_reactor
+async def test_a_name_that_nobody_knows() -> None:
+    network = TcpNetwork(reactor, addresses_of=lambda host: succeed([]))
+    channel = BrokerChannel(Address("broker.example", 9), network, reactor, lambda: 0.5, SETTINGS)
+    with pytest.raises(ChannelLost, match=r"broker\.example has no address"):
+        await channel.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
+    channel.close()
+
+
+@on_reactor
+async def test_a_name_that_is_not_resolved_in_time() -> None:
+    network = TcpNetwork(reactor, addresses_of=lambda host: Deferred())
+    settings = ChannelSettings("broker-1", connect_timeout_ms=50)
+    channel = BrokerChannel(Address("broker.example", 9), network, reactor, lambda: 0.5, settings)
+    with pytest.raises(ChannelLost, match="could not be found"):
         await channel.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
     channel.close()

@@ -1,0 +1,85 @@
+"""What is queued for a socket: pieces of memory, and slices of files that the system sends by itself."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+
+from protocol.frames import FileSlice, Part
+
+_PARTS_PER_CALL = 64
+"""How many pieces of memory one `sendmsg` is given; the system takes at most 1024."""
+
+
+class SliceTooLong(Exception):
+    """The file ends before the slice does: it was cut while the slice was waiting to be sent."""
+
+
+class Outgoing:
+    """What is queued for a socket, and how much of its head has left."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Part] = deque()
+        self._head_sent = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, parts: Sequence[Part]) -> None:
+        self._parts.extend(filter(len, parts))
+
+    def clear(self) -> None:
+        self._parts.clear()
+
+    def send_some(self, sock: socket.socket, fd: int) -> int:
+        """Hand the system what it takes in one call; how many bytes that were (0: it takes none now).
+
+        Raises OSError where the connection is broken or the file cannot be read, SliceTooLong.
+        """
+        head = self._parts[0]
+        try:
+            if isinstance(head, FileSlice):
+                sent = _send_slice(fd, head, self._head_sent)
+            else:
+                sent = self._send_memory(sock)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        self._advance(sent)
+        return sent
+
+    def _send_memory(self, sock: socket.socket) -> int:
+        buffers: list[bytes | bytearray | memoryview] = []
+        flags = 0
+        for part in itertools.islice(self._parts, _PARTS_PER_CALL):
+            if isinstance(part, FileSlice):
+                flags = socket.MSG_MORE  # the slice follows in the same segment
+                break
+            buffers.append(part)
+        if self._head_sent:
+            buffers[0] = memoryview(buffers[0])[self._head_sent :]
+        if len(buffers) == 1:
+            return sock.send(buffers[0], flags)
+        return sock.sendmsg(buffers, (), flags)
+
+    def _advance(self, sent: int) -> None:
+        parts = self._parts
+        sent += self._head_sent
+        while parts:
+            size = len(parts[0])
+            if sent < size:
+                break
+            sent -= size
+            parts.popleft()
+        self._head_sent = sent
+
+
+def _send_slice(fd: int, part: FileSlice, already_sent: int) -> int:
+    sent = os.sendfile(fd, part.file.fileno(), part.offset + already_sent, part.length - already_sent)
+    if sent == 0:
+        raise SliceTooLong(
+            f"{part.length} bytes at offset {part.offset} were promised, the file ends after {already_sent}"
+        )
+    return sent
