@@ -16,7 +16,8 @@ def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> I
         tmp_path_factory.mktemp("broker"),
         broker_id=1,
         zookeeper_connect=f"{zookeeper_server}/compat",
-        properties={"num.partitions": "3"},
+        # Groups begin at once: how long they wait for more members is Kafka's default otherwise.
+        properties={"num.partitions": "3", "group.initial.rebalance.delay.ms": "0"},
     )
     broker.start()
     try:

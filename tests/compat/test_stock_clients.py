@@ -109,6 +109,13 @@ def test_it_creates_a_topic_produces_and_consumes(
         assert consumed[reading] == {"seen": wanted, "wanted": wanted, "problems": []}, reading
 
 
+def test_it_goes_on_where_its_group_left_off(client: StockClient, broker: BrokerProcess) -> None:
+    """A consumer that joins, commits by itself and leaves; and another one, later."""
+    topic = f"{client}-shared"
+    client.run("create", broker, topic)
+    assert client.run("share", broker, topic) == {"began": True, "went_on": True}
+
+
 def test_confluent_kafka_administers(broker: BrokerProcess) -> None:
     assert CONFLUENT.run("admin", broker, "confluent-admin") == {
         "again": "TOPIC_ALREADY_EXISTS",

@@ -18,6 +18,7 @@ from tests.compat.drivers.workload import (
     late_index,
     partition_of,
     run,
+    sharing,
     value_of,
 )
 
@@ -76,9 +77,7 @@ async def _read(job: Job, consumer: AIOKafkaConsumer, first_index: int) -> dict[
 
 async def consume(job: Job) -> dict[str, Any]:
     late = late_index(job.count)
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=job.bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=4 << 20
-    )
+    consumer = AIOKafkaConsumer(bootstrap_servers=job.bootstrap, max_partition_fetch_bytes=4 << 20)
     partitions = [TopicPartition(job.topic, p) for p in range(PARTITIONS)]
     consumer.assign(partitions)
     await consumer.start()
@@ -93,6 +92,31 @@ async def consume(job: Job) -> dict[str, Any]:
     timestamp = await _read(job, consumer, late)
     await consumer.stop()
     return {"start": start, "offset": offset, "timestamp": timestamp}
+
+
+async def _send_shared(job: Job, indexes: range) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=job.bootstrap)
+    await producer.start()
+    for index in indexes:
+        await producer.send(job.topic, key=key_of(index), value=b"", partition=partition_of(index))
+    await producer.stop()
+
+
+async def _read_shared(job: Job, count: int) -> list[int]:
+    consumer = AIOKafkaConsumer(
+        job.topic, bootstrap_servers=job.bootstrap, group_id=job.topic, auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    indexes = [int((await asyncio.wait_for(consumer.getone(), WAIT_S)).key) for _ in range(count)]
+    await consumer.stop()
+    return indexes
+
+
+def share(job: Job) -> dict[str, Any]:
+    return sharing(
+        lambda count: asyncio.run(_read_shared(job, count)),
+        lambda indexes: asyncio.run(_send_shared(job, indexes)),
+    )
 
 
 async def _config(admin: AIOKafkaAdminClient, topic: str, name: str) -> str:
@@ -162,6 +186,7 @@ if __name__ == "__main__":
             "create": _blocking(create),
             "produce": _blocking(produce),
             "consume": _blocking(consume),
+            "share": share,
             "admin": _blocking(admin),
         }
     )

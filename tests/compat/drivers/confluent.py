@@ -32,6 +32,7 @@ from tests.compat.drivers.workload import (
     late_index,
     partition_of,
     run,
+    sharing,
     value_of,
 )
 
@@ -86,9 +87,7 @@ def produce(job: Job) -> dict[str, Any]:
 
 def _read(job: Job, positions: list[TopicPartition], first_index: int) -> dict[str, Any]:
     checker = Checker(first_index, job.count)
-    consumer = Consumer(
-        {"bootstrap.servers": job.bootstrap, "group.id": "unused", "enable.auto.commit": False}
-    )
+    consumer = Consumer({"bootstrap.servers": job.bootstrap, "group.id": "unused"})
     consumer.assign(positions)
     while not checker.done():
         messages = consumer.consume(5000, timeout=WAIT_S)
@@ -119,6 +118,29 @@ def consume(job: Job) -> dict[str, Any]:
         ),
         "timestamp": _read(job, by_time, late),
     }
+
+
+def share(job: Job) -> dict[str, Any]:
+    def send(indexes: range) -> None:
+        producer = Producer({"bootstrap.servers": job.bootstrap})
+        for index in indexes:
+            producer.produce(job.topic, b"", key_of(index), partition_of(index))
+        producer.flush(WAIT_S)
+
+    def read(count: int) -> list[int]:
+        consumer = Consumer(
+            {"bootstrap.servers": job.bootstrap, "group.id": job.topic, "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe([job.topic])
+        indexes: list[int] = []
+        while len(indexes) < count and (message := consumer.poll(WAIT_S)) is not None:
+            if message.error():
+                raise KafkaException(message.error())
+            indexes.append(int(message.key()))
+        consumer.close()
+        return indexes
+
+    return sharing(read, send)
 
 
 def admin(job: Job) -> dict[str, Any]:
@@ -170,4 +192,4 @@ def admin(job: Job) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run({"create": create, "produce": produce, "consume": consume, "admin": admin})
+    run({"create": create, "produce": produce, "consume": consume, "share": share, "admin": admin})

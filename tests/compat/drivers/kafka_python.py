@@ -17,6 +17,7 @@ from tests.compat.drivers.workload import (
     late_index,
     partition_of,
     run,
+    sharing,
     value_of,
 )
 
@@ -78,7 +79,6 @@ def consume(job: Job) -> dict[str, Any]:
     late = late_index(job.count)
     consumer = KafkaConsumer(
         bootstrap_servers=job.bootstrap,
-        enable_auto_commit=False,
         consumer_timeout_ms=WAIT_MS,
         max_partition_fetch_bytes=4 << 20,
         max_poll_records=5000,
@@ -96,6 +96,28 @@ def consume(job: Job) -> dict[str, Any]:
     timestamp = _read(job, consumer, late)
     consumer.close()
     return {"start": start, "offset": offset, "timestamp": timestamp}
+
+
+def share(job: Job) -> dict[str, Any]:
+    def send(indexes: range) -> None:
+        producer = KafkaProducer(bootstrap_servers=job.bootstrap)
+        for index in indexes:
+            producer.send(job.topic, key=key_of(index), value=b"", partition=partition_of(index))
+        producer.close()
+
+    def read(count: int) -> list[int]:
+        consumer = KafkaConsumer(
+            job.topic,
+            bootstrap_servers=job.bootstrap,
+            group_id=job.topic,
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=WAIT_MS,
+        )
+        indexes = [int(message.key) for _, message in zip(range(count), consumer, strict=False)]
+        consumer.close()
+        return indexes
+
+    return sharing(read, send)
 
 
 def _config(admin: KafkaAdminClient, topic: str, name: str) -> str:
@@ -158,4 +180,4 @@ def admin(job: Job) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run({"create": create, "produce": produce, "consume": consume, "admin": admin})
+    run({"create": create, "produce": produce, "consume": consume, "share": share, "admin": admin})

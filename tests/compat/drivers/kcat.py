@@ -19,6 +19,7 @@ from tests.compat.drivers.workload import (
     late_index,
     partition_of,
     run,
+    sharing,
     value_of,
 )
 
@@ -91,6 +92,27 @@ def consume(job: Job) -> dict[str, Any]:
     }
 
 
+def share(job: Job) -> dict[str, Any]:
+    def send(indexes: range) -> None:
+        for partition in range(PARTITIONS):
+            keys = (key_of(index) for index in indexes if partition_of(index) == partition)
+            _kcat(
+                job,
+                *("-P", "-t", job.topic, "-p", str(partition), "-K", ":"),
+                lines=b"".join(key + b":\n" for key in keys),
+            )
+
+    def read(count: int) -> list[int]:
+        out = _kcat(
+            job,
+            *("-G", job.topic, "-q", "-c", str(count), "-X", "auto.offset.reset=earliest", "-f", "%k\n"),
+            job.topic,
+        )
+        return [int(line) for line in out.splitlines()]
+
+    return sharing(read, send)
+
+
 def admin(job: Job) -> dict[str, Any]:
     create(job)
     _kcat(job, "-P", "-t", job.topic, "-p", "0", lines=b"one\ntwo\n")
@@ -106,4 +128,4 @@ def admin(job: Job) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run({"create": create, "produce": produce, "consume": consume, "admin": admin})
+    run({"create": create, "produce": produce, "consume": consume, "share": share, "admin": admin})

@@ -67,6 +67,24 @@ class Checker:
         return {"seen": self.seen, "wanted": self.wanted, "problems": self.problems}
 
 
+SHARED = (90, 30)
+"""Records of which a group reads the first before it stops, and the others when it is back."""
+
+
+def sharing(read: Callable[[int], list[int]], send: Callable[[range], None]) -> dict[str, Any]:
+    """Whether a group that reads, stops and goes on gets each record once.
+
+    `read(count)` gives the indexes of so many records, by a consumer that joins, commits by itself and leaves;
+    `send` sends records.
+    """
+    first, second = range(SHARED[0]), range(SHARED[0], sum(SHARED))
+    send(first)
+    began = read(len(first))
+    send(second)
+    went_on = read(len(second))
+    return {"began": sorted(began) == list(first), "went_on": sorted(went_on) == list(second)}
+
+
 class Job(argparse.Namespace):
     """What a driver is asked to do."""
 
@@ -81,7 +99,7 @@ class Job(argparse.Namespace):
 
 def read_job() -> Job:
     parser = argparse.ArgumentParser()
-    parser.add_argument("action", choices=("create", "produce", "consume", "admin"))
+    parser.add_argument("action", choices=("create", "produce", "consume", "share", "admin"))
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--count", type=int, default=0)
