@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 
-from broker.groups.replay import replay_slice
+from broker.groups.replay import LatestRecords
 from broker.log.append import AppendOrigin
 from broker.metadata import MetadataCache
 from broker.replication.appends import ACKS_ALL, Append
@@ -68,14 +68,16 @@ class PartitionLog:
         while not self._metadata.is_live(self._partition.local_id):
             await self._metadata.next_update()
         log = self._partition.log
+        latest = LatestRecords(replay)
         offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
             self._leadership()
             read = log.read(offset, self._settings.load_bytes, upper_offset=end_offset)
             if read.slice is None:
                 break
-            await self._reading.run(self._workers.run, replay_slice, read.slice, offset, replay)
+            await self._reading.run(self._workers.run, latest.take, read.slice, offset)
             offset = read.next_offset
+        await self._reading.run(self._workers.run, latest.finish)
         self._leadership()
 
     # Writing

@@ -8,29 +8,44 @@ from protocol.batches import corrupt, has_valid_crc, whole_batches
 from protocol.frames import FileSlice
 from protocol.records import decode_columns
 
+_KEPT_MAX = 200_000
+"""Records that are kept back before they are replayed, so that those which are superseded need not be."""
 
-def replay_slice(piece: FileSlice, offset: int, replay: Callable[[bytes, bytes | None], None]) -> None:
-    """Give the records from `offset` on to `replay`, as compaction would leave them: of those with the same
-    key the last, in the log's order.
 
-    Raises BrokerError with CORRUPT_MESSAGE for a batch that is damaged, and OSError.
+class LatestRecords:
+    """Replays a log as compaction would leave it: of the records with the same key the last, in the log's
+    order.
+
+    One worker at a time may use it. Where a log is longer than memory should hold, a key may be replayed more
+    than once, still in order.
     """
-    data = memoryview(piece.file.pread(piece.length, piece.offset))
-    keys: list[bytes | None] = []
-    values: list[bytes | None] = []
-    for header in whole_batches(data):
-        if not has_valid_crc(data, header):
-            raise corrupt(f"the batch at offset {header.base_offset} is damaged")
-        if header.is_control:
-            continue
-        columns = decode_columns(data, header)
-        first = 0
-        if header.base_offset < offset:
-            first = sum(1 for each in columns.offsets if each < offset)
-        keys += columns.keys[first:]
-        values += columns.values[first:]
-    last = dict(zip(keys, range(len(keys)), strict=True))
-    for index in sorted(last.values()):
-        key = keys[index]
-        if key is not None:
-            replay(key, values[index])
+
+    def __init__(self, replay: Callable[[bytes, bytes | None], None]) -> None:
+        self._replay = replay
+        self._latest: dict[bytes, bytes | None] = {}
+
+    def take(self, piece: FileSlice, offset: int) -> None:
+        """Take in the records of `piece`, whole batches of the log, from `offset` on.
+
+        Raises BrokerError with CORRUPT_MESSAGE for a batch that is damaged, and OSError.
+        """
+        data = memoryview(piece.file.pread(piece.length, piece.offset))
+        latest = self._latest
+        for header in whole_batches(data):
+            if not has_valid_crc(data, header):
+                raise corrupt(f"the batch at offset {header.base_offset} is damaged")
+            if header.is_control:
+                continue
+            columns = decode_columns(data, header)
+            for number, key, value in zip(columns.offsets, columns.keys, columns.values, strict=True):
+                if key is not None and number >= offset:
+                    latest.pop(key, None)  # It goes to the end: records of other keys may lie between
+                    latest[key] = value
+        if len(latest) > _KEPT_MAX:
+            self.finish()
+
+    def finish(self) -> None:
+        """Replay what has been kept back."""
+        latest, self._latest = self._latest, {}
+        for key, value in latest.items():
+            self._replay(key, value)

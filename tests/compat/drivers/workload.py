@@ -74,7 +74,7 @@ SHARED = (90, 30)
 def sharing(read: Callable[[int], list[int]], send: Callable[[range], None]) -> dict[str, Any]:
     """Whether a group that reads, stops and goes on gets each record once.
 
-    `read(count)` gives the indexes of so many records, by a consumer that joins, commits by itself and leaves;
+    `read(count)` gives the indexes of so many records, by a consumer that joins, commits by itself, leaves;
     `send` sends records.
     """
     first, second = range(SHARED[0]), range(SHARED[0], sum(SHARED))
