@@ -80,6 +80,10 @@ class Client(Protocol):
         """Return once everything's outcome is told, or raise TimeoutError."""
         ...
 
+    def abandon(self) -> None:
+        """Give up what has no outcome yet."""
+        ...
+
 
 class StockClient:
     """librdkafka, idempotent, with acks=all. `config` is added to its settings."""
@@ -115,6 +119,9 @@ class StockClient:
         if left := self._producer.flush(timeout_s):
             raise TimeoutError(f"librdkafka still has {left} records after {timeout_s:.0f} s")
 
+    def abandon(self) -> None:
+        self._producer.purge()
+
 
 class OwnClient:
     """Our own producer, idempotent, with acks=all. `config` is added to its properties."""
@@ -139,6 +146,9 @@ class OwnClient:
         if not self._producer.flush(timeout_ms=int(timeout_s * 1000)):
             raise TimeoutError(f"our producer still has records after {timeout_s:.0f} s")
         self._producer.close()
+
+    def abandon(self) -> None:
+        self._producer.close(timeout_ms=0)
 
 
 CLIENTS: Mapping[str, Callable[[str, str, Outcome, Mapping[str, Any]], Client]] = {
@@ -190,11 +200,19 @@ class SteadyLoad:
 
     def stop(self) -> None:
         """Send no more, and return once every record's outcome is known. Raises what the client raised."""
-        self._stopping.set()
-        self._thread.join()
+        self._end()
         if self._error is not None:
             raise self._error
         self._client.close(FLUSH_TIMEOUT_S)
+
+    def abandon(self) -> None:
+        """Send no more, and give up what is not acknowledged. Harmless after `stop`."""
+        self._end()
+        self._client.abandon()
+
+    def _end(self) -> None:
+        self._stopping.set()
+        self._thread.join()
 
     def wait_for_more(self, count: int, timeout_s: float = 120.0) -> None:
         """Return once `count` further records are acknowledged. Raises TimeoutError."""

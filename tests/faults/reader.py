@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from benchmarks.steady_load import number_of
 
+Stored: TypeAlias = tuple[int, int]
+"""A record's offset and number."""
+
 _TIMEOUT_S = 60.0
 
 
-def read_partition(bootstrap: str, topic: str, partition: int) -> list[tuple[int, int]]:
-    """(offset, number) of every record from the beginning to the end as it is now."""
+def read_all(bootstrap: str, topics: Sequence[str], partitions: int) -> dict[tuple[str, int], list[Stored]]:
+    """Every record of each partition, from the beginning to the end. To be asked while nobody writes."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -25,23 +29,28 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> list[tuple[int
             "log_level": 0,
         }
     )
+    wanted = [(topic, partition) for topic in topics for partition in range(partitions)]
+    found: dict[tuple[str, int], list[Stored]] = {key: [] for key in wanted}
+    unfinished = set(wanted)
+    deadline = time.monotonic() + _TIMEOUT_S
     try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-        found: list[tuple[int, int]] = []
-        deadline = time.monotonic() + _TIMEOUT_S
-        while True:
-            assert time.monotonic() < deadline, f"{topic}-{partition} was not read within {_TIMEOUT_S:.0f} s"
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in wanted])
+        while unfinished:
+            assert time.monotonic() < deadline, f"not read to the end in {_TIMEOUT_S:.0f} s: {unfinished}"
             for message in consumer.consume(10_000, timeout=0.2):
-                error = message.error()
+                topic, partition, error = message.topic(), message.partition(), message.error()
+                assert topic is not None and partition is not None
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
-                    return found
+                    unfinished.discard((topic, partition))
+                    continue
                 offset, value = message.offset(), message.value()
                 assert offset is not None
                 assert isinstance(value, bytes)
-                found.append((offset, number_of(value)))
+                found[topic, partition].append((offset, number_of(value)))
     finally:
         consumer.close()
+    return found
 
 
 def diverged(directories: Sequence[Path], topic: str, partitions: int) -> list[str]:

@@ -16,7 +16,7 @@ from tests.faults.account import Findings, compare
 from tests.faults.cells import Cell, Fault, Role, named
 from tests.faults.namespaces import Namespaces
 from tests.faults.networks import Loopback, Network
-from tests.faults.reader import diverged, read_partition
+from tests.faults.reader import diverged
 from tests.faults.relays import Relays
 from tests.faults.scene import BROKERS, PARTITIONS, Scene
 from tests.faults.strokes import strike
@@ -78,10 +78,11 @@ def run(cell: Cell, directory: Path, network: str, fault_s: float, session_timeo
             scene.wait_until_whole()
             scene.write_more()
             scene.stop_loads()
+            stored = scene.read_all()
             findings = Findings()
             for load in scene.loads:
                 for partition, account in enumerate(load.partitions):
-                    findings += compare(account, read_partition(scene.bootstrap, load.topic, partition))
+                    findings += compare(account, stored[load.topic, partition])
             scene.close_brokers()
             apart = [
                 name

@@ -16,6 +16,7 @@ from broker.tools.cluster_view import ClusterView
 from coordinator.tools.zookeeper_process import ZooKeeperProcess, ensemble
 from tests.faults.cells import Role
 from tests.faults.networks import Network, Place
+from tests.faults.reader import Stored, read_all
 
 BROKERS = 3
 PARTITIONS = 3
@@ -148,6 +149,7 @@ class Scene:
             )
             self.loads.append(load)
             load.start()
+            self._stack.callback(load.abandon)
         self.write_more()
 
     # What cells do
@@ -185,6 +187,10 @@ class Scene:
         """Return once every record's outcome is known."""
         for load in self.loads:
             load.stop()
+
+    def read_all(self) -> dict[tuple[str, int], list[Stored]]:
+        """What the topics hold, by topic and partition."""
+        return read_all(self.bootstrap, [load.topic for load in self.loads], PARTITIONS)
 
     def close_brokers(self) -> None:
         for broker in self.brokers:
