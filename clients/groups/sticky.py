@@ -16,6 +16,7 @@ from protocol.consumer_protocol import StickyUserData, flat, grouped
 from protocol.schema import MalformedMessage, decode, encode
 
 _GENERATION = struct.Struct(">i")
+_VERSION_BYTES = 2
 Claim = tuple[tuple[TopicPartition, ...], int]
 """What a member says that it owns, and since which generation; -1 where it does not say."""
 
@@ -63,9 +64,11 @@ def sticky_claim(member: MemberSubscription) -> Claim:
     """What user data of the sticky assignor says; nothing, where it cannot be read."""
     if not member.user_data:
         return member.owned, member.generation
-    for version in (1, 0):
+    plain = memoryview(member.user_data)
+    # Version 1, version 0, and version 1 behind its number, as kafka-python 3 writes it.
+    for version, data in ((1, plain), (0, plain), (1, plain[_VERSION_BYTES:])):
         try:
-            told = decode(StickyUserData, version, member.user_data)
+            told = decode(StickyUserData, version, data)
         except MalformedMessage:
             continue
         return tuple(TopicPartition(*each) for each in flat(told.previous_assignment)), told.generation
@@ -122,14 +125,26 @@ def _kept(
 
 
 def _even_out(shares: Shares, wanted_by: Mapping[str, Sequence[str]], order: Sequence[str]) -> None:
-    """Move partitions to members that have at least two less, until there are no such members."""
-    has_moved = True
-    while has_moved:
-        has_moved = False
-        for rich in sorted(order, key=lambda member: -len(shares[member])):
-            for partition in reversed(list(shares[rich])):
-                poorest = min(wanted_by[partition.topic], key=lambda member: len(shares[member]))
-                if len(shares[poorest]) + 1 < len(shares[rich]):
-                    shares[rich].remove(partition)
-                    shares[poorest].append(partition)
-                    has_moved = True
+    """Move partitions to members that have at least two less, until there are no such members.
+
+    One at a time, each from the richest that can give one: whoever gives more than his due gets it back from
+    another, which is one move too many.
+    """
+    while any(_give(rich, shares, wanted_by) for rich in sorted(order, key=lambda name: -len(shares[name]))):
+        pass
+
+
+def _give(rich: str, shares: Shares, wanted_by: Mapping[str, Sequence[str]]) -> bool:
+    """Move one partition of a member to the poorest that wants its topic, if that one has two less."""
+    topics = dict.fromkeys(partition.topic for partition in reversed(shares[rich]))
+    receivers = {topic: min(wanted_by[topic], key=lambda member: len(shares[member])) for topic in topics}
+    if not receivers:
+        return False
+    topic = min(receivers, key=lambda topic: len(shares[receivers[topic]]))
+    poor = receivers[topic]
+    if len(shares[poor]) + 2 > len(shares[rich]):
+        return False
+    partition = next(each for each in reversed(shares[rich]) if each.topic == topic)
+    shares[rich].remove(partition)
+    shares[poor].append(partition)
+    return True
