@@ -6,8 +6,9 @@ UNSUPPORTED_FOR_MESSAGE_FORMAT. They exist because librdkafka up to 2.11 turns c
 broker's minimum is above 0. From version 8 on a refused partition carries a message, from 10 on the current
 leader (KIP-951).
 
-Each partition succeeds or fails by itself. With acks=0 there is no response; a failure then closes the
-connection, which is all that tells the client to look for the leader anew.
+Each partition succeeds or fails by itself, unless the request sets a condition (KIP-27, see
+`broker.replication.conditions`): one that does not hold refuses all of it. With acks=0 there is no response;
+a failure then closes the connection, which is all that tells the client to look for the leader anew.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from dataclasses import dataclass
 
 from broker.call import Call, Handler
 from broker.metadata import MetadataCache
-from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Append
+from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append
+from broker.replication.conditions import Condition
 from broker.replication.replicas import Replicas
-from protocol.errors import BrokerError, ErrorCode
+from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
 from protocol.messages.produce import (
     LeaderIdAndEpoch,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -46,7 +49,12 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         self._check(call, request)
         acks = request.acks
         appends = [
-            Append(topic.name, data.index, received_records(data.records))
+            Append(
+                topic.name,
+                data.index,
+                received_records(data.records),
+                condition=None if data.expected_offset == NO_EXPECTATION else _condition(data),
+            )
             for topic in request.topic_data
             for data in topic.partition_data
         ]
@@ -59,7 +67,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             return None
         unsettled = [append for append in appends if not replicas.is_settled(append, acks)]
         if not unsettled:
-            return self._response(appends)
+            return self._response(call, appends)
         self._park(call, request, appends, unsettled)
         return None
 
@@ -88,13 +96,13 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             if append is not None and replicas.is_settled(append, request.acks):
                 del missing[key]
                 if not missing:
-                    call.answer(self._response(appends))
+                    call.answer(self._response(call, appends))
             return not missing
 
         def expire() -> None:
             for append in missing.values():
                 append.error = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
-            call.answer(self._response(appends))
+            call.answer(self._response(call, appends))
 
         replicas.writers.park(list(missing), request.timeout_ms, check, expire)
 
@@ -105,13 +113,15 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         else:
             call.answer_nothing()
 
-    def _response(self, appends: list[Append]) -> ProduceResponse:
+    def _response(self, call: Call, appends: list[Append]) -> ProduceResponse:
         topics: dict[str, list[PartitionProduceResponse]] = {}
         for append in appends:
             partitions = topics.get(append.topic)
             if partitions is None:
                 partitions = topics[append.topic] = []
             partitions.append(self._partition(append))
+            if append.condition is not None and append.error is not None:
+                self.replicas.conditions.answered(append, call.connection)
         return ProduceResponse(
             responses=[
                 TopicProduceResponse(name=name, partition_responses=partitions)
@@ -122,23 +132,36 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     def _partition(self, append: Append) -> PartitionProduceResponse:
         error, result = append.error, append.result
         if error is None and result is not None:
-            return PartitionProduceResponse(
+            response = PartitionProduceResponse(
                 index=append.index,
                 error_code=0,
                 base_offset=result.first_offset,
                 log_append_time_ms=result.log_append_time_ms,
                 log_start_offset=result.log_start_offset,
             )
-        assert error is not None
+            if append.condition is not None:
+                response.next_offset, response.last_leader_epoch = append.log_end()
+            return response
+        if error is None:
+            return self._guard(append)
         response = PartitionProduceResponse(
             index=append.index, error_code=error.code, base_offset=-1, error_message=str(error)
         )
+        if isinstance(error, OffsetMismatchError):
+            response.next_offset, response.last_leader_epoch = append.log_end()
         if error.code in _MOVED:
             known = self.metadata.partition(append.topic, append.index)
             if known is not None:
                 response.current_leader = LeaderIdAndEpoch(
                     leader_id=known.leader, leader_epoch=known.leader_epoch
                 )
+        return response
+
+    def _guard(self, append: Append) -> PartitionProduceResponse:
+        """A condition that held, with nothing to append."""
+        assert append.is_guard
+        response = PartitionProduceResponse(index=append.index, error_code=0, base_offset=-1)
+        response.next_offset, response.last_leader_epoch = append.log_end()
         return response
 
     def failed(self, call: Call, request: ProduceRequest, error: BrokerError) -> ProduceResponse | None:
@@ -158,3 +181,11 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 for topic in request.topic_data
             ]
         )
+
+
+def _condition(data: PartitionProduceData) -> Condition:
+    if data.expected_offset < 0:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, f"a log cannot end at {data.expected_offset}; -1 expects nothing"
+        )
+    return Condition(data.expected_offset, data.expected_leader_epoch, data.attempt)

@@ -20,6 +20,7 @@ from broker.metadata import ZERO_ID, MetadataCache
 from broker.network.interfaces import Clock
 from broker.replication.admission import Origin
 from broker.replication.appends import ACKS_ALL, Append
+from broker.replication.conditions import Conditions
 from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
 from broker.replication.partition import (
@@ -131,6 +132,7 @@ class Replicas:
         self._propose_isr = propose_isr
         self._copier = copier
         self._topics: dict[str, dict[int, Partition]] = {}
+        self.conditions = Conditions()
         self._role_listeners: list[Callable[[Partition], None]] = []
 
     def add_role_listener(self, listener: Callable[[Partition], None]) -> None:
@@ -210,11 +212,15 @@ class Replicas:
         now_ms = int(self._clock.seconds() * 1000)
         for append in appends:
             append.prepare(self, acks, now_ms)
+        is_conditional = False
         for append in appends:
             append.admit(origin, acks)
+            is_conditional = is_conditional or append.condition is not None
+        if is_conditional:
+            self.conditions.judge(appends, origin, acks)
         for append in appends:
             append.append(now_ms)
-            if append.error is None and append.partition is not None:
+            if append.result is not None and append.partition is not None:
                 self._grown(append.partition)
 
     def _grown(self, partition: Partition) -> None:
@@ -248,8 +254,9 @@ class Replicas:
 
     def is_settled(self, append: Append, acks: int) -> bool:
         """Whether an append may be answered."""
-        if acks == ACKS_ALL and self._is_suspended and append.error is None:
-            return False
+        if self._is_suspended and acks == ACKS_ALL:
+            # What a condition was refused for may have changed at another leader.
+            return append.error is not None and append.settles_at is None
         return append.is_settled(acks)
 
     # -- reading -----------------------------------------------------------------------------------------

@@ -131,6 +131,17 @@ class Client:
         self._asked.append((type(request), version))
         self.connection.frames_received([memoryview(frame)])
 
+    def ask_together(self, requests: Sequence[Request[Any]]) -> None:
+        """Ask several things, which arrive in one go."""
+        frames = []
+        for request in requests:
+            version = request.api.max_version
+            frames.append(
+                bytearray(join_parts(encode_request(request, version, len(self._asked), "test"))[4:])
+            )
+            self._asked.append((type(request), version))
+        self.connection.frames_received([memoryview(frame) for frame in frames])
+
     def send_bytes(self, frame: bytes) -> None:
         self.connection.frames_received([memoryview(bytearray(frame))])
 

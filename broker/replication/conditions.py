@@ -1,0 +1,124 @@
+"""Conditional appends: only where the log ends at the expected offset (seed kip-27-conditional-publish).
+
+All conditions of a request are judged when all of it has been prepared and admitted, and nothing appended
+yet. One that does not hold, or cannot be judged, refuses the whole request.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.replication.admission import Origin
+from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+
+if TYPE_CHECKING:
+    from broker.replication.appends import Append
+
+ANY_EPOCH = -1
+UNNUMBERED = -1
+"""The attempt of a client that does not number them."""
+_ACKS_ALL = -1
+
+
+class Condition(NamedTuple):
+    """Where a client expects the log to end, and which leader epoch it expects its last record to have."""
+
+    expected_offset: int
+    expected_leader_epoch: int = ANY_EPOCH
+    attempt: int = UNNUMBERED
+
+
+class _Refusal:
+    """What was refused of one connection in one partition.
+
+    `attempt` is the newest. Of a client that does not number its attempts, what has come in before it could
+    know of the refusal is refused too: up to `last_request`, None while the refusal is not answered yet.
+    """
+
+    __slots__ = ("attempt", "last_request")
+
+    def __init__(self) -> None:
+        self.attempt = UNNUMBERED
+        self.last_request: int | None = None
+
+    def covers(self, condition: Condition, origin: Origin) -> bool:
+        """Whether a batch was sent by a client that cannot have known of the refusal."""
+        if condition.attempt != UNNUMBERED:
+            return condition.attempt <= self.attempt
+        return self.last_request is None or origin.requests <= self.last_request
+
+
+class Conditions:
+    """Judges conditions, and remembers refusals for as long as the connection lives."""
+
+    def __init__(self) -> None:
+        self._refusals: weakref.WeakKeyDictionary[Origin, dict[tuple[str, int], _Refusal]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self.mismatches = 0
+        """Conditions that did not hold."""
+
+    def judge(self, appends: Sequence[Append], origin: Origin | None, acks: int) -> None:
+        """Refuse all of a request if one of its conditions does not hold, each append with its reason."""
+        conditional = [append for append in appends if append.condition is not None]
+        for append in conditional:
+            # What is in the log already is no longer up for a condition: a retry succeeds.
+            if append.error is None and not append.is_duplicate:
+                append.error = self._refusal(append, origin, acks)
+        if all(append.error is None for append in conditional):
+            return
+        for append in appends:
+            if append.error is None and not append.is_duplicate:
+                append.error = BrokerError(
+                    ErrorCode.OPERATION_NOT_ATTEMPTED,
+                    "a condition on another partition of the request did not hold; nothing was appended",
+                )
+                append.settles_at = None
+        if origin is not None:
+            self._remember([append for append in conditional if append.error is not None], origin)
+
+    def _refusal(self, append: Append, origin: Origin | None, acks: int) -> BrokerError | None:
+        partition, condition = append.partition, append.condition
+        assert partition is not None and condition is not None
+        if acks != _ACKS_ALL:
+            return BrokerError(
+                ErrorCode.INVALID_REQUIRED_ACKS,
+                "a conditional append needs acks=all: otherwise what it rests on could be lost",
+            )
+        log = partition.log
+        end_offset = log.log_end_offset
+        last_epoch = log.epochs.epoch_at(end_offset - 1)
+        refusal = self._refusals.get(origin, {}).get(partition.key) if origin is not None else None
+        if refusal is not None and refusal.covers(condition, origin):  # type: ignore[arg-type]
+            why = "a batch that was sent before this one was refused"
+        elif condition.expected_offset != end_offset:
+            why = f"it ends at {end_offset}, not at {condition.expected_offset}"
+        elif condition.expected_leader_epoch not in (ANY_EPOCH, last_epoch):
+            why = (
+                f"its last record is of leader epoch {last_epoch}, not {condition.expected_leader_epoch}: "
+                "it was cut and written anew"
+            )
+        else:
+            return None
+        self.mismatches += 1
+        append.settles_at = end_offset
+        message = f"nothing was appended to {append.topic}-{append.index}: {why}"
+        return OffsetMismatchError(ErrorCode.OFFSET_MISMATCH, message, end_offset, last_epoch)
+
+    def _remember(self, refused: Sequence[Append], origin: Origin) -> None:
+        of_origin = self._refusals.setdefault(origin, {})
+        for append in refused:
+            assert append.condition is not None
+            refusal = of_origin.setdefault((append.topic, append.index), _Refusal())
+            refusal.attempt = max(refusal.attempt, append.condition.attempt)
+            refusal.last_request = None
+
+    def answered(self, append: Append, origin: Origin | None) -> None:
+        """A conditional append was answered with an error: what comes in from now on may know of it."""
+        if origin is None:
+            return
+        refusal = self._refusals.get(origin, {}).get((append.topic, append.index))
+        if refusal is not None:
+            refusal.last_request = origin.received_requests

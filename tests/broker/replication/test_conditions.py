@@ -1,0 +1,291 @@
+"""Conditional publish, sentence by sentence (seed kip-27-conditional-publish)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tests.broker.world import Client, World, batch, only_produced
+
+T = "t"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    world.assign(T)
+    world.assign(T, 1)
+    return world
+
+
+def part(records: bytes | None, expected: int = -1, index: int = 0, **fields: int) -> PartitionProduceData:
+    return PartitionProduceData(index=index, records=records, expected_offset=expected, **fields)
+
+
+def request(*parts: PartitionProduceData, acks: int = -1, topic: str = T) -> ProduceRequest:
+    return ProduceRequest(
+        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=list(parts))]
+    )
+
+
+def produce(client: Client, *parts: PartitionProduceData, **options: Any) -> list[PartitionProduceResponse]:
+    return client.call(request(*parts, **options)).responses[0].partition_responses
+
+
+def one(client: Client, expected: int, *values: bytes, **fields: int) -> PartitionProduceResponse:
+    (answer,) = produce(client, part(batch(*(values or (b"x",))), expected, **fields))
+    return answer
+
+
+def values_in(world: World, index: int = 0) -> int:
+    return world.replicas.partition(T, index).log.log_end_offset
+
+
+def follow(world: World, offset: int) -> None:
+    """Broker 2 has everything before `offset`."""
+    wanted = FetchPartition(
+        partition=0,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=0,
+        partition_max_bytes=1,
+    )
+    world.replicas.record_fetch(T, wanted, 2)
+
+
+def test_a_batch_is_appended_where_the_log_ends_as_expected(world: World) -> None:
+    """ "if that offset does not match the upcoming offset at the time the message is appended to the log, the
+    broker refuses the publish request"."""
+    client = world.client()
+
+    answer = one(client, 0, b"a", b"b")
+    assert (answer.error_code, answer.base_offset, answer.next_offset) == (0, 0, 2)
+
+    refused = one(client, 1)
+    assert refused.error_code == ErrorCode.OFFSET_MISMATCH
+    assert refused.base_offset == -1
+    assert refused.next_offset == 2
+    assert values_in(world) == 2
+
+
+def test_without_an_expected_offset_nothing_is_checked(world: World) -> None:
+    """ "Or the sigil value -1, if unspecified"."""
+    client = world.client()
+    one(client, -1)
+    answer = one(client, -1)
+    assert (answer.error_code, answer.base_offset, answer.next_offset) == (0, 1, -1)
+
+
+def test_of_two_producers_at_the_end_at_once_one_fails(world: World) -> None:
+    """ "if two producers accidentally write to the end of the partition at once, we can be certain that at
+    least one of them will fail"."""
+    anna, ben = world.client(), world.client()
+    outcomes = [one(anna, 0).error_code, one(ben, 0).error_code]
+    assert sorted(outcomes) == [0, ErrorCode.OFFSET_MISMATCH]
+
+
+def test_a_message_sent_again_and_again_is_appended_once(world: World) -> None:
+    """ "A producer can re-send a message indefinitely and be sure that at most one of those attempts will
+    succeed"."""
+    client = world.client()
+    outcomes = [one(client, 0, attempt=attempt).error_code for attempt in range(5)]
+    assert outcomes == [0, *[ErrorCode.OFFSET_MISMATCH] * 4]
+    assert values_in(world) == 1
+
+
+def test_bulk_load_goes_on_after_a_restart_without_duplicates(world: World) -> None:
+    """ "Even if the list is much larger than the buffer size or the producer has to be restarted, each
+    message will be appended to the log just once"."""
+    first = world.client()
+    for offset in range(5):
+        one(first, offset, b"%d" % offset)
+    again = world.client()
+    offset = 2  # It does not know how far it had got.
+    while offset < 8:
+        answer = one(again, offset, b"%d" % offset, attempt=offset)
+        offset = answer.next_offset
+    assert values_in(world) == 8
+
+
+def test_any_mismatch_refuses_the_entire_request(world: World) -> None:
+    """ "refuse the entire produce request if any of the offsets don't match"."""
+    client = world.client()
+    right, wrong, unconditional = produce(client, part(batch(b"a"), 0, 0), part(batch(b"b"), 7, 1)) + produce(
+        client, part(batch(b"c"), -1, 0)
+    )
+    assert right.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert (wrong.error_code, wrong.next_offset) == (ErrorCode.OFFSET_MISMATCH, 0)
+    assert (unconditional.error_code, unconditional.base_offset) == (0, 0)
+    assert values_in(world, 1) == 0
+
+
+def test_an_entry_without_records_guards_the_others(world: World) -> None:
+    client = world.client()
+    guarded, guard = produce(client, part(batch(b"a"), -1, 0), part(None, 0, 1))
+    assert (guarded.error_code, guarded.base_offset) == (0, 0)
+    assert (guard.error_code, guard.base_offset, guard.next_offset) == (0, -1, 0)
+
+    guarded, guard = produce(client, part(batch(b"a"), -1, 0), part(None, 3, 1))
+    assert guarded.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert (guard.error_code, guard.next_offset) == (ErrorCode.OFFSET_MISMATCH, 0)
+    assert (values_in(world), values_in(world, 1)) == (1, 0)
+
+
+def test_a_condition_that_cannot_be_judged_refuses_the_request(world: World) -> None:
+    """A guard on a partition that another broker leads guards nothing, so nothing is appended."""
+    world.assign(T, 2, leader=2, replicas=(1, 2))
+    guarded, guard = produce(world.client(), part(batch(b"a"), -1, 0), part(None, 0, 2))
+    assert guarded.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert guard.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert values_in(world) == 0
+
+
+@pytest.mark.parametrize("acks", [1])
+def test_conditions_need_all_replicas(world: World, acks: int) -> None:
+    """Case 12."""
+    (answer,) = produce(world.client(), part(batch(b"a"), 0), acks=acks)
+    assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert values_in(world) == 0
+
+
+def test_conditions_do_not_go_with_transactions(world: World) -> None:
+    """Case 18: "Control markers consume offsets: refuse conditional with transactional at first"."""
+    client = world.client()
+    refused = client.call(
+        ProduceRequest(
+            transactional_id="tx",
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name=T, partition_data=[part(batch(b"a"), 0)])],
+        )
+    )
+    assert only_produced(refused).error_code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_retry_of_a_success_succeeds_with_its_offset(world: World) -> None:
+    """Case 15: "dedupe before the condition; answer success with the original offset"."""
+    client = world.client()
+    records = batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=0)
+    produce(client, part(records, 0))
+
+    (again,) = produce(world.client(), part(records, 0))
+
+    assert (again.error_code, again.base_offset, again.next_offset) == (0, 0, 2)
+    assert values_in(world) == 2
+
+
+def test_a_retry_succeeds_beside_a_condition_that_does_not_hold(world: World) -> None:
+    client = world.client()
+    records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    produce(client, part(records, 0))
+
+    again, refused = produce(client, part(records, 0, 0), part(batch(b"b"), 5, 1))
+
+    assert (again.error_code, again.base_offset) == (0, 0)
+    assert refused.error_code == ErrorCode.OFFSET_MISMATCH
+
+
+def test_an_expected_epoch_tells_two_logs_of_one_length_apart(world: World) -> None:
+    """Case 11: "An expectation is (offset, optional leader epoch)"."""
+    client = world.client()
+    assert one(client, 0).last_leader_epoch == 0
+    world.assign(T, leader_epoch=4)
+    assert one(client, 1).last_leader_epoch == 4
+
+    refused = one(client, 2, expected_leader_epoch=0, attempt=1)
+    assert (refused.error_code, refused.last_leader_epoch) == (ErrorCode.OFFSET_MISMATCH, 4)
+    assert one(client, 2, expected_leader_epoch=4, attempt=2).error_code == 0
+
+
+def test_a_refusal_only_tells_of_what_is_committed(world: World) -> None:
+    """Case 13: "hold the mismatch until the offset it names is committed"."""
+    world.assign(T, leader_epoch=1, replicas=(1, 2))
+    writer, late = world.client(), world.client()
+    writer.ask(request(part(batch(b"a"), 0)))
+    late.ask(request(part(batch(b"b"), 0)))
+    assert writer.answers() == late.answers() == []
+
+    follow(world, 1)
+
+    assert only_produced(writer.answers()[0]).error_code == 0
+    refused = only_produced(late.answers()[0])
+    assert (refused.error_code, refused.next_offset) == (ErrorCode.OFFSET_MISMATCH, 1)
+
+
+def test_a_refusal_is_withdrawn_where_the_leader_changes(world: World) -> None:
+    world.assign(T, leader_epoch=1, replicas=(1, 2))
+    writer, late = world.client(), world.client()
+    writer.ask(request(part(batch(b"a"), 0)))
+    late.ask(request(part(batch(b"b"), 0)))
+
+    world.assign(T, leader=2, leader_epoch=2, replicas=(1, 2))
+
+    assert only_produced(late.answers()[0]).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_the_first_mismatch_poisons_what_is_in_flight(world: World) -> None:
+    """Case 14: "The first mismatch poisons later conditional batches of that session"."""
+    other, client = world.client(), world.client()
+    one(other, 0)
+    refused = one(client, 0, attempt=3)
+    assert refused.error_code == ErrorCode.OFFSET_MISMATCH
+    # Sent before the refusal came back; where the log ends fits it by chance.
+    poisoned = one(client, 1, attempt=3)
+    assert poisoned.error_code == ErrorCode.OFFSET_MISMATCH
+    assert one(client, 1, attempt=4).error_code == 0
+    # Another session is not concerned.
+    assert one(other, 2, attempt=3).error_code == 0
+
+
+def test_without_numbers_what_had_come_in_is_poisoned(world: World) -> None:
+    other, client = world.client(), world.client()
+    one(other, 0)
+    frames = [request(part(batch(b"a"), 0)), request(part(batch(b"b"), 1))]
+    client.ask_together(frames)
+    assert [only_produced(answer).error_code for answer in client.answers()] == [
+        ErrorCode.OFFSET_MISMATCH,
+        ErrorCode.OFFSET_MISMATCH,
+    ]
+    assert one(client, 1).error_code == 0
+
+
+def test_in_a_topic_that_checks_the_base_offset_is_the_expectation(tmp_path: Path) -> None:
+    """ "Add a new check.expected.offsets property to the log config"; "which can be enabled globally or
+    per-topic"."""
+    world = World(tmp_path, topic_config={"check.expected.offsets": True})
+    world.assign(T)
+    client = world.client()
+    assert one_with_base(client, 0).error_code == 0
+    stock = one_with_base(client, 0)
+    assert (stock.error_code, stock.next_offset) == (ErrorCode.OFFSET_MISMATCH, 1)
+    assert one_with_base(client, 1).error_code == 0
+    assert one_with_base(client, -1).error_code == 0
+    assert values_in(world) == 3
+
+
+def one_with_base(client: Client, base_offset: int) -> PartitionProduceResponse:
+    records = base_offset.to_bytes(8, signed=True) + batch(b"x")[8:]
+    (answer,) = produce(client, part(records))
+    return answer
+
+
+def test_without_the_setting_base_offsets_mean_nothing(world: World) -> None:
+    """ "Without any config changes, new clients will work with the existing version of the server, and
+    existing clients will work with the new server"."""
+    client = world.client()
+    assert [one_with_base(client, base).error_code for base in (0, 0, 17)] == [0, 0, 0]
+
+
+def test_an_impossible_expectation_is_an_invalid_request(world: World) -> None:
+    assert one(world.client(), -2).error_code == ErrorCode.INVALID_REQUEST
