@@ -12,6 +12,7 @@ in a tagged field. A session ends with the connection that it was last used thro
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -150,15 +151,16 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             session_id = session.id if sessions.is_open(session) else NO_SESSION
             self._answer(call, session_id, fetched.news(), session.reader)
 
-        fetched = SessionFetch(self.replicas, session, limits, self._located, answer, is_full=is_full)
+        locate = functools.partial(self._located, session.reader.connection_id)
+        fetched = SessionFetch(self.replicas, session, limits, locate, answer, is_full=is_full)
         return fetched.begin()
 
-    def _located(self, member: SessionPartition) -> Read:
+    def _located(self, connection: int, member: SessionPartition) -> Read:
         topic, index = member.named
         if isinstance(topic, UUID):
-            read = self._by_id(topic, member.wanted, member)
+            read = self._by_id(topic, member.wanted, connection, member)
         else:
-            read = Read(topic, member.wanted, member=member)
+            read = Read(topic, member.wanted, member=member, connection=connection)
         if read.topic:
             self.replicas.sessions.watch(member, (read.topic, index))
         return read
@@ -175,7 +177,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     ) -> Parked | None:
         by_ids = call.version >= _FIRST_VERSION_WITH_IDS
         reads = [
-            self._by_id(topic.topic_id, wanted) if by_ids else Read(topic.topic, wanted)
+            self._by_id(topic.topic_id, wanted, reader.connection_id)
+            if by_ids
+            else Read(topic.topic, wanted, connection=reader.connection_id)
             for topic in request.topics
             for wanted in topic.partitions
         ]
@@ -192,11 +196,13 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
         return fetch(self.replicas, reads, limits, reader.replica_id, answer)
 
-    def _by_id(self, topic_id: UUID, wanted: FetchPartition, member: SessionPartition | None = None) -> Read:
+    def _by_id(
+        self, topic_id: UUID, wanted: FetchPartition, connection: int, member: SessionPartition | None = None
+    ) -> Read:
         name = self.metadata.name_of(topic_id)
         if name is None:
             return Read("", wanted, topic_id, member, BrokerError(ErrorCode.UNKNOWN_TOPIC_ID))
-        read = Read(name, wanted, topic_id, member)
+        read = Read(name, wanted, topic_id, member, connection=connection)
         partition = self.replicas.find(name, wanted.partition)
         if partition is not None and topic_id != partition.topic_id != ZERO_ID:
             # The topic is another one of that name here, of which the controller has told only one half.

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+NO_CONNECTION = -1
+"""The connection of what the broker asks itself."""
+
 
 class Origin(Protocol):
     """Who sends the batches: the client's connection, as far as an admission may ask."""

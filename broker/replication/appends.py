@@ -160,7 +160,7 @@ class Append:
         return True
 
     def _is_condition_settled(self, offset: int) -> bool:
-        """Whether what a condition's answer rests on is committed: a refusal cites nothing that may be lost."""
+        """Whether what a condition's answer rests on is committed: a refusal tells of nothing else."""
         partition = self.partition
         assert partition is not None
         if not isinstance(partition.role, Leadership):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from broker.metadata import ZERO_ID
+from broker.replication.admission import NO_CONNECTION
 from broker.replication.fetch_sessions import SessionPartition
 from broker.replication.partition import CONSUMER_ID, PartitionRead
 from broker.replication.replicas import Replicas
@@ -18,9 +19,10 @@ from protocol.messages.fetch import FetchPartition
 
 
 class Read:
-    """What is wanted of one partition, and what it gives; `member`: its place in a session, if it has one."""
+    """What is wanted of one partition, and what it gives; `member`: its place in a session, if it has one.
+    `connection` is the id of the one that reads."""
 
-    __slots__ = ("error", "member", "read", "topic", "topic_id", "wanted")
+    __slots__ = ("connection", "error", "member", "read", "topic", "topic_id", "wanted")
 
     def __init__(
         self,
@@ -29,7 +31,9 @@ class Read:
         topic_id: UUID = ZERO_ID,
         member: SessionPartition | None = None,
         error: BrokerError | None = None,
+        connection: int = NO_CONNECTION,
     ) -> None:
+        self.connection = connection
         self.topic = topic
         self.topic_id = topic_id
         self.wanted = wanted
@@ -90,6 +94,7 @@ def read_all(
                 0 if is_held else min(read.wanted.partition_max_bytes, max_bytes - total),
                 replica_id=replica_id,
                 min_one_batch=total == 0 and not is_held,
+                connection=read.connection,
             )
         except BrokerError as error:
             read.error = error

@@ -18,7 +18,7 @@ from broker.log.manager import LogManager
 from broker.log.names import TopicPartition
 from broker.metadata import ZERO_ID, MetadataCache
 from broker.network.interfaces import Clock
-from broker.replication.admission import Origin
+from broker.replication.admission import NO_CONNECTION, Origin
 from broker.replication.appends import ACKS_ALL, Append
 from broker.replication.conditions import Conditions
 from broker.replication.fetch_sessions import FetchSessions
@@ -269,9 +269,14 @@ class Replicas:
         *,
         replica_id: int = CONSUMER_ID,
         min_one_batch: bool = True,
+        connection: int = NO_CONNECTION,
     ) -> PartitionRead:
-        """What a fetch gets of one partition. Raises BrokerError."""
-        return self.partition(topic, wanted.partition).read(
+        """What a fetch, of that connection, gets of one partition. Raises BrokerError, also where somebody
+        else is the partition's only reader."""
+        partition = self.partition(topic, wanted.partition)
+        if partition.read_admission is not None and replica_id < 0:
+            partition.read_admission.admit(connection)
+        return partition.read(
             wanted.fetch_offset,
             max_bytes,
             replica_id=replica_id,
