@@ -16,10 +16,7 @@ broker. Whoever takes longer than `session.timeout.ms` between two polls loses i
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import repeat
-from typing import Any, TypeAlias
 
 from clients.config import Properties, consumer_settings
 from clients.connection import Connection
@@ -32,15 +29,13 @@ from clients.groups.membership import GroupIdentity
 from clients.groups.offsets import OffsetAndMetadata
 from clients.groups.opening import open_session
 from clients.groups.session import GroupSession
+from clients.handout import Deserializer, Handout
 from clients.isolation import Isolation
 from clients.message import ConsumerRecord, TopicPartition
 from clients.network import Network
 from clients.offsets import EARLIEST, LATEST
 from clients.positions import Position
-from protocol.errors import BrokerError, ErrorCode, error_for
-
-Deserializer: TypeAlias = Callable[[str, bytes], Any]
-"""(topic, key or value) -> what the application wants in their place; not called for null."""
+from protocol.errors import ErrorCode, error_for
 
 _ITERATION_WAIT_MS = 60_000
 _CLOSE_MS = 5_000
@@ -69,8 +64,6 @@ class Consumer(ConsumerQueries):
         isolation = Isolation[settings["isolation.level"].upper()]
         super().__init__(connection, settings["default.api.timeout.ms"], isolation)
         self.settings = settings
-        self._key_deserializer = key_deserializer
-        self._value_deserializer = value_deserializer
         self._max_poll_records: int = settings["max.poll.records"]
         self._fetcher = Fetcher(
             self._metadata,
@@ -88,7 +81,7 @@ class Consumer(ConsumerQueries):
         )
         self._whole_topics: dict[str, bool] = {}  # whether its partitions have been taken up once
         self._seen_update = 0
-        self._leftover: deque[ConsumerRecord] = deque()
+        self._handout = Handout(self._fetcher, key_deserializer, value_deserializer)
         self._is_woken = False
         self._is_closed = False
         self._group: GroupSession | None = None
@@ -136,7 +129,7 @@ class Consumer(ConsumerQueries):
         for key in self.assignment():
             if key.topic == topic and partition in (None, key.partition):
                 self._fetcher.remove(key)
-                self._drop_leftover(key)
+                self._handout.drop(key)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are consumed."""
@@ -146,7 +139,7 @@ class Consumer(ConsumerQueries):
         """Get nothing of a partition until `resume`; its position is kept."""
         position = self._position(partition)
         position.is_paused = True
-        self._push_back_leftover(position)
+        self._handout.put_back(position)
 
     def resume(self, partition: TopicPartition) -> None:
         """Undo `pause`."""
@@ -157,24 +150,20 @@ class Consumer(ConsumerQueries):
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ConsumerRecord]:
         """The next records, at most `max_records` (`max.poll.records`).
 
-        Waits up to `timeout_ms` for the first.
-        Fetches ahead for the next call meanwhile. Raises BrokerError for what will not pass by itself:
-        OffsetOutOfRangeError where `auto.offset.reset` is none, CorruptMessageError, AuthorizationError;
-        ClosedError.
+        Waits up to `timeout_ms` for the first, and fetches ahead for the next call meanwhile. Raises
+        BrokerError for what will not pass by itself: OffsetOutOfRangeError where `auto.offset.reset` is none,
+        CorruptMessageError, AuthorizationError; FencedInstanceIdError; ClosedError.
         """
         limit = self._max_poll_records if max_records is None else max_records
-        self._run_until(timeout_ms, lambda: self._fill(limit))
-        count = min(limit, len(self._leftover))
-        return [self._leftover.popleft() for _ in range(count)]
+        self._run_until(timeout_ms, lambda: self._handout.fill(limit))
+        return self._handout.take(limit)
 
     def poll_batches(self, timeout_ms: int = 0) -> list[FetchedBatch]:
         """All that has been fetched, in whole batches and as columns, for those who process in bulk.
 
         Otherwise as `poll`, with which it may be mixed. Deserializers are not applied.
         """
-        if self._leftover:
-            for position in self._fetcher.positions.values():
-                self._push_back_leftover(position)
+        self._handout.put_back_all()
         batches: list[FetchedBatch] = []
         self._run_until(timeout_ms, lambda: self._take_batches(batches))
         return batches
@@ -192,16 +181,20 @@ class Consumer(ConsumerQueries):
         if group is not None:
             group.poll_begins()
         deadline_ms = self._network.now_ms() + timeout_ms
+        is_over = False
         while True:
             if group is not None:
                 group.settle()
             is_enough = (group is None or group.may_deliver()) and has_something()
             if not is_enough:
                 self._fetcher.raise_problem()
+            if is_over:
+                break
             left_ms = deadline_ms - self._network.now_ms()
             self._turn(0 if is_enough else left_ms)
-            if is_enough or self._is_woken or left_ms <= 0:
+            if is_enough or self._is_woken:
                 break
+            is_over = left_ms <= 0  # What the last turn has brought is looked at once more.
         self._is_woken = False
         if group is not None:
             group.poll_ends()
@@ -240,60 +233,25 @@ class Consumer(ConsumerQueries):
                         position.go_to_time(EARLIEST)  # Added to the topic since: nothing in it is old.
             self._whole_topics[topic] = True
 
-    def _fill(self, limit: int) -> bool:
-        """Have `limit` records at hand, if so many have been fetched."""
-        try:
-            while len(self._leftover) < limit:
-                batch = next(self._fetcher.take(), None)
-                if batch is None:
-                    break
-                self._leftover += self._records(batch)
-        except BrokerError:
-            if not self._leftover:  # Else these come first.
-                raise
-        return bool(self._leftover)
-
     def _take_batches(self, batches: list[FetchedBatch]) -> bool:
         batches += self._fetcher.take()
         return bool(batches)
-
-    def _records(self, batch: FetchedBatch) -> Iterable[ConsumerRecord]:
-        columns = batch.columns
-        keys: Iterable[Any] = columns.keys
-        values: Iterable[Any] = columns.values
-        if self._key_deserializer is not None:
-            keys = _deserialized(keys, batch.topic, self._key_deserializer)
-        if self._value_deserializer is not None:
-            values = _deserialized(values, batch.topic, self._value_deserializer)
-        fields = zip(
-            repeat(batch.topic),
-            repeat(batch.partition),
-            columns.offsets,
-            columns.timestamps,
-            keys,
-            values,
-            repeat(()) if columns.headers is None else columns.headers,
-            repeat(batch.timestamp_type),
-            repeat(batch.leader_epoch),
-            strict=False,
-        )
-        return map(ConsumerRecord._make, fields)
 
     # Positions ----------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue a partition at `offset`."""
-        self._drop_leftover(partition)
+        self._handout.drop(partition)
         self._position(partition).go_to(offset)
 
     def seek_to_beginning(self, partition: TopicPartition) -> None:
         """Continue a partition with the first record that it holds."""
-        self._drop_leftover(partition)
+        self._handout.drop(partition)
         self._position(partition).go_to_time(EARLIEST)
 
     def seek_to_end(self, partition: TopicPartition) -> None:
         """Continue a partition with what is written from now on."""
-        self._drop_leftover(partition)
+        self._handout.drop(partition)
         self._position(partition).go_to_time(LATEST)
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
@@ -312,8 +270,8 @@ class Consumer(ConsumerQueries):
                 )
             self._turn(left_ms)
             self._fetcher.raise_problem()
-        first_left = next((record for record in self._leftover if _is_of(record, position.key)), None)
-        return position.offset if first_left is None else first_left.offset
+        first_offset = self._handout.first_offset(position.key)
+        return position.offset if first_offset is None else first_offset
 
     def lag(self, partition: TopicPartition) -> int | None:
         """How many offsets the position is behind the high watermark; None while either is unknown."""
@@ -333,17 +291,6 @@ class Consumer(ConsumerQueries):
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} is not consumed: add_topic it first"
             )
         return position
-
-    def _drop_leftover(self, key: TopicPartition) -> None:
-        if self._leftover:
-            self._leftover = deque(record for record in self._leftover if not _is_of(record, key))
-
-    def _push_back_leftover(self, position: Position) -> None:
-        """Have records that were decoded and not handed out be fetched again, when they are wanted."""
-        first = next((record for record in self._leftover if _is_of(record, position.key)), None)
-        if first is not None:
-            self._drop_leftover(position.key)
-            position.go_to(first.offset)
 
     # The group ----------------------------------------------------------------------------------------
 
@@ -365,7 +312,7 @@ class Consumer(ConsumerQueries):
         if offsets is None:
             chosen = {
                 key: stored
-                for key, stored in self._consumed().items()
+                for key, stored in self._handout.consumed().items()
                 if topic in (None, key.topic) and partition in (None, key.partition)
             }
         else:
@@ -409,17 +356,6 @@ class Consumer(ConsumerQueries):
         if self._group is None:
             raise NoGroupError(f"{what}() is for consumers with a group.id")
         return self._group
-
-    def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where each partition stands after what `poll` has handed out, as far as that is known."""
-        consumed = {
-            key: OffsetAndMetadata(position.offset)
-            for key, position in self._fetcher.positions.items()
-            if position.offset is not None
-        }
-        for record in reversed(self._leftover):  # What comes first in a partition is looked at last.
-            consumed[TopicPartition(record.topic, record.partition)] = OffsetAndMetadata(record.offset)
-        return consumed
 
     # The end ------------------------------------------------------------------------------------------
 
@@ -479,15 +415,7 @@ class _Hands:
         return self._consumer._network.now_ms()
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        return self._consumer._consumed()
+        return self._consumer._handout.consumed()
 
     def put_back(self, partition: TopicPartition) -> None:
-        self._consumer._push_back_leftover(self._consumer._position(partition))
-
-
-def _is_of(record: ConsumerRecord, key: TopicPartition) -> bool:
-    return record.partition == key.partition and record.topic == key.topic
-
-
-def _deserialized(column: Iterable[bytes | None], topic: str, deserializer: Deserializer) -> Iterable[Any]:
-    return [None if item is None else deserializer(topic, item) for item in column]
+        self._consumer._handout.put_back(self._consumer._position(partition))

@@ -83,6 +83,7 @@ class GroupSession:
         self._release_by_ms = 0
         self._is_calling_back = False
         self._polled_at_ms = reader.now_ms()
+        self._problem: Exception | None = None
 
     # The event loop -----------------------------------------------------------------------------------
 
@@ -96,11 +97,10 @@ class GroupSession:
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
         """Take in a reply; whether it was one to these calls."""
-        return (
-            self.membership.handle(reply, now_ms)
-            or self._offsets.handle(reply, now_ms)
-            or self._coordinator.handle(reply, now_ms)
-        )
+        if self._offsets.handle(reply, now_ms):
+            self._take_answers()
+            return True
+        return self.membership.handle(reply, now_ms) or self._coordinator.handle(reply, now_ms)
 
     def next_event_ms(self, now_ms: int) -> int | None:
         """When `calls` or `settle` may have something new to do."""
@@ -135,7 +135,6 @@ class GroupSession:
         """Do what is due: let partitions go, take others up, commit. Raises what must be known."""
         if self._is_calling_back:
             return
-        self._take_answers()
         while True:
             event = self._releasing or self.membership.take_event()
             if isinstance(event, Release):
@@ -147,6 +146,9 @@ class GroupSession:
                 break
         self.membership.raise_problem()
         self._coordinator.raise_problem()
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
         self._commit_automatically()
 
     # Partitions ---------------------------------------------------------------------------------------
@@ -186,10 +188,10 @@ class GroupSession:
                 for partition in inquiry.partitions
                 if (position := self._fetcher.positions.get(partition)) is not None and position.is_pending
             ]
-            if inquiry.error is not None:
-                if pending:
-                    self._inquire(tuple(position.key for position in pending))
-                raise inquiry.error
+            if inquiry.error is not None and pending:
+                self._problem = inquiry.error
+                self._inquire(tuple(position.key for position in pending))
+                continue
             for position in pending:
                 self._begin(position, inquiry.found.get(position.key))
 

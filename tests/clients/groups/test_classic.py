@@ -193,6 +193,18 @@ class TestListeners:
 
         assert cluster.groups.committed("g") == {("flights", number): 100 for number in range(6)}
 
+    def test_a_callback_may_ask_for_positions(self, cluster: FakeCluster) -> None:
+        cluster.groups.commit("g", {("flights", number): 10 + number for number in range(6)})
+        alone = Party(cluster).join("alone")
+        found: list[int] = []
+        alone.on_partitions_assigned = lambda partitions: found.extend(  # type: ignore[method-assign]
+            alone.consumer.position(partition) for partition in partitions
+        )
+        while not alone.owned:
+            alone.poll(100)
+
+        assert sorted(found) == [10, 11, 12, 13, 14, 15]
+
     def test_one_who_was_away_for_too_long_loses_its_partitions(
         self, ranges: Party, cluster: FakeCluster
     ) -> None:
