@@ -26,7 +26,7 @@ from tests.faults.run_cell import LOOPBACK, NAMESPACES, RELAYS, SESSION_TIMEOUT_
 
 TOGETHER = 2
 _CELL_TIMEOUT_S = 400.0
-_COLUMNS = "{:36} {:>10} {:>13} {:>9} {:>5} {:>10} {:>8}"
+_COLUMNS = "{:38} {:>10} {:>13} {:>9} {:>5} {:>10} {:>8}"
 _HEADINGS = ("cell", "network", "acknowledged", "consumed", "lost", "duplicated", "pause s")
 
 

@@ -1,0 +1,38 @@
+"""A cell holds only when nothing at all is wrong, and otherwise says what is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.faults.account import Findings
+from tests.faults.run_cell import Verdict
+
+GOOD = Verdict("leader/kill/plain", "loopback", Findings(acknowledged=7, consumed=7), longest_pause_s=6.5)
+
+
+def test_a_cell_holds_where_everything_is_there_once() -> None:
+    assert GOOD.holds
+    assert GOOD.troubles == ""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "troubles"),
+    [
+        (replace(GOOD, findings=Findings(7, 6, lost=1)), "1 lost"),
+        (replace(GOOD, findings=Findings(7, 9, duplicated=2)), "2 duplicated"),
+        (replace(GOOD, failed=3), "3 failed"),
+        (replace(GOOD, diverged=("t-0", "t-1")), "replicas of t-0 differ, replicas of t-1 differ"),
+        (replace(GOOD, error="TimeoutError: no more"), "TimeoutError: no more"),
+    ],
+)
+def test_whatever_is_wrong_is_said(verdict: Verdict, troubles: str) -> None:
+    assert not verdict.holds
+    assert verdict.troubles == troubles
+
+
+def test_a_verdict_survives_the_way_between_processes() -> None:
+    verdict = replace(GOOD, diverged=("t-0",))
+
+    assert Verdict.from_json(verdict.to_json()) == verdict
