@@ -144,6 +144,9 @@ def formatter(name: str, given: Mapping[str, str]) -> Formatter:
 @bootstrap_option
 @click.option("--topic", help="The topic to read.")
 @click.option("--include", metavar="REGEX", help="In place of --topic: all topics that match.")
+@click.option(
+    "--group", help="Share the topic with the other consumers of this group, and go on where it stands."
+)
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option(
     "--offset", metavar="OFFSET", help="With --partition: begin here; earliest, latest or a number."
@@ -168,6 +171,7 @@ def console_consumer(
     bootstrap: str,
     topic: str | None,
     include: str | None,
+    group: str | None,
     partition: int | None,
     offset: str | None,
     from_beginning: bool,
@@ -194,6 +198,10 @@ def console_consumer(
     merged = properties(bootstrap, config_file, consumer_property, defaults)
     if from_beginning:
         merged["auto.offset.reset"] = "earliest"
+    if group is not None:
+        merged["group.id"] = group
+    if merged.get("group.id") and partition is not None:
+        raise click.UsageError("--partition and --group exclude each other: the group shares partitions out")
     count = 0
     try:
         with Consumer(merged) as consumer:
@@ -218,6 +226,9 @@ def _matching(consumer: Consumer, pattern: str) -> list[str]:
 def _add(consumer: Consumer, topic: str, partition: int | None, offset: str | None) -> None:
     """Consume a topic, or one partition from an offset on. Raises UnknownTopicOrPartitionError."""
     partitions = consumer.partitions_for(topic)
+    if consumer.settings["group.id"] is not None:
+        consumer.add_topic(topic)
+        return
     if partition is None:
         for number in partitions:
             consumer.add_topic(topic, number)

@@ -14,6 +14,7 @@ from clients.admin import Admin, NewTopic
 from clients.consumer import Consumer
 from clients.message import Message, TopicPartition
 from clients.producer import Producer
+from clients.tools.console_consumer import console_consumer
 from clients.tools.consumer_groups import consumer_groups
 from tests.cluster import Cluster
 
@@ -228,6 +229,17 @@ def test_the_coordinator_is_killed_and_another_takes_over(cluster: Cluster) -> N
             crew.close()
 
     assert sorted(set(crew.records())) == [(number, offset) for number in range(4) for offset in range(20)]
+
+
+def test_the_console_consumer_goes_on_where_its_group_stands(bootstrap: str, admin: Admin) -> None:
+    produce(bootstrap, 3)
+    command = ["--bootstrap-server", bootstrap, "--topic", "flights", "--group", "shown", "--from-beginning"]
+    first = CliRunner().invoke(console_consumer, [*command, "--max-messages", "12"], catch_exceptions=False)
+    produce(bootstrap, 1)
+    second = CliRunner().invoke(console_consumer, [*command, "--max-messages", "4"], catch_exceptions=False)
+
+    assert (len(first.stdout.split()), sorted(second.stdout.split())) == (12, ["0", "1", "2", "3"])
+    assert {stored.offset for stored in admin.list_group_offsets("shown").values()} == {4}
 
 
 class TestConsumerGroupsTool:
