@@ -11,6 +11,7 @@ from clients.message import TopicPartition
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, explained, properties, run
 from clients.tools.partitions_file import assignments_json, joined, read_assignments, read_topics
 from clients.tools.replica_plan import NotEnoughBrokers, plan
+from clients.tools.replication_throttle import clear_throttle, set_throttle
 from protocol.errors import BrokerError, ErrorCode
 
 _PATIENCE_MS = 30_000
@@ -38,6 +39,16 @@ _PATIENCE_MS = 30_000
 @click.option("--broker-list", metavar="1,2,3", help="For --generate: the brokers to be used.")
 @click.option("--disable-rack-aware", is_flag=True, help="For --generate: whatever the racks.")
 @click.option("--additional", is_flag=True, help="With --execute: although other moves run.")
+@click.option(
+    "--throttle",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="With --execute: how many bytes a second the moves may take at each broker. "
+    "Given again with --additional, it holds for the moves that run.",
+)
+@click.option(
+    "--preserve-throttles", is_flag=True, help="With --verify and --cancel: leave the throttle as it is."
+)
 @click.option("--command-config", metavar="FILE", help="A properties file for the admin client.")
 def reassign_partitions(
     bootstrap: str,
@@ -47,9 +58,14 @@ def reassign_partitions(
     broker_list: str | None,
     disable_rack_aware: bool,
     additional: bool,
+    throttle: int | None,
+    preserve_throttles: bool,
     command_config: str | None,
 ) -> int:
-    """Move partitions to other brokers."""
+    """Move partitions to other brokers.
+
+    A throttle lasts until --verify finds that the moves are over, or --cancel ends them.
+    """
     if action is None:
         raise click.UsageError("one of --generate, --execute, --verify, --cancel, --list is needed")
     if action == "generate" and (topics_path is None or broker_list is None):
@@ -68,11 +84,11 @@ def reassign_partitions(
                 topics = read_topics(topics_path or "")
                 return generate(admin, topics, _brokers(broker_list or ""), rack_aware=not disable_rack_aware)
             case "execute":
-                return execute(admin, targets, additional=additional)
+                return execute(admin, targets, additional=additional, throttle=throttle)
             case "verify":
-                return verify(admin, targets)
+                return verify(admin, targets, clears=not preserve_throttles)
             case "cancel":
-                return cancel(admin, targets)
+                return cancel(admin, targets, clears=not preserve_throttles)
             case _:
                 return show_running(admin)
 
@@ -93,7 +109,13 @@ def generate(admin: Admin, topics: Sequence[str], brokers: Sequence[int], *, rac
     return 0
 
 
-def execute(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, additional: bool) -> int:
+def execute(
+    admin: Admin,
+    targets: Mapping[TopicPartition, Sequence[int]],
+    *,
+    additional: bool,
+    throttle: int | None = None,
+) -> int:
     """Begin moves; the exit status."""
     running = admin.list_partition_reassignments()
     if running and not additional:
@@ -107,12 +129,24 @@ def execute(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, ad
     before = {partition: current[partition] for partition in targets if partition in current}
     click.echo(f"Current partition replica assignment\n\n{assignments_json(before)}\n")
     click.echo("Save this to use as the --reassignment-json-file option during rollback")
+    if throttle is not None:
+        # Before the moves begin; with those that run already, whose lists would be replaced otherwise.
+        going = {partition: move.replicas for partition, move in running.items()}
+        staying = {
+            partition: [broker for broker in move.replicas if broker not in move.adding]
+            for partition, move in running.items()
+        }
+        set_throttle(admin, {**before, **staying}, {**going, **targets}, throttle)
+        click.echo(f"The inter-broker throttle limit was set to {throttle} B/s")
     results = admin.alter_partition_reassignments(targets)
     return _report(results, "Successfully started partition reassignments for")
 
 
-def verify(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> int:
-    """Print how far moves have come; the exit status is 0 once all are completed."""
+def verify(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, clears: bool = True) -> int:
+    """Print how far moves have come; the exit status is 0 once all are completed.
+
+    With `clears` the throttle goes when none of them runs any more.
+    """
     running = admin.list_partition_reassignments(targets)
     current = _current(admin, dict.fromkeys(topic for topic, _ in targets))
     click.echo("Status of partition reassignment:")
@@ -132,10 +166,12 @@ def verify(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> int
             )
         click.echo(outcome)
         status = status or int(not outcome.endswith("is completed."))
+    if clears and not running:
+        _clear(admin, [topic for topic, _ in targets if TopicPartition(topic, 0) in current])
     return status
 
 
-def cancel(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> int:
+def cancel(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, clears: bool = True) -> int:
     """Stop moves; the exit status. Those that are over already are left alone."""
     results = admin.alter_partition_reassignments(dict.fromkeys(targets))
     running = {
@@ -146,7 +182,17 @@ def cancel(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> int
     if not running:
         click.echo("None of the specified partition moves are active.")
         return 0
-    return _report(running, "Successfully cancelled partition reassignments for")
+    status = _report(running, "Successfully cancelled partition reassignments for")
+    if clears and not status:
+        _clear(admin, [topic for topic, _ in targets])
+    return status
+
+
+def _clear(admin: Admin, topics: Iterable[str]) -> None:
+    if admin.list_partition_reassignments():
+        return  # Others still run, and the brokers' rates hold for them too.
+    for each in clear_throttle(admin, dict.fromkeys(topics)):
+        click.echo(f"Cleared the throttle of {each}.")
 
 
 def show_running(admin: Admin) -> int:

@@ -93,7 +93,8 @@ def test_partitions_move_with_their_records_and_leadership_is_given_back(
         produce(cluster.bootstrap, "events", values(10, 500), partition, acks="all")
     # What moved away has been removed there.
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
-        assert [row for each in admin.describe_log_dirs([3]) for row in each.replicas] == []
+        there = [row.partition.topic for each in admin.describe_log_dirs([3]) for row in each.replicas]
+    assert "events" not in there
     assert before != dict(enumerate(replicas_of(cluster, "events")))
 
     # A broker that has been away gets its leadership back by hand.
@@ -111,6 +112,42 @@ def test_partitions_move_with_their_records_and_leadership_is_given_back(
     assert [leader for leader, _ in replicas_of(cluster, "events")] == [
         targets[TopicPartition("events", partition)][0] for partition in range(3)
     ]
+
+
+def test_a_move_keeps_to_its_throttle_until_that_is_raised_and_takes_it_along(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.start(2, PROPERTIES)
+    create_topic(cluster.bootstrap, "events", config={"min.insync.replicas": "1"})
+    produce(cluster.bootstrap, "events", [bytes(500_000)] * 10)
+    ((leader, _),) = replicas_of(cluster, "events")
+    move = tmp_path / "move.json"
+    replicas = [3 - leader]
+    move.write_text(json.dumps({"partitions": [{"topic": "events", "partition": 0, "replicas": replicas}]}))
+    file = ("--reassignment-json-file", str(move))
+    # A second's worth is far less than what the first fetches bring: the move comes to a halt.
+    started = program(cluster, reassign_partitions, "--execute", *file, "--throttle", "1000")
+    assert "throttle limit was set to 1000 B/s" in started
+    topic_lists = program(cluster, configs, "--topic", "events", "--describe")
+    assert f"leader.replication.throttled.replicas=0:{leader} " in topic_lists
+    assert f"follower.replication.throttled.replicas=0:{3 - leader} " in topic_lists
+    assert "is still in progress" in program(cluster, reassign_partitions, "--verify", *file, status=1)
+
+    program(cluster, reassign_partitions, "--execute", *file, "--additional", "--throttle", "1000000000")
+    until_printed(cluster, "No partition reassignments found", reassign_partitions, "--list")
+    verified = program(cluster, reassign_partitions, "--verify", *file)
+    assert verified.splitlines()[-3:] == [
+        "Cleared the throttle of broker 1.",
+        "Cleared the throttle of broker 2.",
+        "Cleared the throttle of topic events.",
+    ]
+    # The broker that is asked may not have heard of it yet.
+    for whose in (("--topic", "events"), ("--entity-type", "brokers")):
+        deadline = time.monotonic() + DEADLINE_S
+        while "throttled" in program(cluster, configs, *whose, "--describe"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert len(consume(cluster.bootstrap, "events", 10)) == 10
 
 
 def test_a_move_to_a_paused_broker_can_be_cancelled(cluster: Cluster, tmp_path: Path) -> None:
