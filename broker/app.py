@@ -64,6 +64,7 @@ from broker.replication.fetcher import FetchLimits
 from broker.replication.fetchers import Fetchers
 from broker.replication.isr_proposals import IsrProposals
 from broker.replication.replicas import ReplicaLimits, Replicas
+from broker.strays import Strays
 from broker.topic_configs import TopicConfigs
 from broker.workers import Workers
 from clients.settings import Settings
@@ -281,6 +282,7 @@ class Node:
 
     def _handlers(self, view: ConfigView) -> list[AnyHandler]:
         settings, replicas, metadata, logs = self._settings, self.replicas, self.metadata, self.logs
+        strays = Strays(self.broker_id, logs, replicas)
         changes = ConfigChanges(self.broker_id, view, self._dynamic_settings, self.dynamic, metadata)
         listener = self.endpoints.inter_broker
         in_order = self._controllers_words
@@ -296,7 +298,7 @@ class Node:
                 listener,
                 self.auto_creation.create if settings["auto.create.topics.enable"] else None,
             ),
-            ProduceHandler(replicas, metadata),
+            ProduceHandler(replicas),
             FetchHandler(replicas, metadata, self._around.workers, settings["fetch.max.bytes"]),
             ListOffsetsHandler(replicas),
             OffsetForLeaderEpochHandler(replicas),
@@ -320,9 +322,10 @@ class Node:
                 self.ownership.service.prepare,
                 broker_epoch,
                 in_order,
+                strays,
                 self._assigned,
             ),
-            UpdateMetadataHandler(metadata, broker_epoch, in_order),
+            UpdateMetadataHandler(metadata, broker_epoch, in_order, strays),
             StopReplicaHandler(replicas, broker_epoch, in_order),
             AlterPartitionHandler(self.controller),
             ControlledShutdownHandler(self.controller),

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from broker.call import Call, Handler
 from broker.config_changes import TOPICS
 from broker.replication.replicas import Replicas
+from broker.strays import Strays
 from coordinator.configs import DynamicConfigs
 from coordinator.store import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
@@ -36,6 +37,7 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
     prepare: Callable[[LeaderAndIsrRequest], Deferred[None]]
     broker_epoch: Callable[[], int]
     in_order: DeferredLock
+    strays: Strays
     applied: Callable[[], None]
 
     def handle(self, call: Call, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
@@ -50,6 +52,7 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
         return read.addCallbacks(lambda _: self._assign(request), _registration_ended)
 
     def _assign(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        self.strays.before_roles(request)
         response = self.replicas.apply_leader_and_isr(request)
         if response.error_code == ErrorCode.NONE:
             self.applied()

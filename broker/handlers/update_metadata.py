@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from broker.call import Call, Handler
 from broker.handlers.leader_and_isr import check_broker_epoch
 from broker.metadata import MetadataCache
+from broker.strays import Strays
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
@@ -24,6 +25,7 @@ class UpdateMetadataHandler(Handler[UpdateMetadataRequest, UpdateMetadataRespons
     metadata: MetadataCache
     broker_epoch: Callable[[], int]
     in_order: DeferredLock
+    strays: Strays
 
     def handle(self, call: Call, request: UpdateMetadataRequest) -> Deferred[UpdateMetadataResponse]:
         return self.in_order.run(self._apply, request)
@@ -33,6 +35,7 @@ class UpdateMetadataHandler(Handler[UpdateMetadataRequest, UpdateMetadataRespons
         if request.controller_epoch < self.metadata.controller_epoch:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
         self.metadata.update(request)
+        self.strays.after_metadata(request)
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
 
     def failed(

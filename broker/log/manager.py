@@ -263,15 +263,27 @@ class LogManager:
         Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
         """
         log = self.find(partition)
-        if log is None:
-            return
-        directory = self._directory_of(log)
+        if log is not None:
+            path = self._take_out(log, names.deleted_directory)
+            self._later(log.config.file_delete_delay_ms, self.disk.remove_directory, path)
+
+    def move_aside(self, partition: TopicPartition) -> str:
+        """Let the partition's log be gone at once, and keep its files elsewhere; where. There must be one.
+
+        Raises as `delete` does.
+        """
+        log = self.find(partition)
+        assert log is not None
+        return self._take_out(log, names.stray_directory)
+
+    def _take_out(self, log: Log, name: Callable[[TopicPartition, uuid.UUID], str]) -> str:
+        """Have a log no more; the path that its directory is renamed to."""
+        partition, directory = log.topic_partition, self._directory_of(log)
         del directory.logs[partition]
         # Nothing that happens to its files from now on is a failure of the directory.
         log.events = LogEvents()
         log.release()
-        unique = uuid.UUID(int=self.random.getrandbits(128), version=4)
-        path = directory.path_of(names.deleted_directory(partition, unique))
+        path = directory.path_of(name(partition, uuid.UUID(int=self.random.getrandbits(128), version=4)))
         try:
             self.disk.rename(log.directory, path)
         except OSError as error:
@@ -279,7 +291,7 @@ class LogManager:
             raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.move(path)
         log.fail(OSError(f"{partition} was deleted"))
-        self._later(log.config.file_delete_delay_ms, self.disk.remove_directory, path)
+        return path
 
     def _discard(self, delay_ms: int, log: Log, paths: list[str]) -> None:
         for path in paths:

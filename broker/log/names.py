@@ -62,6 +62,11 @@ def deleted_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
     return f"{str(partition)[: 255 - 40]}.{unique.hex}-delete"
 
 
+def stray_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
+    """What the directory of a partition that is no longer this broker's is renamed to."""
+    return f"{str(partition)[: 255 - 39]}.{unique.hex}-stray"
+
+
 def is_deleted_directory(name: str) -> bool:
     return _DELETED_DIRECTORY.fullmatch(name) is not None
 

@@ -25,6 +25,7 @@ def test_an_assignment_for_a_registration_that_is_over_changes_nothing(broker_ep
         lambda request: succeed(None),
         lambda: 7,
         DeferredLock(),
+        cast(Any, None),
         lambda: pytest.fail("it was applied"),
     )
     topic = LeaderAndIsrTopicState(topic_name="t", topic_id=uuid.UUID(int=1), partition_states=[])

@@ -1,0 +1,137 @@
+"""A broker comes back with logs, and is told by the real controller what is its own. See `broker.strays`."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from broker.log.names import TopicPartition
+from broker.strays import Strays
+from coordinator.placement import Assignment
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.update_metadata import UpdateMetadataRequest
+from tests.broker.world import World
+from tests.coordinator.machine import Machine, sent_to
+
+ME, OTHER = 1, 2
+
+
+class Return:
+    """Broker 1 has been away from a cluster of two, and is back."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.world = World(directory)
+        self.strays = Strays(ME, self.world.logs, self.world.replicas)
+        self.machine = Machine(OTHER, ME)
+
+    def topic(self, name: str, *replicas: int) -> None:
+        """A topic of one partition, of which broker 1 has a log."""
+        self.machine.create(name, replicas)
+        self.has_log(name, self.machine.controller.state.topics[name].topic_id)
+
+    def has_log(self, name: str, topic_id: uuid.UUID | None) -> None:
+        self.world.logs.get_or_create(TopicPartition(name, 0), topic_id)
+
+    def tell(self) -> None:
+        """The broker registers, and the controller tells it everything."""
+        effects = self.machine.start(ME)
+        for request in sent_to(effects, ME, LeaderAndIsrRequest):
+            self.strays.before_roles(request)
+            self.world.replicas.apply_leader_and_isr(request)
+        for metadata in sent_to(effects, ME, UpdateMetadataRequest):
+            self.world.metadata.update(metadata)
+            self.strays.after_metadata(metadata)
+
+    def logs(self) -> list[str]:
+        return sorted(log.topic_partition.topic for log in self.world.logs)
+
+    def moved_aside(self) -> list[str]:
+        return sorted(path.name.partition("-0.")[0] for path in self.directory.glob("*-stray"))
+
+
+@pytest.fixture
+def back(tmp_path: Path) -> Return:
+    return Return(tmp_path)
+
+
+def test_what_is_still_its_own_stays(back: Return) -> None:
+    back.topic("led", ME)
+    back.topic("followed", OTHER, ME)
+    back.tell()
+    assert (back.logs(), back.moved_aside()) == (["followed", "led"], [])
+
+
+def test_what_has_moved_to_others_is_moved_aside(back: Return, caplog: pytest.LogCaptureFixture) -> None:
+    back.topic("moved", ME, OTHER)
+    back.topic("kept", ME, OTHER)
+    back.machine.lose(ME)
+    back.machine.controller.state.partition(("moved", 0)).assignment = Assignment((OTHER,))
+    back.tell()
+    assert (back.logs(), back.moved_aside()) == (["kept"], ["moved"])
+    assert "moved-0 is a stray, for its partition has moved to other brokers" in caplog.text
+    assert list(back.directory.glob("moved-0.*-stray/*.log")), "its records are still there"
+
+
+def test_what_is_of_no_topic_any_more_is_moved_aside(back: Return) -> None:
+    back.topic("kept", ME)
+    back.has_log("gone", uuid.UUID(int=99))
+    back.tell()
+    assert (back.logs(), back.moved_aside()) == (["kept"], ["gone"])
+
+
+def test_a_topic_that_was_made_anew_gets_a_log_of_its_own(back: Return) -> None:
+    back.has_log("remade", uuid.UUID(int=99))
+    back.machine.create("remade", (ME,))
+    back.tell()
+    assert (back.logs(), back.moved_aside()) == (["remade"], ["remade"])
+    partition = back.world.replicas.find("remade", 0)
+    assert partition is not None
+    assert partition.log.topic_id == back.machine.controller.state.topics["remade"].topic_id
+
+
+def test_what_is_being_deleted_is_left_to_the_deletion(back: Return) -> None:
+    back.topic("going", ME, OTHER)
+    back.machine.lose(ME)
+    back.machine.delete("going")
+    back.tell()
+    assert (back.logs(), back.moved_aside()) == (["going"], [])
+
+
+def test_a_log_without_a_topic_id_is_left_alone(back: Return) -> None:
+    back.topic("kept", ME)
+    back.has_log("old", None)
+    back.tell()
+    assert (back.logs(), back.moved_aside()) == (["kept", "old"], [])
+
+
+def test_nothing_is_concluded_from_less_than_everything(back: Return) -> None:
+    back.has_log("unheard-of", uuid.UUID(int=99))
+    effects = back.machine.create("new", (ME, OTHER))
+    (roles,) = sent_to(effects, ME, LeaderAndIsrRequest)
+    back.strays.before_roles(roles)
+    for metadata in sent_to(effects, ME, UpdateMetadataRequest):
+        back.strays.after_metadata(metadata)
+    assert back.logs() == ["unheard-of"]
+
+
+def test_metadata_of_another_controller_is_not_taken_for_the_rest_of_the_story(back: Return) -> None:
+    back.has_log("unheard-of", uuid.UUID(int=99))
+    effects = back.machine.start(ME)
+    (roles,) = sent_to(effects, ME, LeaderAndIsrRequest)
+    (metadata,) = sent_to(effects, ME, UpdateMetadataRequest)
+    back.strays.before_roles(roles)
+    metadata.controller_epoch += 1
+    back.strays.after_metadata(metadata)
+    assert back.logs() == ["unheard-of"]
+
+
+def test_a_stray_stays_aside_over_a_restart(back: Return) -> None:
+    back.has_log("gone", uuid.UUID(int=99))
+    back.tell()
+    back.world.logs.close({})
+    again = World(back.directory)
+    assert list(again.logs) == []
+    assert back.moved_aside() == ["gone"]
