@@ -257,11 +257,10 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             partition_index=read.wanted.partition, error_code=error.code, high_watermark=-1, records=b""
         )
         if call.version >= _FIRST_VERSION_WITH_LEADER and error.code in _MOVED:
-            known = self.metadata.partition(read.topic, read.wanted.partition)
+            known = self.replicas.known_leader(read.topic, read.wanted.partition)
             if known is not None:
-                data.current_leader = LeaderIdAndEpoch(
-                    leader_id=known.leader, leader_epoch=known.leader_epoch
-                )
+                leader, epoch = known
+                data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # A follower whose log does not join on to this one begins anew from here.
             partition = self.replicas.find(read.topic, read.wanted.partition)

@@ -18,7 +18,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from broker.call import Call, Handler
-from broker.metadata import MetadataCache
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append
 from broker.replication.conditions import Condition
 from broker.replication.replicas import Replicas
@@ -43,7 +42,6 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     request = ProduceRequest
     replicas: Replicas
-    metadata: MetadataCache
 
     def handle(self, call: Call, request: ProduceRequest) -> ProduceResponse | None:
         self._check(call, request)
@@ -150,11 +148,10 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         if isinstance(error, OffsetMismatchError):
             response.next_offset, response.last_leader_epoch = append.log_end()
         if error.code in _MOVED:
-            known = self.metadata.partition(append.topic, append.index)
+            known = self.replicas.known_leader(append.topic, append.index)
             if known is not None:
-                response.current_leader = LeaderIdAndEpoch(
-                    leader_id=known.leader, leader_epoch=known.leader_epoch
-                )
+                leader, epoch = known
+                response.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
         return response
 
     def _guard(self, append: Append) -> PartitionProduceResponse:

@@ -178,6 +178,18 @@ class Replicas:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory of this partition failed")
         return partition
 
+    def known_leader(self, topic: str, index: int) -> tuple[int, int] | None:
+        """(leader, leader epoch) of a partition as this broker last heard; None where it has not.
+
+        A replica is told of its next leader before the brokers' metadata is. A leader that has just been
+        relieved would otherwise send its clients back to itself (KIP-951).
+        """
+        known = self._metadata.partition(topic, index)
+        partition = self.find(topic, index)
+        if partition is not None and (known is None or partition.leader_epoch > known.leader_epoch):
+            return partition.leader, partition.leader_epoch
+        return None if known is None else (known.leader, known.leader_epoch)
+
     def is_eligible(self, broker_id: int) -> bool:
         """Whether a follower on that broker may join an in-sync set."""
         return self._metadata.is_live(broker_id)

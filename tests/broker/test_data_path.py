@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.replication.partition import Assignment
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.delete_records import (
@@ -100,6 +101,18 @@ class TestProduce:
             assert produced.error_code == expected
         moved = only_produced(client.call(produce_request("t", batch(b"a"), 1)))
         assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 0)
+
+    def test_a_leader_that_was_relieved_names_the_next_one_before_the_metadata_does(
+        self, world: World
+    ) -> None:
+        topic_id = world.topic_id("t")
+        world.assign("t", replicas=(1, 2))
+        world.replicas.partition("t", 0).follow(Assignment(2, 1, (2,), 1, (1, 2)))
+        client = world.client()
+        produced = only_produced(client.call(produce_request("t", batch(b"a"))))
+        fetched = only_fetched(client.call(fetch_request(topic_id, 0, leader_epoch=0)))
+        for moved in (produced, fetched):
+            assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 1)
 
     def test_a_damaged_batch_is_refused(self, world: World) -> None:
         world.assign("t")

@@ -222,7 +222,7 @@ class World:
         self.dispatcher.add(
             [
                 ApiVersionsHandler(lambda: self.dispatcher.apis),
-                ProduceHandler(self.replicas, self.metadata),
+                ProduceHandler(self.replicas),
                 FetchHandler(self.replicas, self.metadata, self.workers, 55 << 20),
                 ListOffsetsHandler(self.replicas),
                 DeleteRecordsHandler(self.replicas, 30_000),
