@@ -1,0 +1,196 @@
+"""scripts/consumer-perf-test.sh: how fast messages are read, in the words of Kafka's tool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import click
+
+from clients.consumer import Consumer
+from clients.groups.listener import RebalanceListener
+from clients.message import TopicPartition
+from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from clients.tools.stopping import StopRequest, stop_on_signals
+
+_POLL_MS = 100
+_MEGABYTE = 1 << 20
+_TITLES = (
+    "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, "
+    "rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
+)
+_DETAILED_TITLES = (
+    "time, threadId, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, "
+    "rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
+)
+
+
+@click.command("consumer-perf-test", context_settings=CONTEXT)
+@bootstrap_option
+@click.option("--topic", required=True, help="The topic to read.")
+@click.option(
+    "--num-records", "--messages", type=click.IntRange(1), required=True, help="How many messages to read."
+)
+@click.option("--group", help="Read as a member of this group; without one, all partitions are read.")
+@click.option("--from-latest", is_flag=True, help="Begin with new messages where the group has no offset.")
+@click.option("--fetch-size", type=int, help="Bytes to ask for at a time, of each partition.")
+@click.option("--timeout", "timeout_ms", type=int, default=10_000, show_default=True, help="Give up when no "
+              "message has come for so many ms.")  # fmt: skip
+@click.option("--bulk", is_flag=True, help="Take whole batches (poll_batches), not record by record.")
+@click.option("--show-detailed-stats", is_flag=True, help="Print a line every --reporting-interval.")
+@click.option("--reporting-interval", type=click.IntRange(1), default=5_000, show_default=True, help="In ms.")
+@click.option("--hide-header", is_flag=True, help="Leave out the line of titles.")
+@click.option("--consumer-property", metavar="KEY=VALUE", multiple=True, help="A property of the consumer.")
+@click.option("--consumer.config", "config_file", metavar="FILE", help="A properties file for the consumer.")
+def consumer_perf_test(
+    bootstrap: str,
+    topic: str,
+    num_records: int,
+    group: str | None,
+    from_latest: bool,
+    fetch_size: int | None,
+    timeout_ms: int,
+    bulk: bool,
+    show_detailed_stats: bool,
+    reporting_interval: int,
+    hide_header: bool,
+    consumer_property: tuple[str, ...],
+    config_file: str | None,
+) -> int:
+    """Read messages, and print how many a second that were."""
+    defaults = {
+        "client.id": "perf-consumer",
+        "auto.offset.reset": "latest" if from_latest else "earliest",
+        "bootstrap.timeout.ms": FIRST_CONTACT_MS,
+    }
+    given = {"group.id": group, "max.partition.fetch.bytes": fetch_size}
+    merged = properties(bootstrap, config_file, consumer_property, defaults)
+    merged |= {key: value for key, value in given.items() if value is not None}
+    if not hide_header:
+        click.echo(_DETAILED_TITLES if show_detailed_stats else _TITLES)
+    began = datetime.now()
+    count = Count(time.monotonic())
+    with stop_on_signals() as stop, Consumer(merged, rebalance_listener=count) as consumer:
+        if group is None:
+            consumer.partitions_for(topic)  # Fails at once where there is no such topic.
+        consumer.add_topic(topic)
+        windows = Windows(reporting_interval, count) if show_detailed_stats else None
+        read(consumer, count, num_records, timeout_ms, stop, windows, is_bulk=bulk)
+    if not show_detailed_stats:
+        click.echo(f"{stamp(began)}, {stamp(datetime.now())}, {count.now().since(_Mark())}")
+    if count.messages < num_records and not stop:
+        click.echo(
+            f"error: only {count.messages} of {num_records} messages came, and no more for {timeout_ms} ms",
+            err=True,
+        )
+        return 1
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """How far reading had come at a moment; times in s since the start."""
+
+    elapsed_s: float = 0.0
+    messages: int = 0
+    size: int = 0
+    joining_s: float = 0.0
+
+    def since(self, before: _Mark) -> str:
+        """What was read since another mark, as Kafka's tool puts it."""
+        elapsed_s = max(self.elapsed_s - before.elapsed_s, 0.001)
+        joining_s = self.joining_s - before.joining_s
+        fetching_s = max(elapsed_s - joining_s, 0.001)
+        megabytes = (self.size - before.size) / _MEGABYTE
+        messages = self.messages - before.messages
+        return (
+            f"{self.size / _MEGABYTE:.4f}, {megabytes / elapsed_s:.4f}, {self.messages}, "
+            f"{messages / elapsed_s:.4f}, {joining_s * 1000:.0f}, {fetching_s * 1000:.0f}, "
+            f"{megabytes / fetching_s:.4f}, {messages / fetching_s:.4f}"
+        )
+
+
+class Count(RebalanceListener):
+    """Counts what is read, and the time until the group has given partitions."""
+
+    def __init__(self, started_s: float) -> None:
+        self.messages = 0
+        self.size = 0
+        self._started_s = started_s
+        self._joining_since_s: float | None = started_s
+        self._joining_s = 0.0
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._joining_since_s = time.monotonic()
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        if self._joining_since_s is not None:
+            self._joining_s += time.monotonic() - self._joining_since_s
+            self._joining_since_s = None
+
+    def now(self) -> _Mark:
+        """How far it has come."""
+        return _Mark(time.monotonic() - self._started_s, self.messages, self.size, self._joining_s)
+
+
+class Windows:
+    """Prints a line for each span of time."""
+
+    def __init__(self, interval_ms: int, count: Count) -> None:
+        self._interval_s = interval_ms / 1000
+        self._count = count
+        self._last = count.now()
+
+    def look(self) -> None:
+        """Print what was read since the last line, if that was long enough ago."""
+        mark = self._count.now()
+        if mark.elapsed_s - self._last.elapsed_s >= self._interval_s:
+            click.echo(f"{stamp(datetime.now())}, 0, {mark.since(self._last)}")
+            self._last = mark
+
+
+def read(
+    consumer: Consumer,
+    count: Count,
+    wanted: int,
+    timeout_ms: int,
+    stop: StopRequest,
+    windows: Windows | None,
+    *,
+    is_bulk: bool,
+) -> None:
+    """Read until there have been enough messages, or none for too long."""
+    last_s = time.monotonic()
+    while count.messages < wanted and not stop:
+        before = count.messages
+        if is_bulk:
+            for batch in consumer.poll_batches(_POLL_MS):
+                count.messages += len(batch)
+                count.size += payload_size(batch.columns.keys) + payload_size(batch.columns.values)
+        else:
+            for record in consumer.poll(_POLL_MS, wanted - count.messages):
+                count.messages += 1
+                count.size += len(record.value or b"") + len(record.key or b"")
+        now_s = time.monotonic()
+        if count.messages > before:
+            last_s = now_s
+        elif now_s - last_s >= timeout_ms / 1000:
+            return
+        if windows is not None:
+            windows.look()
+
+
+def payload_size(column: Sequence[bytes | None]) -> int:
+    """The bytes in a column of keys or values."""
+    return sum([len(content) for content in column if content is not None])
+
+
+def stamp(moment: datetime) -> str:
+    """A time as Kafka's tool writes it: 2026-01-31 23:59:59:999."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}:{moment.microsecond // 1000:03d}"
+
+
+if __name__ == "__main__":
+    run(consumer_perf_test)

@@ -1,0 +1,40 @@
+"""An end in order for programs that run until they are told to stop."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopRequest:
+    """Whether Ctrl-C was pressed, or SIGTERM sent."""
+
+    def __init__(self) -> None:
+        self.was_made = False
+
+    def __bool__(self) -> bool:
+        return self.was_made
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """The first SIGINT or SIGTERM only makes the request true; the second ends the program as ever."""
+    request = StopRequest()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        request.was_made = True
+        restore()
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        restore()

@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# Write numbers and tell of each in JSON. See --help.
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+run_python -m clients.tools.verifiable_producer "$@"

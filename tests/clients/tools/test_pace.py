@@ -1,0 +1,47 @@
+"""Rates that are kept, and latencies that are counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.tools.pace import UNLIMITED, Latencies, Pace
+
+
+def test_a_rate_spreads_what_is_done_over_time() -> None:
+    pace = Pace(per_s=10, started_ms=1000)
+    assert pace.wait_ms(0, 1000) == 0
+    assert pace.wait_ms(1, 1000) == 100
+    assert pace.wait_ms(1, 1080) == pytest.approx(20)
+    assert pace.wait_ms(5, 1500) == 0
+
+
+def test_what_is_late_is_caught_up_with() -> None:
+    assert Pace(per_s=10, started_ms=0).wait_ms(3, 9_000) == 0
+
+
+def test_without_a_rate_nothing_waits() -> None:
+    assert Pace(per_s=UNLIMITED, started_ms=0).wait_ms(1_000_000, 0) == 0
+
+
+def test_mean_maximum_and_percentiles() -> None:
+    latencies = Latencies()
+    for latency_ms in range(1, 101):
+        latencies.add(latency_ms)
+    assert latencies.count == 100
+    assert latencies.mean_ms == 50.5
+    assert latencies.max_ms == 100
+    assert latencies.percentiles(0.5, 0.99, 1) == [51, 100, 100]
+
+
+def test_no_latencies_are_no_error() -> None:
+    assert Latencies().mean_ms == 0
+    assert Latencies().percentiles(0.5) == [0]
+
+
+def test_of_very_many_an_even_sample_is_kept() -> None:
+    latencies = Latencies()
+    for number in range(1_300_000):
+        latencies.add(number)
+    assert latencies.count == 1_300_000
+    (median,) = latencies.percentiles(0.5)
+    assert median == pytest.approx(650_000, rel=0.01)

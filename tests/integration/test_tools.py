@@ -1,0 +1,146 @@
+"""The command line against a broker: what it tells, what it deletes, what it measures."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.integration.clients import create_topic, produce
+
+SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
+
+
+def run(script: str, bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(SCRIPTS / f"{script}.sh"), "--bootstrap-server", bootstrap, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def printed(script: str, bootstrap: str, *arguments: str) -> str:
+    done = run(script, bootstrap, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def events(output: str, name: str) -> list[dict[str, Any]]:
+    """The events of that name among the JSON lines that a verifiable client prints."""
+    return [event for event in map(json.loads, output.splitlines()) if event["name"] == name]
+
+
+@pytest.fixture
+def bootstrap(cluster: Cluster) -> str:
+    """A broker with ten records in the topic `t`, which has two partitions and uses one."""
+    cluster.start(1)
+    create_topic(cluster.bootstrap, "t", 2)
+    produce(cluster.bootstrap, "t", [b"%d" % number for number in range(10)], partition=0)
+    return cluster.bootstrap
+
+
+def test_records_are_deleted_and_offsets_tell_of_it(bootstrap: str, tmp_path: Path) -> None:
+    assert printed("get-offsets", bootstrap) == "t:0:10\nt:1:0\n"
+    file = tmp_path / "offsets.json"
+    rows = [
+        {"topic": "t", "partition": 0, "offset": 4},
+        {"topic": "t", "partition": 1, "offset": 9},
+        {"topic": "none", "partition": 0, "offset": 1},
+    ]
+    file.write_text(json.dumps({"partitions": rows, "version": 1}))
+    done = run("delete-records", bootstrap, "--offset-json-file", str(file))
+    assert done.returncode == 1, "two of the three cannot be done"
+    assert "partition: t-0\tlow_watermark: 4\n" in done.stdout
+    assert "partition: t-1\terror: OFFSET_OUT_OF_RANGE" in done.stdout
+    assert "partition: none-0\terror: UNKNOWN_TOPIC_OR_PARTITION" in done.stdout
+    earliest = printed("get-offsets", bootstrap, "--topic-partitions", "t:0", "--time", "earliest", "--json")
+    assert json.loads(earliest) == [{"topic": "t", "partition": 0, "offset": 4}]
+    assert printed("get-offsets", bootstrap, "--topic", "t", "--time", "99999999999999") == "t:0:\nt:1:\n"
+    missing = run("get-offsets", bootstrap, "--topic", "none")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "topics.sh --list" in missing.stderr
+
+
+def test_log_directories_and_versions(bootstrap: str) -> None:
+    told = json.loads(printed("log-dirs", bootstrap, "--describe", "--topic-list", "t"))
+    ((directory,),) = [broker["logDirs"] for broker in told["brokers"]]
+    sizes = {row["partition"]: row["size"] for row in directory["partitions"]}
+    assert directory["error"] is None
+    assert sizes["t-0"] > 0 == sizes["t-1"]
+    absent = run("log-dirs", bootstrap, "--describe", "--broker-list", "1,7")
+    assert absent.returncode == 1
+    assert "the brokers 7 do not exist or are down; there are 1" in absent.stderr
+
+    assert re.search(
+        r"\tProduce\(0\): 0 to \d+ \[usable: \d+\],\n", printed("broker-api-versions", bootstrap)
+    )
+    (broker,) = json.loads(printed("broker-api-versions", bootstrap, "--json"))
+    assert broker["id"] == 1
+    assert {"Produce", "Fetch", "JoinGroup"} <= {
+        api["name"] for api in broker["apis"] if api["usableVersion"]
+    }
+    assert broker["features"]["holdfast.groups"]["minVersion"] == 1
+
+
+def test_verifiable_clients_tell_of_every_message(bootstrap: str) -> None:
+    options = ("--topic", "v", "--max-messages", "20", "--repeating-keys", "2", "--value-prefix", "7")
+    written = printed("verifiable-producer", bootstrap, *options)
+    sent = events(written, "producer_send_success")
+    assert [event["value"] for event in sent] == [f"7.{number}" for number in range(20)]
+    (account,) = events(written, "tool_data")
+    assert (account["sent"], account["acked"]) == (20, 20)
+
+    member = ("--topic", "v", "--group-id", "checkers", "--max-messages", "20", "--verbose")
+    read = printed("verifiable-consumer", bootstrap, *member)
+    assert sum(event["count"] for event in events(read, "records_consumed")) == 20
+    assert [event["value"] for event in events(read, "record_data")] == [event["value"] for event in sent]
+    assert events(read, "offsets_committed")[-1]["offsets"] == [{"topic": "v", "partition": 0, "offset": 20}]
+    assert json.loads(read.splitlines()[-1])["name"] == "shutdown_complete"
+
+
+def test_a_verifiable_consumer_leaves_in_order_on_ctrl_c(bootstrap: str) -> None:
+    command = [str(SCRIPTS / "verifiable-consumer.sh"), "--bootstrap-server", bootstrap]
+    command += ["--topic", "t", "--group-id", "leavers"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as consumer:
+        assert consumer.stdout is not None
+        for line in consumer.stdout:
+            if json.loads(line)["name"] == "offsets_committed":
+                break
+        consumer.send_signal(signal.SIGINT)
+        rest = consumer.stdout.read()
+        assert consumer.wait(60) == 0
+    assert json.loads(rest.splitlines()[-1])["name"] == "shutdown_complete"
+    described = printed("consumer-groups", bootstrap, "--describe", "--group", "leavers", "--state", "--json")
+    assert "Empty" in described
+
+
+def test_programs_that_measure(bootstrap: str) -> None:
+    written = printed(
+        "producer-perf-test", bootstrap, "--topic", "p", "--num-records", "2000", "--throughput", "-1",
+        "--record-size", "100", "--producer-props", "acks=1", "linger.ms=5",
+    )  # fmt: skip
+    assert re.search(
+        r"^2000 records sent, [\d.]+ records/sec \([\d.]+ MB/sec\).* 99\.9th\.$", written, re.MULTILINE
+    )
+    for more in ([], ["--bulk"], ["--group", "measurers"]):
+        read = printed("consumer-perf-test", bootstrap, "--topic", "p", "--num-records", "2000", *more)
+        titles, values = read.splitlines()
+        row = dict(zip(titles.split(", "), values.split(", "), strict=True))
+        assert row["data.consumed.in.nMsg"] == "2000"
+        assert float(row["data.consumed.in.MB"]) == pytest.approx(2000 * 100 / 2**20, abs=0.001)
+    short = run(
+        "consumer-perf-test",
+        bootstrap,
+        "--topic",
+        "t",
+        "--num-records",
+        "11",
+        "--timeout",
+        "300",
+        "--hide-header",
+    )
+    assert short.returncode == 1
+    assert "only 10 of 11 messages came" in short.stderr
