@@ -149,7 +149,10 @@ def fetch(
         sizes[key] = read.size
         if not read.is_final and sum(sizes.values()) < limits.min_bytes:
             return False
-        finish()
+        if len(reads) > 1:
+            finish()
+        else:
+            answer()
         return True
 
     def finish() -> None:

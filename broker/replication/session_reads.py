@@ -96,13 +96,21 @@ class SessionFetch:
         self._total += read.size - before
         if not read.is_final and self._total < self._limits.min_bytes:
             return False
-        self._finish()
+        if len(self._session.stirred) == 1 and not self._is_full:
+            # Nobody else has a share in the answer: what was read is what there is.
+            self._reads = [read]
+            self._end()
+        else:
+            self._finish()
         return True
 
     def _finish(self) -> None:
         if not self._is_full:
             self._find_reads()
         self._read()
+        self._end()
+
+    def _end(self) -> None:
         self._session.waiting = None
         self._answer()
 
