@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, fail
 
 from coordinator.clock import Clock, DelayedCall
 from coordinator.group_config import GroupConfig
+from coordinator.group_effects import Result
 from coordinator.group_host import Claimer, Event, HostedShard, HostState
 from coordinator.group_log import GroupLog
 from coordinator.group_partitions import OFFSETS_TOPIC
@@ -141,8 +143,12 @@ class GroupService:
                 return
             host, group_id = found
             if host.state is HostState.ACTIVE:
-                host.happen(lambda shard, now, group_id=group_id: shard.expire_offsets(group_id, now))  # type: ignore[misc]
+                host.happen(partial(_expire, group_id))
         self._expiring = self._clock.callLater(0, self._expire_some, groups)
+
+
+def _expire(group_id: str, shard: GroupShard, now_ms: int) -> Result:
+    return shard.expire_offsets(group_id, now_ms)
 
 
 def _sorted_out(outcomes: list[tuple[bool, Any]]) -> tuple[list[Any], ErrorCode]:
