@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from twisted.python.failure import Failure
+
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.group_membership import (
@@ -55,6 +57,11 @@ class GroupLife:
         if not self.members:
             self._come()
 
+    def dissolve(self) -> None:
+        """All is over for the members: what brokers write of the group from now on is their own affair."""
+        for member in self.members:
+            member.process.kill()
+
     def _come(self) -> None:
         kind = ManagedMember if self.plan.is_managed else ClassicMember
         name = f"{self.plan.name}m{self._count}"
@@ -97,7 +104,8 @@ class GroupLife:
         return (
             known is not None
             and all(member.positions is not None for member in self.members)
-            and len({member.generation for member in self.members}) == 1
+            # A rewind moves on only those whom it concerns.
+            and (self.plan.is_managed or len({member.generation for member in self.members}) == 1)
             and sorted(owned) == sorted((self.plan.topic, number) for number in known.leaders)
         )
 
@@ -111,7 +119,7 @@ class GroupTool(Client):
         self.is_in_order = False
         """Whether every broker has said of the group what it should."""
         self._told = told
-        self._answers: dict[int, int] = {}
+        self._answers: dict[int, ErrorCode] = {}
 
     def start(self) -> None:
         self.process.run(self.keep_fresh)
@@ -148,38 +156,43 @@ class GroupTool(Client):
 
     def _look(self) -> None:
         self._answers = {}
-        for broker_id in self.brokers():
-            address = self.address_of(broker_id)
-            if address is not None:
-                request = OffsetFetchRequest(
-                    group_id=self.group, topics=None, groups=[], require_stable=False
-                )
-                self.send(address, request, _FETCH_VERSION).addCallbacks(
-                    self._answered, lambda failure: self.later(RETRY_S, self._look), callbackArgs=(broker_id,)
-                )
+        addresses = {broker_id: self.address_of(broker_id) for broker_id in self.brokers()}
+        if not addresses:
+            self.later(RETRY_S, self._look)
+            return
+        request = OffsetFetchRequest(group_id=self.group, topics=None, groups=[], require_stable=False)
+        for broker_id, address in addresses.items():
+            assert address is not None
+            self.send(address, request, _FETCH_VERSION).addCallbacks(
+                self._answered, self._not_answered, callbackArgs=(broker_id, len(addresses))
+            )
 
-    def _answered(self, response: OffsetFetchResponse, broker_id: int) -> None:
-        self._answers[broker_id] = response.error_code
-        if response.error_code == ErrorCode.NONE:
+    def _not_answered(self, failure: Failure) -> None:
+        self.later(RETRY_S, self._look)
+
+    def _answered(self, response: OffsetFetchResponse, broker_id: int, brokers: int) -> None:
+        code = ErrorCode(response.error_code)
+        self._answers[broker_id] = code
+        if code == ErrorCode.NONE:
             self._told.check_end(self.group, _offsets(response))
-            self._describe(broker_id)
-        if len(self._answers) < len(self.brokers()):
+        if len(self._answers) < brokers:
             return
-        codes = sorted(self._answers.values())
-        if codes == [ErrorCode.NONE, *[ErrorCode.NOT_COORDINATOR] * (len(codes) - 1)]:
-            return
-        if codes.count(ErrorCode.NONE) > 1:
-            self.history.violation(f"several brokers coordinate {self.group}: {self._answers}")
+        coordinators = [each for each, said in self._answers.items() if said == ErrorCode.NONE]
+        others = {said for said in self._answers.values() if said != ErrorCode.NONE}
+        if len(coordinators) > 1:
+            self.history.violation(f"brokers {coordinators} all coordinate {self.group}")
+        elif coordinators and others <= {ErrorCode.NOT_COORDINATOR}:
+            self._describe(coordinators[0])
         else:
             self.later(RETRY_S, self._look)
 
     def _describe(self, broker_id: int) -> None:
         address = self.address_of(broker_id)
-        assert address is not None
+        if address is None:
+            self.later(RETRY_S, self._look)
+            return
         request = DescribeGroupsRequest(groups=[self.group])
-        self.send(address, request).addCallbacks(
-            self._described, lambda failure: self.later(RETRY_S, self._look)
-        )
+        self.send(address, request).addCallbacks(self._described, self._not_answered)
 
     def _described(self, response: DescribeGroupsResponse) -> None:
         self.is_in_order = response.groups[0].group_state == "Stable"

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import re
 
-from tests.sim.mutants import controller, replication
+from tests.sim.mutants import controller, groups, replication
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.scenario import Verdict, run_seed
 
 SEEDS_PER_MUTATION = 300
 
-MUTATIONS: tuple[Mutation, ...] = (*replication.MUTATIONS, *controller.MUTATIONS)
+MUTATIONS: tuple[Mutation, ...] = (
+    *replication.MUTATIONS,
+    *controller.MUTATIONS,
+    *groups.MUTATIONS,
+)
 
 
 def hunt(mutation: Mutation, first_seed: int, seeds: int = SEEDS_PER_MUTATION) -> tuple[int, int, str] | None:

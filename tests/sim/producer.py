@@ -331,6 +331,7 @@ class _OneWay:
     """A connection on which nothing is answered (`broker.network.interfaces.FrameReceiver`)."""
 
     frame_bytes_max = 1 << 20
+    is_holding = False
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer

@@ -22,6 +22,7 @@ from tests.sim.faults import KINDS, Faults
 from tests.sim.group_history import GroupHistory
 from tests.sim.group_life import GroupLife
 from tests.sim.history import NO_ID, History, Incarnation
+from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.network import Weather
 from tests.sim.operator import Operator
 from tests.sim.plan import THREE, Shape, draw
@@ -31,6 +32,7 @@ from tests.sim.world import StandsStill, World
 FAULTY_S = 60.0
 HEALING_S_MAX = 60.0
 _QUIET_S = 1.5
+_SESSIONS_OVER_S = SESSION_TIMEOUT_MS / 1000 + 1.5
 
 
 @dataclass(slots=True)
@@ -176,12 +178,19 @@ class Story:
         if not self._wait(self._all_is_read):
             self._found.append("consumers make no progress in a healthy cluster")
         for group in self.groups:
-            if not self._wait(group.is_stable):
-                self._found.append(f"the group {group.plan.name} did not come to rest")
-                continue
-            group.tool.look()
-            if not self._wait(lambda: group.tool.is_in_order):  # noqa: B023
-                self._found.append(f"the group {group.plan.name} is not in order")
+            self._end_group(group)
+        if self.groups:
+            world.run(_SESSIONS_OVER_S)
+
+    def _end_group(self, group: GroupLife) -> None:
+        name = group.plan.name
+        if not self._wait(group.is_stable):
+            self._found.append(f"the group {name} did not come to rest")
+            return
+        group.tool.look()
+        if not self._wait(lambda: group.tool.is_in_order):
+            self._found.append(f"the group {name} is not in order")
+        group.dissolve()
 
     def _wait(self, condition: Callable[[], bool], seconds: float = HEALING_S_MAX) -> bool:
         """Let time pass until a condition holds, looked at ten times a second."""

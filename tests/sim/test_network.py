@@ -15,6 +15,8 @@ from tests.sim.world import Process, World
 class End:
     """One side of a connection, which notes what it is told."""
 
+    is_holding = False
+
     def __init__(self, frame_bytes_max: int = 1000) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.wire: Wire | None = None

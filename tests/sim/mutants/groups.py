@@ -1,0 +1,80 @@
+"""Bugs of the coordinator of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from coordinator import group_host
+from coordinator.group_effects import Result
+from coordinator.group_host import HostedShard, HostState
+from coordinator.group_service import GroupService
+from coordinator.group_state import ClassicGroup
+from coordinator.groups import GroupShard
+from coordinator.managed_group import ManagedGroup
+from protocol.errors import BrokerError, ErrorCode
+from tests.sim.mutation import Mutation, Patch
+
+
+def _reply_before_persisted() -> Sequence[Patch]:
+    def mutant(self: HostedShard) -> bool:
+        while self._unanswered:
+            group_host._answer(self._unanswered.popleft().replies)
+        return True
+
+    return [(HostedShard, "_settle", mutant)]
+
+
+def _commit_in_any_generation() -> Sequence[Patch]:
+    def mutant(self: Any, generation: int, member_id: str, instance_id: str | None) -> ErrorCode:
+        return ErrorCode.NONE
+
+    return [(ClassicGroup, "check_commit", mutant), (ManagedGroup, "check_commit", mutant)]
+
+
+def _serve_while_loading() -> Sequence[Patch]:
+    refusal = HostedShard.refusal
+
+    def mutant(self: HostedShard) -> BrokerError | None:
+        return None if self.state is HostState.LOADING else refusal(self)
+
+    return [(HostedShard, "refusal", mutant)]
+
+
+def _never_unload() -> Sequence[Patch]:
+    return [(GroupService, "resign", lambda self, partition: None)]
+
+
+def _keep_what_the_log_refused() -> Sequence[Patch]:
+    def mutant(self: GroupShard, result: Result, error: ErrorCode, now_ms: int) -> Result:
+        answers = Result()
+        for request, answer in result.replies:
+            answers.reply(request, answer)
+        return answers
+
+    return [(GroupShard, "refused", mutant)]
+
+
+MUTATIONS = (
+    Mutation(
+        "reply-before-persisted",
+        "commits and assignments are answered before the in-sync replicas have them",
+        _reply_before_persisted,
+    ),
+    Mutation(
+        "commit-in-any-generation",
+        "a member of an older generation may commit",
+        _commit_in_any_generation,
+    ),
+    Mutation(
+        "serve-while-loading",
+        "a new coordinator answers before it has read its records",
+        _serve_while_loading,
+    ),
+    Mutation("never-unload", "a coordinator goes on when it leads the partition no more", _never_unload),
+    Mutation(
+        "keep-what-the-log-refused",
+        "what could not be written is answered as if it had been, and kept in memory",
+        _keep_what_the_log_refused,
+    ),
+)
