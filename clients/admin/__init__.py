@@ -12,7 +12,8 @@ from __future__ import annotations
 from clients.admin.cluster import ApiSupport, BrokerSupport, ClusterDescription, LogDir, ReplicaSize
 from clients.admin.configs import ConfigAdmin, ConfigChange, ConfigEntry, ConfigResource
 from clients.admin.groups import GroupDescription, GroupListing, MemberDescription
-from clients.admin.managed_groups import ManagedGroupAdmin, ManagedGroupListing
+from clients.admin.managed_groups import ManagedGroupListing
+from clients.admin.ownership import OwnershipAdmin, OwnershipDescription, OwnershipWaiter, PastOwnership
 from clients.admin.records import ProducerDescription, RecordAdmin
 from clients.admin.replicas import ElectionType, Reassignment, ReplicaAdmin
 from clients.admin.topics import NewTopic, TopicDescription
@@ -25,11 +26,12 @@ __all__ = [
     "ConfigChange", "ConfigOperation", "ConfigSource", "ResourceType", "LogDir", "ReplicaSize",
     "ProducerDescription", "ElectionType", "Reassignment", "GroupListing", "GroupDescription",
     "MemberDescription", "ManagedGroupListing", "OffsetAndMetadata", "ApiSupport", "BrokerSupport",
+    "OwnershipDescription", "OwnershipWaiter", "PastOwnership",
     "OffsetAndTimestamp", "EARLIEST", "LATEST", "MAX_TIMESTAMP",
 ]  # fmt: skip
 
 
-class Admin(ManagedGroupAdmin, ConfigAdmin, RecordAdmin, ReplicaAdmin):
+class Admin(OwnershipAdmin, ConfigAdmin, RecordAdmin, ReplicaAdmin):
     """Manages a cluster. `properties` are Kafka's, from a dict or a properties file. Raises ConfigError.
 
     Every method raises BrokerError (one of its subclasses) for what a broker declines, and ClientError where

@@ -14,6 +14,7 @@ import enum
 from protocol.api import Request, Response, request
 from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
+FEATURE = "holdfast.own"
 NOT_ADVERTISED = "none"
 
 NO_PARTITION = -1
@@ -108,7 +109,7 @@ class OwnResponse(Response):
     resources: list[ResourceStanding]
 
 
-@request(key=30020, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30020, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class OwnRequest(Request[OwnResponse]):
     """The seed's own_request: claims all the resources named, or none.
 
@@ -151,7 +152,7 @@ class ReleaseResponse(Response):
     resources: list[ResourceStanding]
 
 
-@request(key=30021, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30021, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class ReleaseRequest(Request[ReleaseResponse]):
     """Lets go of resources at once, or leaves their queues. The generation stays for the next claim."""
 
@@ -170,7 +171,7 @@ class RenewResponse(Response):
     resources: list[ResourceStanding]
 
 
-@request(key=30022, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30022, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class RenewRequest(Request[RenewResponse]):
     """Says that the owner lives, and asks what has become of its resources.
 
@@ -205,7 +206,7 @@ class ResumeResponse(Response):
     resources: list[ResourceStanding]
 
 
-@request(key=30023, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30023, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class ResumeRequest(Request[ResumeResponse]):
     """Goes on with ownerships on this connection; the one that had them is closed.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from protocol.api import Request, Response, request
-from protocol.messages.ownership import NO_PARTITION, NOT_ADVERTISED, LossReason
+from protocol.messages.ownership import FEATURE, NO_PARTITION, NOT_ADVERTISED, LossReason
 from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 
@@ -102,7 +102,7 @@ class DescribeOwnersResponse(Response):
     resources: list[DescribedResource]
 
 
-@request(key=30024, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30024, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class DescribeOwnersRequest(Request[DescribeOwnersResponse]):
     """Of the resources that this broker decides about: all, or those of the groups and names given.
 
@@ -142,7 +142,7 @@ class ResourceToRelease:
     generation: Int64 = -1
 
 
-@request(key=30025, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30025, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class ForceReleaseRequest(Request[ForceReleaseResponse]):
     """Takes resources from their owners, whose connections are severed and who cannot resume.
 

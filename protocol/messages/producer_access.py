@@ -9,6 +9,9 @@ from protocol.messages.ownership import NOT_ADVERTISED
 from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 
+FEATURE = "holdfast.producer.access"
+
+
 class ProducerAccessMode(enum.IntEnum):
     """PIP-68's modes, and the one that Pulsar has added since."""
 
@@ -43,7 +46,7 @@ class ProducerAccessResponse(Response):
     owner_since_ms: Int64 = -1
 
 
-@request(key=30026, versions="0", flexible="0+", advertised=NOT_ADVERTISED)
+@request(key=30026, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class ProducerAccessRequest(Request[ProducerAccessResponse]):
     """To the partition's leader. A producer of a topic with several partitions asks for them in their order,
     so that two that wait for the same partitions never wait for each other.

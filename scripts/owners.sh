@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# Show who owns partitions and other resources, or take them away. See --help.
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+run_python -m clients.tools.owners "$@"
