@@ -293,6 +293,9 @@ class Machine:
         self.table.flush(self.now_ms)
         self.perform()
 
+    def encoded(self, record: OwnershipRecord) -> bytes:
+        return encode_ownership(record)
+
     def record(self, key: ResourceKey) -> OwnershipRecord:
         """What is written of a resource."""
         return decode_ownership(key.path, self.znodes[key][0])

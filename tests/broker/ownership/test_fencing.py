@@ -1,0 +1,445 @@
+"""The numbered cases of reference/fencing.md that the ownership table decides: what bit the systems before.
+
+Cases 11 to 15 and 18 are about conditional appends: tests/broker/replication/test_conditions.py. Where a case
+needs sockets, logs and ZooKeeper it is also in test_enforcement.py and tests/integration/test_ownership.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.ownership.resources import HISTORY_MAX
+from broker.ownership.rules import check_generation
+from broker.ownership.state import Terms
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.ownership import Access, LossReason
+from protocol.messages.producer_access import ProducerAccessMode
+from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Machine
+
+ZOOKEEPER_DOWN = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def test_case_1_success_is_told_when_it_is_persisted(machine: Machine) -> None:
+    """ "Persist before success. Concurrent claims wait for the write"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    machine.holds_writes = True
+    first = anna.ask_claim((P0, 1))
+    second = ben.ask_claim((P0, 1))
+    assert not machine.is_answered(first)
+    assert machine.owner_of(P0) is None
+    assert len(machine.writes) == 1, "the second waits for the first"
+
+    machine.settle_writes()
+    assert machine.answer(first)[0].generation == 1
+    assert not machine.is_answered(second)
+    machine.settle_writes()
+
+    assert machine.answer(second)[0].generation == 2
+    assert machine.owner_of(P0) == "ben"
+
+
+def test_case_1_a_failed_write_burns_no_number(machine: Machine) -> None:
+    """ "A failed persist must not keep raising the number (kafka#8239 ran out of epochs)"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    machine.holds_writes = True
+    for _ in range(5):
+        ticket = ben.ask_claim((P0, 1))
+        machine.settle_writes(ZOOKEEPER_DOWN)
+        with pytest.raises(BrokerError):
+            machine.answer(ticket)
+    assert machine.owner_of(P0) == "anna"
+    assert machine.severed == []
+    machine.holds_writes = False
+
+    assert ben.claim(P0).generation == 2
+
+
+def test_case_2_the_fence_is_where_the_log_ends_when_the_grant_comes_into_force(machine: Machine) -> None:
+    """ "A claim returns a fence offset past which no older writer can land"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    machine.grow(P0, 7)
+    machine.holds_writes = True
+    ticket = ben.ask_claim((P0, 1))
+    assert machine.owner_of(P0) == "anna", "which may write until the grant is durable"
+    machine.grow(P0, 3)
+
+    machine.settle_writes()
+
+    assert machine.answer(ticket)[0].fence_offset == 10
+    assert machine.owner_of(P0) == "ben"
+
+
+def test_case_2_a_claim_is_answered_when_all_before_its_fence_is_committed(machine: Machine) -> None:
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    machine.grow(P0, 5, committed=False)
+
+    ticket = ben.ask_claim((P0, 1))
+
+    assert machine.owner_of(P0) == "ben"
+    assert not machine.is_answered(ticket)
+    assert ben.renew(P0).error_code == ErrorCode.CLAIM_QUEUED
+    machine.commit(P0)
+    assert machine.answer(ticket)[0].fence_offset == 5
+    assert ben.renew(P0).error_code == 0
+
+
+def test_case_3_a_late_close_does_not_clear_the_thief(machine: Machine) -> None:
+    """ "A disconnect callback compares (owner, generation) before it clears anything"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    old = anna.connection
+    ben.claim(P0)
+
+    machine.table.connection_closed(old, machine.now_ms)
+    machine.perform()
+
+    assert machine.owner_of(P0) == "ben"
+    assert machine.entry(P0).generation == 2
+
+
+def test_case_3_a_close_while_the_theft_is_being_written_changes_nothing(machine: Machine) -> None:
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    machine.holds_writes = True
+    ben.ask_claim((P0, 1))
+    anna.close()
+
+    machine.settle_writes()
+
+    assert machine.owner_of(P0) == "ben"
+    assert [grant.reason for grant in machine.entry(P0).history] == [
+        LossReason.DISCONNECTED,
+        LossReason.NONE,
+    ]
+
+
+@pytest.mark.parametrize("outcome", ["refused", "not written"])
+def test_case_4_nobody_is_evicted_for_a_claim_that_fails(machine: Machine, outcome: str) -> None:
+    """ "Never close the incumbent before the claimant's epoch has been accepted"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    anna.claim(P0, 5)
+    machine.holds_writes = True
+
+    ben.ask_claim((P0, 3 if outcome == "refused" else 5))
+    machine.settle_writes(ZOOKEEPER_DOWN)
+
+    assert machine.severed == []
+    assert anna.is_open
+    assert anna.renew(P0).error_code == 0
+
+
+def test_case_5_a_waking_zombie_cannot_steal_back(machine: Machine) -> None:
+    """ "a steal names the generation last seen"."""
+    zombie, ben = machine.client("zombie"), machine.client("ben")
+    seen = zombie.claim(P0).generation
+    ben.claim(P0, seen)
+    zombie.reconnect()
+
+    assert zombie.resume(P0).error_code == ErrorCode.OWNERSHIP_FENCED
+    assert zombie.claim(P0, seen).error_code == ErrorCode.STALE_GENERATION
+    assert machine.owner_of(P0) == "ben"
+
+
+def test_case_6_every_grant_raises_the_number(machine: Machine) -> None:
+    """ "Event Hubs keeps it: two epoch-0 readers took each other's place 15 times in 86 s". Of two who have
+    seen the same number one wins."""
+    first = machine.client("first")
+    assert first.claim(P0).generation == 1
+    anna, ben = machine.client("anna"), machine.client("ben")
+
+    outcomes = [anna.claim(P0, 1), ben.claim(P0, 1)]
+
+    assert [outcome.error_code for outcome in outcomes] == [0, ErrorCode.STALE_GENERATION]
+    assert machine.owner_of(P0) == "anna"
+
+
+def test_case_7_the_same_owner_goes_on_without_a_raise(machine: Machine) -> None:
+    """ "Same owner reconnecting resumes without a raise; the old connection's queued writes are refused"."""
+    anna = machine.client("anna")
+    anna.claim(P0)
+    old = anna.connection
+    anna.reconnect()
+
+    resumed = anna.resume(P0)
+
+    assert (resumed.error_code, resumed.generation) == (0, 1)
+    assert machine.severed == [old]
+    assert machine.owner_of(P0) == "anna"
+    assert machine.entry(P0).connection == anna.connection
+
+
+def test_case_7_an_owner_may_come_back_while_nobody_has_come_between(machine: Machine) -> None:
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    anna.close()
+    assert machine.owner_of(P0) is None
+    anna.reconnect()
+    assert anna.resume(P0).generation == 1
+    anna.close()
+    ben.claim(P0, 1)
+    ben.close()
+    anna.reconnect()
+    assert anna.resume(P0).error_code == ErrorCode.OWNERSHIP_FENCED
+
+
+def test_case_7_a_writer_of_another_group_between_ends_it_too(machine: Machine) -> None:
+    anna, ben = machine.client("anna", "left"), machine.client("ben", "right")
+    anna.claim(P0)
+    anna.close()
+    ben.claim(P0)
+    ben.close()
+    anna.reconnect()
+    assert anna.resume(P0).error_code == ErrorCode.OWNERSHIP_FENCED
+
+
+def test_case_7_a_claim_whose_answer_was_lost_is_sent_again(machine: Machine) -> None:
+    """ "A claim whose reply was lost can be retried naming the previous generation"."""
+    ben = machine.client("ben")
+    ben.claim(P0)
+    anna = machine.client("anna")
+    anna.claim(P0, 1)
+    old = anna.connection
+    anna.reconnect()
+
+    again = anna.claim(P0, 1)
+
+    assert (again.error_code, again.generation) == (0, 2)
+    assert machine.entry(P0).counts.claims == 2
+    assert old in machine.severed
+
+
+def test_case_8_silence_ends_an_ownership_by_the_servers_clock(machine: Machine) -> None:
+    """ "ownership is bounded by the session timeout": the connection never closes."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    machine.advance(SESSION_MS - 1)
+    assert machine.owner_of(P0) == "anna"
+    anna.heard()
+    machine.advance(SESSION_MS - 1)
+    assert machine.owner_of(P0) == "anna"
+
+    machine.advance(1)
+
+    assert machine.owner_of(P0) is None
+    assert machine.severed == [anna.connection]
+    assert ben.claim(P0, -1).generation == 2
+    anna.reconnect()
+    assert anna.resume(P0).reason is LossReason.SESSION_TIMED_OUT
+
+
+def test_case_8_on_contention_the_owner_is_asked_for_a_sign_of_life() -> None:
+    """ "on contention the incumbent is pinged with a deadline"."""
+    machine = Machine(Terms(ping_timeout_ms=500))
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    assert ben.claim(P0, -1, wait_ms=-1).position == 1
+    assert machine.pings == [anna.connection]
+    machine.table.pinged(anna.connection, machine.now_ms)
+
+    machine.advance(499, ben)
+    assert machine.owner_of(P0) == "anna"
+    machine.advance(1, ben)
+
+    assert machine.owner_of(P0) == "ben"
+
+
+def test_case_8_an_owner_that_shows_that_it_lives_keeps_what_it_has() -> None:
+    machine = Machine(Terms(ping_timeout_ms=500))
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    ben.claim(P0, -1, wait_ms=-1)
+    machine.table.pinged(anna.connection, machine.now_ms)
+    machine.advance(400, ben)
+    anna.heard()
+
+    machine.advance(5000, ben)
+
+    assert machine.owner_of(P0) == "anna"
+    assert anna.renew(P0).is_contended
+
+
+def test_case_9_a_restart_restores_owners_as_detached(machine: Machine) -> None:
+    """ "Restart restores owners as detached with a grace, never at 1 (xtdb#5904: a term fell from 111 to 1
+    and ingestion stopped)"."""
+    anna = machine.client("anna")
+    anna.claim(P0)
+    anna.claim(P0, 111)
+
+    machine.fail_over()
+
+    entry = machine.entry(P0)
+    assert (entry.generation, entry.connection) == (111, None)
+    ben = machine.client("ben")
+    assert ben.claim(P0, -1).error_code == ErrorCode.RESOURCE_OWNED
+    anna.reconnect()
+    assert anna.resume(P0).generation == 111
+
+
+def test_case_9_after_the_grace_the_resource_is_free(machine: Machine) -> None:
+    anna = machine.client("anna")
+    anna.claim(P0)
+    anna.claim(P0, 111)
+    machine.fail_over()
+    ben = machine.client("ben")
+
+    machine.advance(SESSION_MS, ben)
+
+    assert ben.claim(P0, -1).generation == 112
+
+
+def test_case_9_a_grant_that_nobody_heard_of_holds_after_a_restart(machine: Machine) -> None:
+    """The leader fails between the write and the answer: the next one knows of the grant, and fences by
+    it."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    machine.grow(P0, 4)
+    machine.holds_writes = True
+    ben.ask_claim((P0, 1))
+    for key, record, version in machine.writes[0].items:
+        machine.znodes[key] = (machine.encoded(record), version + 1)
+    machine.writes.clear()
+    machine.holds_writes = False
+
+    machine.fail_over()
+
+    anna.reconnect()
+    assert anna.resume(P0).error_code == ErrorCode.OWNERSHIP_FENCED
+    ben.reconnect()
+    again = ben.claim(P0, 1)
+    assert (again.error_code, again.generation, again.fence_offset) == (0, 2, 4)
+
+
+def test_case_10_generations_outlive_idleness(machine: Machine) -> None:
+    """ "Generations outlive retention and idleness"."""
+    anna = machine.client("anna")
+    anna.claim(P0)
+    anna.claim(NAME)
+    anna.close()
+    machine.flush()
+    machine.advance(10 * 365 * 24 * 3600 * 1000)
+    machine.fail_over()
+
+    ben = machine.client("ben")
+    assert ben.claim(P0, -1).generation == 2
+    assert ben.claim(NAME, -1).generation == 2
+
+
+def test_case_16_several_resources_are_had_together_or_not_at_all(machine: Machine) -> None:
+    """ "Several resources: atomic within one broker; the rest get OPERATION_NOT_ATTEMPTED"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P1)
+    anna.claim(P1, 5)
+
+    standings = ben.claim_all((P0, 1), (P1, 4), (NAME, 1))
+
+    assert [standing.error_code for standing in standings] == [
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.STALE_GENERATION,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ]
+    assert machine.owner_of(P0) is None
+    assert P0 not in machine.table.state.resources, "nothing is kept of what was never owned"
+    assert [each.error_code for each in ben.claim_all((P0, 1), (P1, 5))] == [0, 0]
+
+
+def test_case_16_claims_of_overlapping_resources_wait_for_one_another(machine: Machine) -> None:
+    anna, ben, cleo = machine.client("anna"), machine.client("ben"), machine.client("cleo")
+    machine.holds_writes = True
+    tickets = [
+        anna.ask_claim((P0, 1)),
+        ben.ask_claim((P0, 1), (P1, 1)),
+        cleo.ask_claim((P1, 1)),
+    ]
+    while machine.writes:
+        assert len(machine.writes) == 1, "each shares a resource with the one before"
+        machine.settle_writes()
+
+    assert [[each.generation for each in machine.answer(ticket)] for ticket in tickets] == [[1], [2, 1], [2]]
+
+
+def test_case_17_the_deletion_of_a_topic_fences(machine: Machine) -> None:
+    """ "Ownership is keyed by topic id; deletion fences"."""
+    anna = machine.client("anna")
+    anna.claim(P0)
+
+    machine.unload(P0, LossReason.DELETED)
+
+    assert machine.severed == [anna.connection]
+    assert any("DELETED" in line for line in machine.audit)
+    again = type(P0)(type(P0.topic_id)(int=8), 0, "events")
+    assert machine.client("ben").claim(again).generation == 1
+
+
+def test_case_19_one_that_waits_is_promoted_when_the_last_sharer_leaves(machine: Machine) -> None:
+    """ "Waiters are promoted when the last shared writer leaves, too (pulsar#24516 is still open)"."""
+    sharers = [machine.client(f"shared {number}") for number in range(2)]
+    for sharer in sharers:
+        assert sharer.access_to(P0, ProducerAccessMode.SHARED).error_code == 0
+    waiter = machine.client("waiter")
+    queued = waiter.access_to(P0, ProducerAccessMode.WAIT_FOR_EXCLUSIVE, wait_ms=-1)
+    assert (queued.error_code, queued.position) == (ErrorCode.CLAIM_QUEUED, 1)
+
+    sharers[0].release(P0, -1)
+    assert machine.owner_of(P0, "") is None
+    sharers[1].close()
+
+    assert machine.owner_of(P0, "") == "waiter"
+
+
+def test_case_20_generations_are_64_bits_wide(machine: Machine) -> None:
+    """ "Generations are int64; absurd requests are refused"."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    assert anna.claim(P0, 2**62).generation == 2**62
+    assert ben.claim(P0, 2**62).generation == 2**62 + 1
+    check_generation(2**62)
+    for absurd in (-2, 2**62 + 1, 2**63 - 1):
+        with pytest.raises(BrokerError):
+            check_generation(absurd)
+
+
+def test_a_reset_revives_no_old_owner(machine: Machine) -> None:
+    """The incarnation never goes down, so the generation 1 of before is not the generation 1 of now."""
+    zombie, ben = machine.client("anna"), machine.client("ben")
+    zombie.claim(P0)
+    old = dict(zombie.incarnations)
+    ben.claim(P0, 0)
+    again = machine.client("anna")
+    assert again.claim(P0, 0).generation == 1
+    zombie.incarnations = old
+    zombie.reconnect()
+    assert zombie.resume(P0).error_code == ErrorCode.OWNERSHIP_FENCED
+
+
+def test_owners_that_read_do_not_fence_those_that_write(machine: Machine) -> None:
+    reader, writer = machine.client("reader", "r", Access.READ), machine.client("writer", "w")
+    assert reader.claim(P0).error_code == writer.claim(P0).error_code == 0
+    assert machine.severed == []
+    resource = machine.table.state.resources[P0]
+    assert resource.writer is not None
+    assert resource.writer.group == "w"
+
+
+def test_the_history_is_written_and_bounded(machine: Machine) -> None:
+    clients = [machine.client(f"owner {number}") for number in range(HISTORY_MAX + 4)]
+    for generation, client in enumerate(clients):
+        machine.grow(P0)
+        client.claim(P0, max(generation, 1))
+    machine.flush()
+
+    history = machine.record(P0).histories["app"]
+
+    assert len(history) == HISTORY_MAX
+    assert [grant.generation for grant in history] == list(range(5, HISTORY_MAX + 5))
+    assert [grant.fence_offset for grant in history] == list(range(5, HISTORY_MAX + 5))
+    assert all(grant.reason is LossReason.STOLEN for grant in history[:-1])
+    assert machine.record(P0) == machine.table.state.resources[P0].record()
