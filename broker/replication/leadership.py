@@ -72,6 +72,7 @@ class Leadership:
         isr: Sequence[int],
         partition_epoch: int,
         now_ms: int,
+        is_live: Callable[[int], bool] = lambda broker_id: True,
     ) -> None:
         self.local_id = local_id
         self.leader_epoch = leader_epoch
@@ -82,6 +83,7 @@ class Leadership:
         """The in-sync replicas as the controller last wrote them."""
         self.pending: tuple[int, ...] | None = None
         """The in-sync replicas as proposed, while the controller has not answered."""
+        self._is_live = is_live
         self.remotes: dict[int, RemoteReplica] = {}
         self.set_replicas(replicas, now_ms)
 
@@ -139,7 +141,8 @@ class Leadership:
         """The offset before which every in-sync replica has everything: what the high watermark may rise to.
 
         `local_offset` is what this broker itself answers for. Replicas that have caught up but are not in the
-        set yet hold the watermark back too, unless they may not join: it must not pass them just before.
+        set yet hold the watermark back too, unless they may not join or are dead: it must not pass them just
+        before.
         """
         if not self.remotes:
             return local_offset
@@ -152,6 +155,7 @@ class Leadership:
                     remote.log_end_offset > UNKNOWN_OFFSET
                     and remote.refused_ms == _NEVER_MS
                     and remote.is_caught_up(end_offset, now_ms, lag_ms_max)
+                    and self._is_live(remote.broker_id)
                 )
             ):
                 committed = remote.log_end_offset

@@ -65,12 +65,20 @@ class PartitionRead(NamedTuple):
 
 
 class Partition:
-    """A partition's replica on this broker.
+    """A partition's replica on this broker. `is_live` says whether a broker is known to live.
 
     `role` is None until the controller has said something.
     """
 
-    def __init__(self, topic: str, index: int, topic_id: uuid.UUID, local_id: int, log: Log) -> None:
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        topic_id: uuid.UUID,
+        local_id: int,
+        log: Log,
+        is_live: Callable[[int], bool] = lambda broker_id: True,
+    ) -> None:
         self.topic = topic
         self.index = index
         self.key = (topic, index)
@@ -84,6 +92,7 @@ class Partition:
         self.high_watermark = 0
         self.admission: Admission | None = None
         self.read_admission: ReadAdmission | None = None
+        self._is_live = is_live
         self.is_deleted = False
         """Whether it has no role because its topic was deleted."""
 
@@ -129,6 +138,7 @@ class Partition:
             assignment.isr,
             assignment.partition_epoch,
             now_ms,
+            self._is_live,
         )
         return True
 

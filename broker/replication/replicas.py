@@ -459,7 +459,7 @@ class Replicas:
 
     def _create(self, topic: str, topic_id: uuid.UUID, index: int, is_new: bool) -> Partition:
         log = self._logs.get_or_create(TopicPartition(topic, index), topic_id, is_new=is_new)
-        partition = Partition(topic, index, topic_id, self.local_id, log)
+        partition = Partition(topic, index, topic_id, self.local_id, log, self.is_eligible)
         partition.restore_high_watermark(self._logs.high_watermark(log.topic_partition))
         self._topics.setdefault(topic, {})[index] = partition
         return partition

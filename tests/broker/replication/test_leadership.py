@@ -94,6 +94,21 @@ def test_a_replica_that_is_not_known_to_live_holds_nothing_back_and_joins_as_soo
     assert leader.expanded_isr(3, 160, everyone_lives) == (1, 2, 3)
 
 
+def test_a_replica_that_dies_just_before_it_may_join_holds_nothing_back() -> None:
+    living = {2, 3}
+    leader = Leadership(1, 5, 100, (1, 2, 3), (1, 2), 7, now_ms=0, is_live=living.__contains__)
+    leader.record_fetch(2, 150, 0, 150, 10)
+    leader.record_fetch(3, 140, 0, 150, 10)
+    assert leader.committed_offset(150, 150, 10, LAG_MS) == 150
+    # It has had all that there was when it last fetched, but not all that is committed by now.
+    leader.record_fetch(2, 160, 0, 160, 20)
+    leader.record_fetch(3, 150, 0, 160, 20)
+    assert leader.expanded_isr(3, 155, everyone_lives) is None
+    assert leader.committed_offset(160, 160, 20, LAG_MS) == 150
+    living.remove(3)
+    assert leader.committed_offset(160, 160, 30, LAG_MS) == 160
+
+
 def test_a_refused_replica_is_proposed_again_after_a_while_or_in_its_next_life() -> None:
     leader = leadership(isr=(1, 2))
     leader.record_fetch(3, 150, 0, 150, 10, broker_epoch=8)
