@@ -300,7 +300,7 @@ class Node:
             ),
             ProduceHandler(replicas),
             FetchHandler(replicas, metadata, self._around.workers, settings["fetch.max.bytes"]),
-            ListOffsetsHandler(replicas),
+            ListOffsetsHandler(replicas, self._around.workers),
             OffsetForLeaderEpochHandler(replicas),
             DeleteRecordsHandler(replicas, settings["delete.records.purgatory.timeout.ms"]),
             InitProducerIdHandler(self.producer_ids.next),

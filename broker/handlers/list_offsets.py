@@ -2,15 +2,20 @@
 timestamp (-3, KIP-734).
 
 Versions: the timestamp is answered from version 1 on, the leader epoch of the offset from 4 on. What
-consumers see ends at the high watermark, and so does the last offset they are told.
+consumers see ends at the high watermark, and so does the last offset they are told. A look-up by time may
+have to unpack a batch, which a worker does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred, ensureDeferred
+
 from broker.call import Call, Handler
+from broker.log.timestamps import LookUp, TimestampOffset
 from broker.replication.replicas import Replicas
+from broker.workers import Workers
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -28,8 +33,12 @@ _FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
     request = ListOffsetsRequest
     replicas: Replicas
+    workers: Workers
 
-    def handle(self, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    def handle(self, call: Call, request: ListOffsetsRequest) -> Deferred[ListOffsetsResponse]:
+        return ensureDeferred(self._answer(call, request))
+
+    async def _answer(self, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
         named = [
             (topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions
         ]
@@ -40,8 +49,9 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             topics=[
                 ListOffsetsTopicResponse(
                     name=topic.name,
+                    # One after the other: a request keeps one worker busy, whatever it asks for.
                     partitions=[
-                        self._partition(call, request.replica_id, topic.name, wanted)
+                        await self._partition(call, request.replica_id, topic.name, wanted)
                         for wanted in topic.partitions
                     ],
                 )
@@ -49,17 +59,19 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             ]
         )
 
-    def _partition(
+    async def _partition(
         self, call: Call, replica_id: int, topic: str, wanted: ListOffsetsPartition
     ) -> ListOffsetsPartitionResponse:
         response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
         try:
-            found = self.replicas.offset_at(
-                topic,
-                wanted.partition_index,
-                wanted.timestamp,
-                replica_id=replica_id,
-                current_leader_epoch=wanted.current_leader_epoch,
+            found = await self._look_up(
+                self.replicas.offset_at(
+                    topic,
+                    wanted.partition_index,
+                    wanted.timestamp,
+                    replica_id=replica_id,
+                    current_leader_epoch=wanted.current_leader_epoch,
+                )
             )
         except BrokerError as error:
             response.error_code = error.code
@@ -75,6 +87,21 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             if call.version >= _FIRST_VERSION_WITH_EPOCH:
                 response.leader_epoch = found.leader_epoch
         return response
+
+    async def _look_up(self, look_up: LookUp) -> TimestampOffset | None:
+        """Have workers unpack what has to be searched."""
+        try:
+            search = next(look_up)
+            while True:
+                try:
+                    found = await self.workers.run(search.run)
+                except (BrokerError, OSError) as error:
+                    search = look_up.throw(error)
+                else:
+                    search = look_up.send(found)
+        except StopIteration as end:
+            result: TimestampOffset | None = end.value
+            return result
 
     def failed(self, call: Call, request: ListOffsetsRequest, error: BrokerError) -> ListOffsetsResponse:
         return ListOffsetsResponse(

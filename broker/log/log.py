@@ -26,14 +26,11 @@ from broker.log.open_files import OpenFiles
 from broker.log.producer_state import ProducerStates
 from broker.log.segment import Segment
 from broker.log.snapshots import remove_snapshots, restore_producers, snapshot_path, write_snapshot
+from broker.log.timestamps import LOOK_UP_BYTES_MAX, BatchSearch, LookUp, TimestampOffset
 from protocol import batches
 from protocol.batches import NO_TIMESTAMP, BatchHeader, TimestampType
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.frames import FileSlice
-from protocol.records import decode_columns
-
-_LOOK_UP_BYTES_MAX = 32 * 1024 * 1024
-"""Bytes of records that a look-up by time unpacks of one batch, or more where batches may be larger."""
 
 
 class LogRead(NamedTuple):
@@ -47,15 +44,6 @@ class LogRead(NamedTuple):
     first_offset: int
     next_offset: int
     is_cold: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampOffset:
-    """A record found by its timestamp, in ms."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,48 +320,43 @@ class Log:
             return len(self._segments) - 1
         return max(0, bisect_right(self._base_offsets, offset) - 1)
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record that is not earlier than `timestamp`; None: all are."""
+    def offset_for_timestamp(self, timestamp: int) -> LookUp:
+        """Look up the first record that is not earlier than `timestamp`; None: all are."""
         self._check_usable()
         try:
-            for segment in self._segments:
+            for segment in list(self._segments):
+                if segment not in self._segments:
+                    continue  # It has gone while a search was under way.
                 if segment.next_offset > self.log_start_offset and segment.max_timestamp >= timestamp:
-                    found = self._search(segment, timestamp)
+                    found = yield from self._search(segment, timestamp)
                     if found is not None:
                         return found
         except OSError as error:
             raise self._failed(error) from error
         return None
 
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp; None: no record has one."""
+    def offset_of_max_timestamp(self) -> LookUp:
+        """Look up the first record with the largest timestamp; None: no record has one."""
         self._check_usable()
         try:
             latest = max(segment.max_timestamp for segment in self._segments)
         except OSError as error:
             raise self._failed(error) from error
-        return self.offset_for_timestamp(latest) if latest >= 0 else None
+        return (yield from self.offset_for_timestamp(latest)) if latest >= 0 else None
 
-    def _search(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
+    def _search(self, segment: Segment, timestamp: int) -> LookUp:
         start_offset = max(segment.time_index.offset_below(timestamp), self.log_start_offset)
+        file = segment.file()
         for header in segment.headers(segment.offset_index.position_below(start_offset)):
             if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
                 continue
-            found = self._search_batch(segment, header, timestamp)
+            if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+                offset = max(header.base_offset, self.log_start_offset)
+                return TimestampOffset(offset, header.max_timestamp, header.leader_epoch)
+            limit = max(LOOK_UP_BYTES_MAX, 8 * self.config.max_message_bytes)
+            found = yield BatchSearch(file, header, timestamp, self.log_start_offset, limit)
             if found is not None:
                 return found
-        return None
-
-    def _search_batch(self, segment: Segment, header: BatchHeader, timestamp: int) -> TimestampOffset | None:
-        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            offset = max(header.base_offset, self.log_start_offset)
-            return TimestampOffset(offset, header.max_timestamp, header.leader_epoch)
-        limit = max(_LOOK_UP_BYTES_MAX, 8 * self.config.max_message_bytes)
-        columns = decode_columns(segment.file().pread(header.size, header.position), limit=limit)
-        for offset, record_timestamp in zip(columns.offsets, columns.timestamps, strict=True):
-            # A record later than its batch says is a lie, and its time may be one that cannot be told.
-            if timestamp <= record_timestamp <= header.max_timestamp and offset >= self.log_start_offset:
-                return TimestampOffset(offset, record_timestamp, header.leader_epoch)
         return None
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.log.log import Log, TimestampOffset
+from broker.log.log import Log
+from broker.log.timestamps import LookUp, TimestampOffset
 from broker.replication.admission import Admission, ReadAdmission
 from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
@@ -258,9 +259,9 @@ class Partition:
 
     def offset_at(
         self, timestamp: int, *, replica_id: int = CONSUMER_ID, current_leader_epoch: int = NO_EPOCH
-    ) -> TimestampOffset | None:
-        """The first offset whose timestamp is `timestamp` or later, or one of the special ones; None where
-        there is none. Consumers are shown nothing at or beyond the high watermark.
+    ) -> LookUp:
+        """Look up the first offset whose timestamp is `timestamp` or later, or one of the special ones; None
+        where there is none. Consumers are shown nothing at or beyond the high watermark.
 
         Raises what `leadership` raises, and OFFSET_NOT_AVAILABLE where the answer lies beyond a high
         watermark that a new leader does not know yet: no consumer must see a log's end go back (KIP-207).
@@ -277,9 +278,9 @@ class Partition:
         if timestamp == LATEST:
             found = None
         elif timestamp == MAX_TIMESTAMP:
-            found = log.offset_of_max_timestamp()
+            found = yield from log.offset_of_max_timestamp()
         else:
-            found = log.offset_for_timestamp(timestamp)
+            found = yield from log.offset_for_timestamp(timestamp)
         if found is not None and found.offset < upper_offset:
             return found
         if not is_known:

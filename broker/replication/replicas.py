@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.log.flusher import Flusher
-from broker.log.log import TimestampOffset
 from broker.log.manager import LogManager
 from broker.log.names import TopicPartition
+from broker.log.timestamps import LookUp
 from broker.metadata import ZERO_ID, MetadataCache
 from broker.network.interfaces import Clock
 from broker.replication.admission import NO_CONNECTION, Origin
@@ -305,8 +305,8 @@ class Replicas:
         *,
         replica_id: int = CONSUMER_ID,
         current_leader_epoch: int = NO_EPOCH,
-    ) -> TimestampOffset | None:
-        """The offset of a timestamp, see `Partition.offset_at`. Raises BrokerError."""
+    ) -> LookUp:
+        """Look up the offset of a timestamp, see `Partition.offset_at`. Raises BrokerError."""
         return self.partition(topic, index).offset_at(
             timestamp, replica_id=replica_id, current_leader_epoch=current_leader_epoch
         )

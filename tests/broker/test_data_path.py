@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.log.names import TopicPartition
 from broker.replication.partition import Assignment
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -419,6 +420,38 @@ class TestListOffsets:
 
     def test_an_unknown_partition_is_told(self, world: World) -> None:
         assert self.ask(world, -1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_a_worker_looks_into_batches_and_others_are_served_meanwhile(self, world: World) -> None:
+        world.assign("t")
+        start_ms = int(START_S * 1000)
+        world.client().call(produce_request("t", batch(b"x", b"y", timestamp=start_ms)))
+        world.workers.is_held = True
+        client = world.client()
+        wanted = ListOffsetsPartition(partition_index=0, timestamp=start_ms)
+        client.ask(
+            ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[wanted])])
+        )
+        assert client.answers() == []
+        assert self.ask(world, -1).offset == 2
+        world.workers.release()
+        (answer,) = client.answers()
+        assert answer.topics[0].partitions[0].offset == 0
+
+    def test_a_partition_that_goes_during_a_look_up_is_no_failure_of_the_disk(self, world: World) -> None:
+        world.assign("t")
+        start_ms = int(START_S * 1000)
+        world.client().call(produce_request("t", batch(b"x", timestamp=start_ms)))
+        world.workers.is_held = True
+        client = world.client()
+        wanted = ListOffsetsPartition(partition_index=0, timestamp=start_ms)
+        client.ask(
+            ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[wanted])])
+        )
+        world.logs.delete(TopicPartition("t", 0))
+        world.workers.release()
+        (answer,) = client.answers()
+        assert answer.topics[0].partitions[0].error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
+        assert world.logs.live_directories
 
 
 class TestDeleteRecords:

@@ -224,7 +224,7 @@ class World:
                 ApiVersionsHandler(lambda: self.dispatcher.apis),
                 ProduceHandler(self.replicas),
                 FetchHandler(self.replicas, self.metadata, self.workers, 55 << 20),
-                ListOffsetsHandler(self.replicas),
+                ListOffsetsHandler(self.replicas, self.workers),
                 DeleteRecordsHandler(self.replicas, 30_000),
                 OffsetForLeaderEpochHandler(self.replicas),
             ]

@@ -11,6 +11,7 @@ from broker.log import names
 from broker.log.disk import Disk
 from broker.log.log import Log
 from broker.log.recovery import create_log, load_log
+from broker.log.timestamps import look_up_at_once
 from protocol.checksum import crc32c
 from tests.broker.log.making import (
     DIRECTORY,
@@ -46,7 +47,9 @@ def state_of(log: Log) -> dict[str, object]:
         "bounds": (log.log_start_offset, log.log_end_offset),
         "epochs": log.epochs.entries,
         "producers": log.producers.encode(),
-        "timestamps": [log.offset_for_timestamp(timestamp) for timestamp in range(999, 1013)],
+        "timestamps": [
+            look_up_at_once(log.offset_for_timestamp(timestamp)) for timestamp in range(999, 1013)
+        ],
         "segments": [(segment.base_offset, segment.size, segment.next_offset) for segment in log.segments],
         "indexes": [
             (segment.offset_index.pairs(), segment.time_index.pairs()) for segment in log.segments[:-1]

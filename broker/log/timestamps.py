@@ -1,0 +1,70 @@
+"""Looking up a record by its time, in steps: which batch it is in is found on the reactor's thread, and what
+the batch holds is unpacked wherever the caller likes, for that may take long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from broker.log.disk import DiskFile
+from protocol.batches import BatchHeader
+from protocol.records import decode_columns
+
+LOOK_UP_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes of records that a look-up unpacks of one batch, or more where batches may be larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """A record found by its timestamp, in ms."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSearch:
+    """The search in one batch for the first record from `start_offset` on that is not earlier than
+    `timestamp`: work for a thread, which touches no log. At most `limit` bytes are unpacked.
+    """
+
+    file: DiskFile
+    header: BatchHeader
+    timestamp: int
+    start_offset: int
+    limit: int
+
+    def run(self) -> TimestampOffset | None:
+        """The record; None where the batch has none such. Raises OSError, and BrokerError for a batch that
+        cannot be unpacked."""
+        header = self.header
+        columns = decode_columns(self.file.pread(header.size, header.position), limit=self.limit)
+        for offset, timestamp in zip(columns.offsets, columns.timestamps, strict=True):
+            # A record later than its batch says is a lie, and its time may be one that cannot be told.
+            if self.timestamp <= timestamp <= header.max_timestamp and offset >= self.start_offset:
+                return TimestampOffset(offset, timestamp, header.leader_epoch)
+        return None
+
+
+LookUp: TypeAlias = "Generator[BatchSearch, TimestampOffset | None, TimestampOffset | None]"
+"""A look-up in progress: it yields searches, is sent what came of each, or thrown its error, and returns."""
+
+
+def look_up_at_once(look_up: LookUp) -> TimestampOffset | None:
+    """Run a look-up to its end. Raises what it raises."""
+    found: TimestampOffset | None = None
+    try:
+        search = next(look_up)
+        while True:
+            try:
+                found = search.run()
+            except Exception as error:
+                search = look_up.throw(error)
+            else:
+                search = look_up.send(found)
+    except StopIteration as end:
+        result: TimestampOffset | None = end.value
+        return result
