@@ -134,6 +134,11 @@ class RecordBrokers:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Let whatever else this process has to do have its turn. No result."""
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     """Requests to brokers, each to be sent until it is answered or the broker has gone. No result.
 
@@ -169,6 +174,7 @@ Effect: TypeAlias = (
     | RemoveTopic
     | SetBrokers
     | RecordBrokers
+    | Pause
     | Send
     | Answer
 )

@@ -28,6 +28,7 @@ from coordinator.controller_effects import (
     CreateTopic,
     Effect,
     MarkDeleted,
+    Pause,
     ReadOrder,
     RecordBrokers,
     RemoveOrders,
@@ -208,6 +209,8 @@ class Reign:
                 await writes.remove_topic(self.term, effect.name)
             case SetBrokers():
                 self._set_brokers(effect.brokers)
+            case Pause():
+                await self._turn()
             case RecordBrokers():
                 await writes.record_brokers(self.term, effect.epochs)
             case Send():
@@ -218,6 +221,12 @@ class Reign:
             case Answer():
                 self._answer(effect)
         return None
+
+    def _turn(self) -> Deferred[None]:
+        """Fires in the next turn of the reactor."""
+        turned: Deferred[None] = Deferred()
+        self._clock.callLater(0, turned.callback, None)
+        return turned
 
     def _failed(self, failure: Failure) -> None:
         if self._over:

@@ -90,10 +90,13 @@ class ControllerState:
         self.topics: dict[str, Topic] = {}
         self.deletions: dict[str, Deletion] = {}
         self._names: dict[uuid.UUID, str] = {}
+        self._alike: dict[str, dict[str, None]] = {}
+        """By what metrics make of them, the names of the topics."""
 
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
+        self._alike.setdefault(_metric_name(topic.name), {})[topic.name] = None
 
     def remove_topic(self, name: str) -> None:
         topic = self.topics.pop(name, None)
@@ -101,9 +104,17 @@ class ControllerState:
         if topic is None:
             return
         self._names.pop(topic.topic_id, None)
+        alike = self._alike[_metric_name(name)]
+        del alike[name]
+        if not alike:
+            del self._alike[_metric_name(name)]
         for offline in self.offline_replicas.values():
             for number in topic.partitions:
                 offline.pop((name, number), None)
+
+    def alike(self, name: str) -> str | None:
+        """A topic that metrics would not tell from one of this name, if there is one."""
+        return next(iter(self._alike.get(_metric_name(name), ())), None)
 
     def topic_of(self, topic_id: uuid.UUID) -> Topic | None:
         name = self._names.get(topic_id)
@@ -159,3 +170,8 @@ class ControllerState:
             if without and not self.is_deleting(at):
                 found.append(at)
         return found
+
+
+def _metric_name(topic: str) -> str:
+    """What names of metrics make of a topic's name."""
+    return topic.replace(".", "_")

@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from coordinator.controller_effects import Answer, CreateTopic, Steps, WriteAssignments
+from coordinator.controller_effects import Answer, CreateTopic, Pause, Steps, WriteAssignments
 from coordinator.controller_events import (
     CreatePartitions,
     CreateTopics,
@@ -27,6 +27,9 @@ from coordinator.topic_rules import (
 )
 from coordinator.znodes import TopicPartition
 from protocol.errors import BrokerError, ErrorCode
+
+_TOPICS_AT_ONCE = 100
+"""A request may name tens of thousands; in between others are served."""
 
 
 class Topics:
@@ -53,19 +56,24 @@ class Topics:
         results: dict[str, TopicResult] = {}
         new: list[TopicPartition] = []
         twice = _named_twice([topic.name for topic in event.topics])
-        for topic in event.topics:
+        # Leaders of one topic follow those of the last, so that small topics do not all start on one broker.
+        start = sum(len(other.partitions) for other in self._state.topics.values())
+        for number, topic in enumerate(event.topics, 1):
+            if number % _TOPICS_AT_ONCE == 0:
+                yield Pause()
             try:
                 if topic.name in twice:
                     raise BrokerError(
                         ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once"
                     )
-                assigned = self._check(topic)
+                assigned = self._check(topic, start)
                 if event.validate_only:
                     results[topic.name] = _result(topic.name, assigned, uuid.UUID(int=0))
                 else:
                     made = yield from self._make(topic, assigned)
                     results[topic.name] = _result(topic.name, assigned, made.topic_id)
-                    new += [(topic.name, number) for number in assigned]
+                    new += [(topic.name, index) for index in assigned]
+                start += len(assigned)
             except BrokerError as error:
                 results[topic.name] = TopicResult(topic.name, error.code, error.message)
         yield from self._finish(event.token, new, results)
@@ -75,7 +83,9 @@ class Topics:
         results: dict[str, TopicResult] = {}
         new: list[TopicPartition] = []
         twice = _named_twice([topic.name for topic in event.topics])
-        for growth in event.topics:
+        for position, growth in enumerate(event.topics, 1):
+            if position % _TOPICS_AT_ONCE == 0:
+                yield Pause()
             try:
                 if growth.name in twice:
                     raise BrokerError(
@@ -92,15 +102,13 @@ class Topics:
                 results[growth.name] = TopicResult(growth.name, error.code, error.message)
         yield from self._finish(event.token, new, results)
 
-    def _check(self, topic: NewTopic) -> dict[int, Assignment]:
-        check_name(topic.name, self._state.topics)
+    def _check(self, topic: NewTopic, start: int) -> dict[int, Assignment]:
+        check_name(topic.name, self._state.topics, self._state.alike(topic.name))
         if topic.configs:
             try:
                 self._validate_configs(topic.configs)
             except ValueError as error:
                 raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
-        # Leaders of one topic follow those of the last, so that small topics do not all start on one broker.
-        start = sum(len(other.partitions) for other in self._state.topics.values())
         return assign_new_topic(topic, self._defaults, self._state.racks(), start)
 
     def _make(self, topic: NewTopic, assigned: dict[int, Assignment]) -> Steps[Topic]:
@@ -129,8 +137,11 @@ class Topics:
     ) -> Steps[None]:
         yield from self._leaders.elect_leaderless(new)
         yield from self._batch.flush()
+        made_of: dict[str, list[TopicPartition]] = {}
+        for at in new:
+            made_of.setdefault(at[0], []).append(at)
         for name, result in results.items():
-            made = [at for at in new if at[0] == name]
+            made = made_of.get(name, [])
             yield Answer(token, name, result, after_told=bool(made), needed=self._leaders_of(made))
 
     def _leaders_of(self, partitions: Sequence[TopicPartition]) -> tuple[int, ...]:

@@ -33,8 +33,11 @@ ValidateConfigs = Callable[[Mapping[str, str | None]], None]
 """Raises ValueError, saying what is wrong, for topic configs that are not allowed."""
 
 
-def check_name(name: str, existing: Collection[str]) -> None:
-    """A topic's name: legal, not taken, and not one that a metric's name could not tell from another."""
+def check_name(name: str, existing: Collection[str], alike: str | None) -> None:
+    """A topic's name: legal, not taken, and not one that a metric's name could not tell from another's.
+
+    `alike` is the topic, if there is one, that metrics would give the same name.
+    """
     if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL_NAME.fullmatch(name):
         raise BrokerError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -43,14 +46,11 @@ def check_name(name: str, existing: Collection[str]) -> None:
         )
     if name in existing:
         raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists")
-    if "." in name or "_" in name:
-        alike = name.replace(".", "_")
-        for other in existing:
-            if other.replace(".", "_") == alike:
-                raise BrokerError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"topic {name!r} differs from {other!r} only in '.' and '_', which metrics cannot tell",
-                )
+    if alike is not None:
+        raise BrokerError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {name!r} differs from {alike!r} only in '.' and '_', which metrics cannot tell",
+        )
 
 
 def check_deletable(name: str) -> None:

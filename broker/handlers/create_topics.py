@@ -59,12 +59,19 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
     def _response(
         self, results: Mapping[str, TopicResult], wanted: Mapping[str, NewTopic]
     ) -> CreateTopicsResponse:
+        described: dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]] = {}
         return CreateTopicsResponse(
             throttle_time_ms=0,
-            topics=[self._result(result, wanted.get(name)) for name, result in results.items()],
+            topics=[self._result(result, wanted.get(name), described) for name, result in results.items()],
         )
 
-    def _result(self, result: TopicResult, topic: NewTopic | None) -> CreatableTopicResult:
+    def _result(
+        self,
+        result: TopicResult,
+        topic: NewTopic | None,
+        described: dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]],
+    ) -> CreatableTopicResult:
+        """`described` has what was said of topics with the same settings: most often all have the same."""
         answer = CreatableTopicResult(
             name=result.name,
             topic_id=result.topic_id,
@@ -75,16 +82,19 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
             configs=None,
         )
         if result.error is ErrorCode.NONE and topic is not None:
-            answer.configs = [
-                CreatableTopicConfigs(
-                    name=entry.name,
-                    value=entry.value,
-                    read_only=False,
-                    config_source=entry.source,
-                    is_sensitive=entry.is_sensitive,
-                )
-                for entry in self.configs.describe_topic(topic.configs)
-            ]
+            settings = tuple(sorted(topic.configs.items()))
+            if settings not in described:
+                described[settings] = [
+                    CreatableTopicConfigs(
+                        name=entry.name,
+                        value=entry.value,
+                        read_only=False,
+                        config_source=entry.source,
+                        is_sensitive=entry.is_sensitive,
+                    )
+                    for entry in self.configs.describe_topic(topic.configs)
+                ]
+            answer.configs = described[settings]
         return answer
 
     def failed(self, call: Call, request: CreateTopicsRequest, error: BrokerError) -> CreateTopicsResponse:

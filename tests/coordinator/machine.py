@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from coordinator.controller_effects import (
     Effect,
     MarkDeleted,
     Order,
+    Pause,
     ReadOrder,
     RecordBrokers,
     RemoveOrders,
@@ -111,7 +113,7 @@ class Machine:
     ) -> None:
         self.store = store or Store()
         self.effects: list[Effect] = []
-        self._ids = iter(range(1, 1000))
+        self._ids = itertools.count(1)
         self.brokers = dict(brokers or {broker_id: self.life(broker_id) for broker_id in broker_ids})
         self.controller = Controller(
             broker_ids[0],
@@ -165,7 +167,7 @@ class Machine:
                     del self.store.states[at]
             case RecordBrokers():
                 self.store.recorded_epochs = dict(effect.epochs)
-            case Send() | Answer() | SetBrokers():
+            case Send() | Answer() | SetBrokers() | Pause():
                 pass
         return None
 

@@ -243,3 +243,34 @@ async def test_a_controller_whose_session_expires_is_elected_anew(zookeeper: str
         except BrokerError as refused:
             assert refused.code == ErrorCode.NOT_CONTROLLER
         assert (await create(members, NewTopic("v")))["v"].error == ErrorCode.NONE
+
+
+@on_reactor
+async def test_a_controller_that_cannot_go_on_gives_up_its_term_and_another_begins(zookeeper: str) -> None:
+    """Somebody has put into ZooKeeper what no controller understands, and takes it away again."""
+    async with cluster(zookeeper, 1, 2) as members:
+        one, two = members.members[1], members.members[2]
+        assert (await create(members, NewTopic("t", 1, 2)))["t"].error == ErrorCode.NONE
+        first = one.candidacy.term
+        assert first is not None
+        session = two.zookeeper.session
+        good, _ = await session.get(znodes.broker_path(2))
+        await session.set(znodes.broker_path(2), b"nonsense")
+        asked = one.controller.create_topics([NewTopic("u")], TIMEOUT_MS)
+        await until(lambda: not one.controller.is_active)
+        with pytest.raises(BrokerError) as refused:
+            while (await asked)["u"].error == ErrorCode.NONE:  # It was made before the controller looked.
+                asked = one.controller.create_topics([NewTopic("u")], TIMEOUT_MS)
+        assert refused.value.code == ErrorCode.NOT_CONTROLLER
+        await session.set(znodes.broker_path(2), good)
+        await until(
+            lambda: any(
+                member.candidacy.term is not None
+                and member.candidacy.term.epoch > first.epoch
+                and member.controller.is_active
+                for member in members.members.values()
+            )
+        )
+        made = (await create(members, NewTopic("v", 1, 2)))["v"]
+        assert made.error == ErrorCode.NONE
+        assert (await state_of(members, "t")).leader in (1, 2)

@@ -28,13 +28,13 @@ DEFAULTS = TopicDefaults(partition_count=4, replication_factor=2)
 )
 def test_names_that_are_refused(name: str, code: ErrorCode) -> None:
     with pytest.raises(BrokerError) as refused:
-        check_name(name, ["flights.daily"])
+        check_name(name, ["flights.daily"], "flights.daily" if name == "flights_daily" else None)
     assert refused.value.code == code
 
 
 def test_names_that_are_taken() -> None:
     for name in ("x" * 249, "__consumer_offsets", "A-b.9", "..."):
-        check_name(name, ["flights.daily"])
+        check_name(name, ["flights.daily"], None)
 
 
 def test_numbers_left_out_are_the_defaults() -> None:
