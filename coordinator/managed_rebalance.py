@@ -11,7 +11,7 @@ then on to register (its heartbeats no longer help it).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from coordinator.assignors import ASSIGNORS
 from coordinator.group_config import GroupConfig
@@ -31,14 +31,12 @@ from coordinator.group_effects import (
 )
 from coordinator.group_offsets import GroupOffsets
 from coordinator.group_rebalance import TimerKey, TimerKind
-from coordinator.group_records import CommittedOffset, fits, managed_group_record
+from coordinator.group_records import fits, managed_group_record
 from coordinator.group_state import GroupState
 from coordinator.group_timers import Timers
 from coordinator.managed_group import ManagedGroup, ManagedMember, Rewind
+from coordinator.managed_topics import NO_OFFSET, ManagedTopics
 from protocol.errors import ErrorCode
-
-_NO_OFFSET = -1
-_SMALLEST_OFFSET = 0
 
 
 class ManagedRebalancer:
@@ -53,8 +51,7 @@ class ManagedRebalancer:
     ) -> None:
         self._config = config
         self._timers = timers
-        self._offsets = offsets
-        self._partition_count = partition_count
+        self._topics = ManagedTopics(offsets, partition_count)
 
     # Requests
 
@@ -76,7 +73,7 @@ class ManagedRebalancer:
             session_timeout_ms,
             ephemeral,
             assignment_strategy,
-            {topic: self._partition_count(topic) for topic in topics},
+            self._topics.counts(topics),
         )
         self._persist(group, result)
         self.expire_if_unused(group, now_ms)
@@ -89,7 +86,7 @@ class ManagedRebalancer:
         """CreateGroup of a group that exists: the topics that it lacks are added, which is a change."""
         added = [topic for topic in topics if topic not in group.partitions]
         if added:
-            group.partitions.update((topic, self._partition_count(topic)) for topic in added)
+            group.partitions.update(self._topics.counts(added))
             self._persist(group, result)
             if group.members:
                 self._begin_change(group, result, now_ms)
@@ -176,7 +173,7 @@ class ManagedRebalancer:
             if error is ErrorCode.NONE and group.is_changing:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         if error is not ErrorCode.NONE:
-            refused = [RewoundPartition(partition, _NO_OFFSET, error) for partition, _ in new_offsets]
+            refused = [RewoundPartition(partition, NO_OFFSET, error) for partition, _ in new_offsets]
             result.reply(request, RewindAnswer(group.generation, refused))
             return
         accepted: dict[TopicPartition, int] = {}
@@ -186,7 +183,7 @@ class ManagedRebalancer:
             if error is ErrorCode.NONE:
                 accepted[partition] = offset
             else:
-                refused.append(RewoundPartition(partition, _NO_OFFSET, error))
+                refused.append(RewoundPartition(partition, NO_OFFSET, error))
         group.rewinds.append(Rewind(request, consumer_id, accepted, refused))
         if consumer_id:
             requester = group.members[consumer_id]
@@ -226,9 +223,9 @@ class ManagedRebalancer:
         for member in group.members.values():
             self.keep_alive(group, member, now_ms)
         self.expire_if_unused(group, now_ms)
-        self._forget_lost_partitions(group, group.partitions)
+        self._topics.forget_lost_partitions(group, group.partitions)
         # Partitions have come or gone, or a topic was added in a change that was cut short
-        if group.members and not self._is_fully_owned(group):
+        if group.members and not self._topics.is_fully_owned(group):
             self._begin_change(group, result, now_ms)
 
     def topics_changed(
@@ -237,9 +234,9 @@ class ManagedRebalancer:
         """Some of `topics` may have been created, deleted or given more partitions."""
         if not any(topic in group.partitions for topic in topics):
             return
-        if self._forget_lost_partitions(group, topics):
+        if self._topics.forget_lost_partitions(group, topics):
             self._persist(group, result)
-        if group.members and not self._is_fully_owned(group):
+        if group.members and not self._topics.is_fully_owned(group):
             self._begin_change(group, result, now_ms)
 
     def session_over(self, group: ManagedGroup, result: Result, consumer_id: str, now_ms: int) -> None:
@@ -259,7 +256,7 @@ class ManagedRebalancer:
         """Remove an empty group with its offsets."""
         group.transition_to(GroupState.DEAD)
         self._timers.cancel(TimerKey(group.group_id, TimerKind.UNUSED))
-        self._offsets.delete_group(result, group.group_id)
+        self._topics.delete_offsets(group, result)
         result.groups_before.setdefault(group.group_id, group.durable)
         group.durable = None
         result.records.append(managed_group_record(group.group_id, None))
@@ -303,7 +300,7 @@ class ManagedRebalancer:
         for rewind in group.rewinds:
             if rewind.consumer_id:  # it would wait for us, and we for it to register
                 actual = [
-                    RewoundPartition(partition, _NO_OFFSET, ErrorCode.REBALANCE_IN_PROGRESS)
+                    RewoundPartition(partition, NO_OFFSET, ErrorCode.REBALANCE_IN_PROGRESS)
                     for partition in rewind.new_offsets
                 ]
                 result.reply(rewind.request, RewindAnswer(group.generation, [*actual, *rewind.refused]))
@@ -321,10 +318,10 @@ class ManagedRebalancer:
             self._complete_rewinds(group, result, now_ms)
 
     def _complete_change(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
-        counts = {topic: self._partition_count(topic) for topic in group.partitions}
+        counts = self._topics.counts(group.partitions)
         rewinds, group.rewinds = group.rewinds, []
         self._record_rewinds(group, result, rewinds, now_ms)
-        self._begin_new_partitions(group, result, counts, now_ms)
+        self._topics.begin_new_partitions(group, result, counts, now_ms)
         group.partitions = counts
         group.generation += 1
         if group.members:
@@ -364,47 +361,17 @@ class ManagedRebalancer:
             request, member.registering = member.registering, None
             if request is not None:
                 owned = [
-                    OwnedPartition(partition, self._offset(group, partition)) for partition in member.owned
+                    OwnedPartition(partition, self._topics.offset(group, partition))
+                    for partition in member.owned
                 ]
                 result.reply(request, RegisterAnswer(ErrorCode.NONE, group.generation, owned))
-
-    def _begin_new_partitions(
-        self, group: ManagedGroup, result: Result, counts: Mapping[str, int], now_ms: int
-    ) -> None:
-        """Commit the smallest offset for partitions that are new, so that they are read from their start.
-
-        By a commit, not only by an answer: their first owner may die before it has committed anything.
-        """
-        for topic, count in counts.items():
-            for number in range(group.partitions[topic], count):
-                partition = TopicPartition(topic, number)
-                if self._offsets.get(group.group_id, partition) is None:
-                    self._commit(group, result, partition, _SMALLEST_OFFSET, now_ms)
-
-    def _forget_lost_partitions(self, group: ManagedGroup, topics: Iterable[str]) -> bool:
-        """Forget partitions that are gone, so that those that come back under a topic's name are new."""
-        lost = {
-            topic: count
-            for topic in topics
-            if (count := self._partition_count(topic)) < group.partitions.get(topic, 0)
-        }
-        group.partitions.update(lost)
-        return bool(lost)
-
-    def _is_fully_owned(self, group: ManagedGroup) -> bool:
-        """Whether the members own all that there is between them, and nothing else."""
-        owned = {partition for member in group.members.values() for partition in member.owned}
-        counts = {topic: self._partition_count(topic) for topic in group.partitions}
-        return len(owned) == sum(counts.values()) and all(
-            partition.partition < counts.get(partition.topic, 0) for partition in owned
-        )
 
     def _record_rewinds(
         self, group: ManagedGroup, result: Result, rewinds: Iterable[Rewind], now_ms: int
     ) -> None:
         for rewind in rewinds:
             for partition, offset in rewind.new_offsets.items():
-                self._commit(group, result, partition, offset, now_ms)
+                self._topics.commit(group, result, partition, offset, now_ms)
 
     def _answer_rewinds(self, group: ManagedGroup, result: Result, rewinds: Sequence[Rewind]) -> None:
         rewound = dict.fromkeys(partition for rewind in rewinds for partition in rewind.new_offsets)
@@ -412,13 +379,11 @@ class ManagedRebalancer:
             requester = group.members.get(rewind.consumer_id)
             owned = () if requester is None else requester.owned
             to_tell = [p for p in rewound if p in rewind.new_offsets or p in owned]
-            actual = [RewoundPartition(p, self._offset(group, p), ErrorCode.NONE) for p in to_tell]
+            actual = [RewoundPartition(p, self._topics.offset(group, p), ErrorCode.NONE) for p in to_tell]
             result.reply(rewind.request, RewindAnswer(group.generation, [*actual, *rewind.refused]))
 
     def _check_rewind(self, group: ManagedGroup, partition: TopicPartition, offset: int) -> ErrorCode:
-        if partition.topic not in group.partitions:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if not 0 <= partition.partition < self._partition_count(partition.topic):
+        if not self._topics.has(group, partition):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE if offset >= 0 else ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -428,15 +393,6 @@ class ManagedRebalancer:
         if member.registering is not None:
             result.reply(member.registering, RegisterAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         self._begin_change(group, result, now_ms)
-
-    def _offset(self, group: ManagedGroup, partition: TopicPartition) -> int:
-        committed = self._offsets.get(group.group_id, partition)
-        return _NO_OFFSET if committed is None else committed.offset
-
-    def _commit(
-        self, group: ManagedGroup, result: Result, partition: TopicPartition, offset: int, now_ms: int
-    ) -> None:
-        self._offsets.commit(result, group.group_id, partition, CommittedOffset(offset, -1, "", now_ms))
 
     def _persist(self, group: ManagedGroup, result: Result) -> None:
         result.groups_before.setdefault(group.group_id, group.durable)

@@ -1,8 +1,9 @@
 """Random histories of both protocols, with crashes, failovers and a log that refuses, under checkers.
 
-Always: no partition has two owners in a generation; no acknowledged commit is lost or goes back; what is
-read back from the log is the durable part of what was in memory. In the end, once nothing disturbs any
-more: every group with live members is Stable, and its members own every partition, each one once.
+Always: no partition has two owners in a generation; claims never go back to an earlier one; no acknowledged
+commit is lost or goes back; what is read back from the log is the durable part of what was in memory. In the
+end, once nothing disturbs any more: every group with live members is Stable, and its members own every
+partition, each one once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from coordinator.group_config import GroupConfig
-from coordinator.group_effects import OffsetsAnswer, RewindAnswer, TopicPartition
+from coordinator.group_effects import Claim, OffsetsAnswer, RewindAnswer, TopicPartition
 from coordinator.groups import GroupShard
 from protocol.errors import ErrorCode
 from tests.coordinator.group_clients import ClassicClient, ManagedClient, OwnershipChecker
@@ -50,6 +51,8 @@ class GroupHistories(RuleBasedStateMachine):
         self.managed = [ManagedClient(self.world, self.checker, name) for name in ("a", "b", "c", "d")]
         self.acknowledged: dict[tuple[str, TopicPartition], int] = {}
         self.rewinds: list[int] = []
+        self.claimed: dict[tuple[str, TopicPartition], Claim] = {}
+        self.claims_seen = 0
         self.next_offset = 1
 
     @rule(number=CLIENTS, steps=st.integers(1, 4))
@@ -130,6 +133,21 @@ class GroupHistories(RuleBasedStateMachine):
                         self.acknowledged["managed", rewound.partition] = rewound.offset
         for (group, partition), offset in self.acknowledged.items():
             assert self.fetched(group, partition) == offset
+
+    @invariant()
+    def claims_follow_each_other(self) -> None:
+        """From one generation to the next, failovers included: whoever fences by them is never set back."""
+        for claim in self.world.claims[self.claims_seen :]:
+            before = self.claimed.get((claim.group_id, claim.partition))
+            if before is not None:
+                assert claim.generation >= before.generation
+                # A static member that is back takes over from its former self within the generation
+                is_static = claim.member_id.startswith("static-")
+                assert (
+                    claim.generation > before.generation or claim.member_id == before.member_id or is_static
+                )
+            self.claimed[claim.group_id, claim.partition] = claim
+        self.claims_seen = len(self.world.claims)
 
     def teardown(self) -> None:
         self.world.refuse_appends = False
