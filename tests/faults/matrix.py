@@ -60,7 +60,12 @@ def _run(cell: Cell, directory: Path, fault_s: float, session_timeout_ms: int, n
     command += ["--seconds", str(fault_s), "--session-timeout-ms", str(session_timeout_ms)]
     with open(own / "cell.log", "wb") as log:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, preexec_fn=die_with_parent
+            command,
+            cwd=namespaces.CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            preexec_fn=die_with_parent,
         )
         try:
             said, _ = child.communicate(timeout=_CELL_TIMEOUT_S)

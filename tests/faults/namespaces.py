@@ -17,6 +17,7 @@ from pathlib import Path
 from coordinator.tools.zookeeper_process import die_with_parent
 from tests.faults.networks import Place
 
+CHECKOUT = Path(__file__).parent.parent.parent
 BRIDGE = "middle"
 HUB = "10.177.0.254"
 PORT = 9092
@@ -108,7 +109,7 @@ def are_possible() -> bool:
     if not all(map(shutil.which, _TOOLS)):
         return False
     trial = [*prefix(), sys.executable, "-m", "tests.faults.namespaces"]
-    return subprocess.run(trial, capture_output=True, timeout=60, check=False).returncode == 0
+    return subprocess.run(trial, cwd=CHECKOUT, capture_output=True, timeout=60, check=False).returncode == 0
 
 
 if __name__ == "__main__":
