@@ -141,7 +141,7 @@ class Operator(Client):
 
     def _grow(self, topic: Topic) -> None:
         known = self.topics.get(topic.name)
-        if known is not None and len(known.leaders) < _PARTITIONS_MAX:
+        if known is not None and len(known.leaders) < _PARTITIONS_MAX and not topic.is_owned:
             wanted = CreatePartitionsTopic(name=topic.name, count=len(known.leaders) + 1, assignments=None)
             self._once(CreatePartitionsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS, validate_only=False))
 

@@ -51,6 +51,8 @@ class Topic:
     configs: tuple[tuple[str, str], ...]
     may_lose: bool = False
     is_remade: bool = False
+    is_owned: bool = False
+    """Whether one writer owns it, and nobody else may write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,15 @@ class GroupPlan:
     name: str
     topic: str
     is_managed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersPlan:
+    """Who contends for the partition of a topic with one writer: of each whether it appends conditionally."""
+
+    topic: str
+    are_conditional: tuple[bool, ...]
+    has_resets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,7 @@ class Plan:
     fault_pause_s: float
     changes: tuple[Change, ...]
     groups: tuple[GroupPlan, ...]
+    owners: OwnersPlan | None
     weather: Weather
     is_flushed: bool = False
     """Whether nothing is acknowledged anywhere before it is on the disks: then power may be lost by anybody
@@ -95,6 +107,7 @@ def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
         rng.choice([3.0, 5.0, 8.0]),
         _changes(topics, rng) if shape.brokers > 1 else (),
         _groups(topics, rng) if shape.brokers > 1 else (),
+        _owners(topics, rng),
         Weather(
             delay_ms_max=rng.choice([1.0, 3.0, 20.0]),
             slow_share=rng.choice([0.0, 0.0, 0.01]),
@@ -121,6 +134,10 @@ def _topics(shape: Shape, rng: random.Random, *, is_flushed: bool) -> tuple[Topi
         topics.append(Topic("flushed", 1, shape.replicas, (*promised, *flushed)))
     if rng.random() < 0.25:
         topics.append(Topic("moving", 2, shape.replicas - 1, (("min.insync.replicas", "1"), *common)))
+    if rng.random() < 0.35:
+        topics.append(
+            Topic("owned", 1, shape.replicas, (*promised, ("single.writer", "required")), is_owned=True)
+        )
     if rng.random() < 0.2:
         topics.append(Topic("remade", 1, shape.replicas, promised, is_remade=True))
     if rng.random() < 0.2:
@@ -158,6 +175,14 @@ def _groups(topics: Sequence[Topic], rng: random.Random) -> tuple[GroupPlan, ...
     kinds = rng.choice([(), (), (), (False,), (True,), (False, True)])
     names = {False: "classic", True: "managed"}
     return tuple(GroupPlan(names[is_managed], topics[0].name, is_managed) for is_managed in kinds)
+
+
+def _owners(topics: Sequence[Topic], rng: random.Random) -> OwnersPlan | None:
+    topic = next((topic for topic in topics if topic.is_owned), None)
+    if topic is None:
+        return None
+    are_conditional = tuple(rng.random() < 0.5 for _ in range(rng.randint(2, 3)))
+    return OwnersPlan(topic.name, are_conditional, has_resets=rng.random() < 0.2)
 
 
 def _some(names: Sequence[str], rng: random.Random, at_least: int) -> tuple[str, ...]:

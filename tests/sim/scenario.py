@@ -25,6 +25,8 @@ from tests.sim.history import NO_ID, History, Incarnation
 from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.network import Weather
 from tests.sim.operator import Operator
+from tests.sim.owner_history import OwnerHistory
+from tests.sim.owner_life import OwnerLife
 from tests.sim.plan import THREE, Shape, draw
 from tests.sim.producer import Producer
 from tests.sim.world import StandsStill, World
@@ -110,9 +112,10 @@ class Story:
         )
         plan = self.plan
         names = [topic.name for topic in plan.topics]
+        free = [topic.name for topic in plan.topics if not topic.is_owned]
         self.operator = Operator(around, "admin", plan.topics, plan.changes, shape.brokers)
         self.producers = [
-            Producer(around, f"p{number}", follows=names, habits=habits)
+            Producer(around, f"p{number}", follows=free, habits=habits)
             for number, habits in enumerate(plan.producers)
         ]
         self.consumers = [
@@ -121,12 +124,15 @@ class Story:
         ]
         told = GroupHistory(self.history)
         self.groups = [GroupLife(around, group, told) for group in plan.groups]
+        self.owned = OwnerHistory(self.history, has_resets=plan.owners is not None and plan.owners.has_resets)
+        self.owners = None if plan.owners is None else OwnerLife(around, plan.owners, self.owned)
         self.cluster.network.weather = plan.weather
 
     @property
     def clients(self) -> list[Client]:
         members = [member for group in self.groups for member in group.members]
-        return [self.operator, *self.producers, *self.consumers, *members]
+        owners = self.owners.owners if self.owners is not None else ()
+        return [self.operator, *self.producers, *self.consumers, *members, *owners]
 
     # The course of events
 
@@ -143,6 +149,8 @@ class Story:
             consumer.start()
         for group in self.groups:
             group.begin()
+        if self.owners is not None:
+            self.owners.begin()
         self.is_faulty = True
         until_s = world.clock.rightNow + FAULTY_S
         Faults(self).begin()
@@ -172,6 +180,8 @@ class Story:
         if not self._wait(lambda: all(producer.is_idle for producer in self.producers)):
             self._found.append("producers make no progress in a healthy cluster")
             return
+        if self.owners is not None:
+            self._end_owners(self.owners)
         world.run(_QUIET_S)
         if not self._wait(self._is_whole):
             self._found.append("the cluster did not stay whole")
@@ -181,6 +191,15 @@ class Story:
             self._end_group(group)
         if self.groups:
             world.run(_SESSIONS_OVER_S)
+
+    def _end_owners(self, owners: OwnerLife) -> None:
+        owners.end()
+        if not self._wait(lambda: owners.is_idle):
+            self._found.append("owners make no progress in a healthy cluster")
+            return
+        owners.leave_it_to_the_last()
+        if not self._wait(lambda: owners.is_over):
+            self._found.append("a partition cannot be owned in a healthy cluster")
 
     def _end_group(self, group: GroupLife) -> None:
         name = group.plan.name
@@ -249,4 +268,7 @@ class Story:
                 ]
         except ValueError as error:
             return [str(error)]
-        return check_all(self.history, logs)
+        found = check_all(self.history, logs)
+        for place, replicas in logs.items():
+            found += self.owned.check(place, replicas[0])
+        return found

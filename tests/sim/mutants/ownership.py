@@ -1,0 +1,181 @@
+"""Bugs of ownership and of conditional appends; each was in a system that had leases or fencing before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from broker.ownership import operations, table
+from broker.ownership.effects import Write
+from broker.ownership.guards import WriterGuard
+from broker.ownership.homes import Homes
+from broker.ownership.operations import Claim
+from broker.ownership.resources import Entry, Resource
+from broker.ownership.rules import Granted, Refused, Verdict, judge_claim
+from broker.ownership.service import OwnershipService
+from broker.ownership.state import State
+from broker.ownership.table import OwnershipTable
+from broker.replication.appends import Append
+from broker.replication.conditions import Conditions
+from coordinator.ownership_records import Grant, Owner, OwnershipRecord
+from coordinator.ownership_store import Found, Replacement
+from protocol.errors import ErrorCode
+from protocol.messages.ownership import LossReason
+from tests.sim.mutation import Mutation, Patch
+
+
+def _check_at_the_socket_only() -> Sequence[Patch]:
+    return [(WriterGuard, "admit", lambda self, origin, acks: None)]
+
+
+def _clear_the_thief() -> Sequence[Patch]:
+    closed = OwnershipTable.connection_closed
+
+    def mutant(self: OwnershipTable, connection: int, now_ms: int) -> None:
+        holdings = self.state.connections.get(connection)
+        for key in holdings.keys if holdings is not None else ():
+            resource = self.state.resources.get(key)
+            for entry in resource.entries.values() if resource is not None else ():
+                if entry.grant is not None:
+                    entry.connection = connection
+        closed(self, connection, now_ms)
+
+    return [(OwnershipTable, "connection_closed", mutant)]
+
+
+def _grant_before_it_is_written() -> Sequence[Patch]:
+    async def mutant(self: OwnershipService, write: Write) -> None:
+        replacements = [
+            Replacement(item.key, item.record, item.version, self.homes.home(item.key))
+            for item in write.items
+        ]
+        versions = {item.key: item.version + 1 for item in write.items}
+        self.table.written(write.operation, versions, self.now_ms())
+        self._perform()
+        try:
+            await self._store.write(replacements)
+        except Exception:
+            return
+
+    return [(OwnershipService, "_write", mutant)]
+
+
+def _begin_anew_at_one() -> Sequence[Patch]:
+    take_over = Homes._take_over
+
+    def mutant(self: Homes, found: Found) -> None:
+        if found.record is not None:
+            found = replace(found, record=OwnershipRecord(0, {}))
+        take_over(self, found)
+
+    return [(Homes, "_take_over", mutant)]
+
+
+def _let_zombies_resume() -> Sequence[Patch]:
+    def mutant(resource: Resource, entry: Entry, grant: Grant, owner_id: str) -> bool:
+        return grant.owner.owner_id == owner_id
+
+    return [(operations, "can_resume", mutant)]
+
+
+def _judge_the_condition_first() -> Sequence[Patch]:
+    judge = Conditions.judge
+
+    def mutant(self: Conditions, appends: Sequence[Append], origin: Any, acks: int) -> None:
+        for append in appends:
+            if append.condition is not None and append.error is None and append.is_duplicate:
+                append.error = self._refusal(append, origin, acks)
+        judge(self, appends, origin, acks)
+
+    return [(Conditions, "judge", mutant)]
+
+
+def _evict_before_the_claim_is_judged() -> Sequence[Patch]:
+    turn_away = Claim._turn_away
+
+    def mutant(self: Claim, state: State, verdicts: Any, now_ms: int) -> None:
+        for wanted, verdict in verdicts:
+            resource = state.resource(wanted.key)
+            is_stale = isinstance(verdict, Refused) and verdict.error.code == ErrorCode.STALE_GENERATION
+            for entry in resource.entries.values() if is_stale else ():
+                if entry.grant is not None:
+                    state._lose(resource, entry, LossReason.STOLEN)
+        turn_away(self, state, verdicts, now_ms)
+
+    return [(Claim, "_turn_away", mutant)]
+
+
+def _take_without_a_raise() -> Sequence[Patch]:
+    def mutant(
+        resource: Resource, group: str, owner: Owner, generation: int, *, may_wait: bool = False
+    ) -> Verdict:
+        verdict = judge_claim(resource, group, owner, generation, may_wait=may_wait)
+        entry = resource.entries.get(group)
+        if isinstance(verdict, Granted) and entry is not None and generation == entry.generation > 0:
+            return Granted(generation, verdict.reason)
+        return verdict
+
+    return [(table, "judge_claim", mutant)]
+
+
+def _let_stale_claims_take() -> Sequence[Patch]:
+    def mutant(
+        resource: Resource, group: str, owner: Owner, generation: int, *, may_wait: bool = False
+    ) -> Verdict:
+        verdict = judge_claim(resource, group, owner, generation, may_wait=may_wait)
+        entry = resource.entries.get(group)
+        is_stale = isinstance(verdict, Refused) and verdict.error.code == ErrorCode.STALE_GENERATION
+        return Granted(entry.generation + 1) if is_stale and entry is not None else verdict
+
+    return [(table, "judge_claim", mutant)]
+
+
+def _answer_before_the_fence_is_committed() -> Sequence[Patch]:
+    return [(OwnershipService, "_is_met", lambda self, fence: True)]
+
+
+MUTATIONS = (
+    Mutation(
+        "owner-checked-at-the-socket",
+        "the loser's connection is severed, and nothing is checked where offsets are assigned",
+        _check_at_the_socket_only,
+    ),
+    Mutation(
+        "thief-cleared",
+        "the late end of the loser's connection frees what is another's by now",
+        _clear_the_thief,
+    ),
+    Mutation(
+        "granted-before-written",
+        "a claim succeeds before ZooKeeper has it",
+        _grant_before_it_is_written,
+    ),
+    Mutation("generations-begin-anew", "a new leader counts generations from 1 on again", _begin_anew_at_one),
+    Mutation("zombie-resumes", "an owner that was fenced may go on when it wakes up", _let_zombies_resume),
+    Mutation(
+        "condition-before-dedupe",
+        "the retry of a conditional append that succeeded is refused",
+        _judge_the_condition_first,
+    ),
+    Mutation(
+        "evicted-before-judged",
+        "a claim that is refused ends the present ownership",
+        _evict_before_the_claim_is_judged,
+    ),
+    Mutation(
+        "equal-generation-not-raised",
+        "a claim with the generation in force takes the resource under the same number",
+        _take_without_a_raise,
+    ),
+    Mutation(
+        "stale-claim-granted",
+        "a claim that names a generation which is over takes the resource",
+        _let_stale_claims_take,
+    ),
+    Mutation(
+        "fence-not-committed",
+        "a claim is answered before what is in front of its fence is committed",
+        _answer_before_the_fence_is_committed,
+    ),
+)
