@@ -69,8 +69,9 @@ def numbers(partitions: Any) -> tuple[int, ...]:
 class Party:
     """Members, and what every generation gave to whom: no partition to two."""
 
-    def __init__(self, cluster: FakeCluster, **properties: Any) -> None:
+    def __init__(self, cluster: FakeCluster, *, turn_ms: int = TURN_MS, **properties: Any) -> None:
         self.cluster = cluster
+        self.turn_ms = turn_ms
         self.members: list[Member] = []
         self._properties = {name.replace("_", "."): value for name, value in properties.items()}
         self._owners: dict[tuple[int, TopicPartition], str] = {}
@@ -95,7 +96,7 @@ class Party:
     def turn(self) -> None:
         for member in list(self.members):
             generation = member.generation
-            records = member.poll()
+            records = member.poll(self.turn_ms)
             # It may have joined in that call, or have been told that its place has passed.
             generation = max(generation, member.generation)
             for record in records:

@@ -1,0 +1,150 @@
+"""Random histories of groups: members come, go, crash and sleep; requests fail; the coordinator moves.
+
+After every step nobody may have read what another owned in the same generation, and no commit may have gone
+back. When the trouble ends the group settles, and every record has been processed. A failure names the seed;
+HOLDFAST_GROUP_HISTORIES raises their number.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from clients.message import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.group_membership import (
+    ConsumerHeartbeatRequest,
+    CreateGroupRequest,
+    ListConsumerGroupsRequest,
+    RegisterConsumerRequest,
+)
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.leave_group import LeaveGroupRequest
+from protocol.messages.offset_commit import OffsetCommitRequest
+from protocol.messages.offset_fetch import OffsetFetchRequest
+from protocol.messages.sync_group import SyncGroupRequest
+from tests.clients.fake_cluster import FakeCluster, FakePartition
+from tests.clients.groups.party import Member, Party
+from tests.clients.test_consumer import fill
+
+HISTORIES = int(os.environ.get("HOLDFAST_GROUP_HISTORIES", "2"))
+STEPS = 40
+TURN_MS = 100
+MEMBERS_MAX = 5
+PARTITIONS_MAX = 9
+BROKERS = 3
+FRAGILE = (
+    FetchRequest, FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest, LeaveGroupRequest,
+    JoinGroupRequest, SyncGroupRequest, HeartbeatRequest,
+    ListConsumerGroupsRequest, CreateGroupRequest, RegisterConsumerRequest, ConsumerHeartbeatRequest,
+)  # fmt: skip
+PASSING = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
+NO_COORDINATOR = (FetchRequest, ListConsumerGroupsRequest, CreateGroupRequest)
+"""What is not answered with an error about coordinators."""
+
+
+class History:
+    """One group in trouble."""
+
+    def __init__(self, seed: int, **properties: str) -> None:
+        self.rng = random.Random(seed)
+        self.cluster = FakeCluster(BROKERS)
+        self.partitions = self.cluster.add_topic("flights", 4)
+        self.party = Party(self.cluster, turn_ms=TURN_MS, metadata_max_age_ms=2_000, **properties)
+        self.everybody: list[Member] = []
+        self.asleep: list[Member] = []
+        self.committed: dict[tuple[str, int], int] = {}
+        for _ in range(3):
+            self.come()
+
+    def come(self) -> None:
+        if len(self.party.members) + len(self.asleep) < MEMBERS_MAX:
+            self.everybody.append(self.party.join(f"m{len(self.everybody)}"))
+
+    def step(self) -> None:
+        rng, members = self.rng, self.party.members
+        match rng.randrange(9):
+            case 0:
+                self.come()
+            case 1 if len(members) > 1:
+                self.party.leave(rng.choice(members))
+            case 2 if len(members) > 1:
+                self.party.crash(rng.choice(members))
+            case 3 if len(members) > 1:
+                sleeper = rng.choice(members)
+                members.remove(sleeper)
+                self.asleep.append(sleeper)
+            case 4 if self.asleep:
+                members.append(self.asleep.pop())
+            case 5 | 6:
+                self.fail_something()
+            case 7:
+                self.cluster.groups.move(rng.randint(1, BROKERS))
+            case 8 if len(self.partitions) < PARTITIONS_MAX and rng.random() < 0.3:
+                self.partitions.append(FakePartition(rng.randint(1, BROKERS)))
+                self.cluster.groups.topics_changed("flights")
+        for partition in self.partitions:
+            fill(partition, rng.randint(0, 5))
+        self.party.run(rng.choice((20, 200, 1_000, 4_000)))
+        self.check_commits()
+
+    def fail_something(self) -> None:
+        rng = self.rng
+        request = rng.choice(FRAGILE)
+        hows: list[str | ErrorCode] = ["cut", "cut after"]
+        if request not in NO_COORDINATOR:
+            hows += PASSING
+        rng.choice(list(self.cluster.brokers.values())).fail_next(request, rng.choice(hows))
+
+    def check_commits(self) -> None:
+        committed = self.cluster.groups.committed("g")
+        for where, offset in self.committed.items():
+            assert committed[where] >= offset, f"{where} went back from {offset} to {committed[where]}"
+        self.committed = committed
+
+    def end(self) -> None:
+        """The trouble is over: the group settles and reads to the end."""
+        for broker in self.cluster.brokers.values():
+            broker.faults.clear()
+        self.party.members += self.asleep
+        self.party.run(15_000)
+        self.party.settle()
+        self.party.run(3_000)
+        self.check_commits()
+        seen = {(record.partition, record.offset) for member in self.everybody for record in member.records}
+        for number, partition in enumerate(self.partitions):
+            missing = [offset for offset in range(partition.end_offset) if (number, offset) not in seen]
+            assert not missing, f"partition {number}: {missing[:5]} was processed by nobody"
+            if partition.end_offset:
+                assert self.committed["flights", number] == partition.end_offset
+        for member in self.party.members:
+            assert (
+                member.consumer.lag(TopicPartition("flights", member.owned[0])) == 0 if member.owned else True
+            )
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
+def test_classic(strategy: str, seed: int) -> None:
+    history = History(seed, partition_assignment_strategy=strategy)
+    for _ in range(STEPS):
+        history.step()
+    history.end()
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.parametrize("strategy", ["range", "sticky"])
+def test_managed(strategy: str, seed: int) -> None:
+    history = History(seed, group_protocol="managed", group_remote_assignor=strategy)
+    for _ in range(STEPS):
+        history.step()
+    history.end()
