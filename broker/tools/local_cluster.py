@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,8 @@ from typing import Self
 import click
 
 from broker.tools.broker_process import BrokerProcess, BrokerProcessError
-from coordinator.tools.zookeeper_process import ZooKeeperProcess
+from clients.settings import read_properties
+from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess
 from coordinator.tools.zookeeper_server import ZooKeeperServerError
 
 BOOTSTRAP_VARIABLE = "HOLDFAST_BOOTSTRAP"
@@ -32,6 +34,7 @@ _WATCH_S = 0.2
 class LocalCluster:
     """ZooKeeper and `brokers` brokers below `directory`; a context manager that starts and stops them.
 
+    Where a cluster of that directory had its ports, this one has them too, as long as they are free.
     `properties` are settings for every broker. `python_arguments` go before `-m broker`, for a profiler.
     Raises `BrokerProcessError` and `ZooKeeperServerError` where something does not start.
     """
@@ -52,6 +55,7 @@ class LocalCluster:
                 self.directory / f"broker-{number}",
                 broker_id=number,
                 zookeeper_connect=self.zookeeper.connect,
+                port=_former_port(self.directory / f"broker-{number}"),
                 properties={**replicated, **(properties or {})},
                 python_arguments=python_arguments,
             )
@@ -99,6 +103,18 @@ class LocalCluster:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _former_port(directory: Path) -> int | None:
+    """The port that the broker of a directory had, unless somebody else has it now."""
+    try:
+        port = int(read_properties(directory / "server.properties")["listeners"].rpartition(":")[2])
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+    except (OSError, KeyError, ValueError, OverflowError):
+        return None
+    return port
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from broker.tools.local_cluster import LocalCluster
 
 UP = "import os, time; print(os.environ['HOLDFAST_BOOTSTRAP'], flush=True); time.sleep(600)"
 
@@ -91,3 +94,16 @@ def test_the_commands_status_is_handed_on(tmp_path: Path) -> None:
 
     assert done.returncode == 7
     assert processes_naming(tmp_path) == {}
+
+
+def test_a_broker_gets_the_port_back_that_it_had_unless_somebody_has_it(tmp_path: Path) -> None:
+    properties = tmp_path / "broker-1" / "server.properties"
+    properties.parent.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        properties.write_text(f"listeners=PLAINTEXT\\://127.0.0.1\\:{port}\n")
+        assert LocalCluster(tmp_path).brokers[0].port != port
+    assert LocalCluster(tmp_path).brokers[0].port == port
+    properties.write_text("listeners=nonsense\n")
+    assert LocalCluster(tmp_path).brokers[0].port > 0
