@@ -232,6 +232,7 @@ class Node:
         self.groups = Groups(
             settings,
             clock,
+            around.monotonic_s,
             around.workers,
             around.random,
             self.metadata,
