@@ -5,6 +5,7 @@ A directory whose file system fails goes offline with its logs, and the broker g
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import random
@@ -229,6 +230,9 @@ class LogManager:
         directory.log_start_offsets.pop(partition, None)
         directory.high_watermarks.pop(partition, None)
         try:
+            if not self.disk.is_directory(directory.path):
+                # Its disk is gone. Made anew, it would be a directory on whatever holds the mount point.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory.path)
             log = create_log(self.disk, self._request(directory, partition, topic_id))
         except OSError as error:
             self.fail_directory(directory, error)

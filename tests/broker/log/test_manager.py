@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 import uuid
 from pathlib import Path
@@ -184,6 +185,19 @@ def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
     broker.logs.get_or_create(TopicPartition("fresh", 0), is_new=True)
     finished(broker.logs.close({}))
     assert disk.exists("/d1/.kafka_cleanshutdown") and not disk.exists("/d2/.kafka_cleanshutdown")
+
+
+def test_a_directory_that_has_vanished_is_not_made_anew(tmp_path: Path) -> None:
+    """Its disk was unmounted, or somebody removed it: what it held must not be taken for something new."""
+    paths = tuple(str(tmp_path / name) for name in ("one", "two"))
+    broker = Broker(OsDisk(), paths)
+    shutil.rmtree(paths[0])
+    with pytest.raises(BrokerError) as caught:
+        for partition in partitions(2):
+            broker.logs.get_or_create(partition)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.failed == [paths[0]]
+    assert not Path(paths[0]).exists()
 
 
 def test_a_directory_that_cannot_be_read_at_the_start_is_offline() -> None:
