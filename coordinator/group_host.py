@@ -70,6 +70,7 @@ class HostedShard:
         shard: GroupShard,
         log: GroupLog,
         clock: Clock,
+        monotonic_s: Callable[[], float],
         *,
         commit_timeout_ms: int,
         claim: Claimer | None = None,
@@ -81,8 +82,10 @@ class HostedShard:
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
         self._claim = claim
-        self._now_ms = now_ms(clock)
-        self._loading_since_ms = self._now_ms
+        self._monotonic_s = monotonic_s
+        self._began_s = monotonic_s()
+        self._began_ms = now_ms(clock)
+        self._now_ms = self._began_ms
         self._replayed = 0
         self._unreadable = 0
         self._events_to_come: list[Callable[[GroupShard, int], Result]] = []
@@ -138,7 +141,7 @@ class HostedShard:
         if self._replayed:
             _log.info(
                 "Groups of %s are here: %d records read in %d ms",
-                self._name, self._replayed, now - self._loading_since_ms,
+                self._name, self._replayed, now - self._began_ms,
             )  # fmt: skip
 
     def _load_failed(self, failure: Failure) -> None:
@@ -184,8 +187,9 @@ class HostedShard:
         return self._shard.group_ids() if self.state is HostState.ACTIVE else []
 
     def _tell_time(self) -> int:
-        """Now; a clock that is set back stands still here."""
-        self._now_ms = max(self._now_ms, now_ms(self._clock))
+        """The time of day when the shard came, and what has passed since: whoever sets the clock ends no
+        session by it, and prolongs none."""
+        self._now_ms = self._began_ms + int((self._monotonic_s() - self._began_s) * 1000)
         return self._now_ms
 
     # Performing results

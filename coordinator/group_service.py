@@ -27,7 +27,7 @@ _EXPIRED_PER_TURN = 200
 class GroupService:
     """Finds the shard that a request is for, and tells all shards what concerns them all.
 
-    `partition_of` gives the partition of a group, None while there is no `__consumer_offsets`; `new_id` the
+    `monotonic_s` is a clock that nobody sets, for sessions; `partition_of` gives the partition of a group, None while there is no `__consumer_offsets`; `new_id` the
     random part of member ids; `partition_count` how many partitions a topic has. `claim` is the seam for
     single readers (`coordinator.group_host.Claimer`); without it claims are made of nothing.
     """
@@ -36,6 +36,7 @@ class GroupService:
         self,
         config: GroupConfig,
         clock: Clock,
+        monotonic_s: Callable[[], float],
         *,
         partition_of: Callable[[str], int | None],
         new_id: Callable[[], str],
@@ -45,6 +46,7 @@ class GroupService:
     ) -> None:
         self._config = config
         self._clock = clock
+        self._monotonic_s = monotonic_s
         self._partition_of = partition_of
         self._new_id = new_id
         self._partition_count = partition_count
@@ -63,6 +65,7 @@ class GroupService:
             GroupShard(self._config, new_id=self._new_id, partition_count=self._partition_count),
             log,
             self._clock,
+            self._monotonic_s,
             commit_timeout_ms=self._commit_timeout_ms,
             claim=self._claim,
         )

@@ -55,6 +55,7 @@ class Groups:
         self,
         settings: Mapping[str, Any],
         clock: Clock,
+        monotonic_s: Callable[[], float],
         workers: Workers,
         chance: random.Random,
         metadata: MetadataCache,
@@ -78,6 +79,7 @@ class Groups:
         self.service = GroupService(
             group_config(settings),
             clock,
+            monotonic_s,
             partition_of=self.topic.partition_of,
             new_id=lambda: str(uuid.UUID(int=chance.getrandbits(128), version=4)),
             partition_count=self._partition_count,

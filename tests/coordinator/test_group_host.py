@@ -76,12 +76,27 @@ class Host:
         self.clock = Clock()
         self.clock.advance(1_000_000)
         self.log = FakeLog()
+        self.clock_is_wrong_by_s = 0.0
         config = GroupConfig(initial_rebalance_delay_ms=0)
         shard = GroupShard(config, new_id=lambda: "id", partition_count=lambda topic: 1)
         self.hosted = HostedShard(
-            "offsets-0", shard, self.log, self.clock, commit_timeout_ms=COMMIT_TIMEOUT_MS, claim=claim
+            "offsets-0",
+            shard,
+            self.log,
+            self.clock,
+            lambda: self.clock.seconds() - self.clock_is_wrong_by_s,
+            commit_timeout_ms=COMMIT_TIMEOUT_MS,
+            claim=claim,
         )
         self.hosted.load()
+
+    def set_clock(self, by_s: float) -> None:
+        """Set the time of day. Calls that are to come are still as far away as they were."""
+        calls = [(call, call.getTime() - self.clock.seconds()) for call in self.clock.getDelayedCalls()]
+        self.clock.rightNow += by_s
+        self.clock_is_wrong_by_s += by_s
+        for call, delay_s in calls:
+            call.reset(delay_s)
 
     def loaded(self) -> Host:
         self.log.reading.callback(None)
@@ -298,19 +313,27 @@ def test_nothing_is_told_while_the_broker_may_not_lead_any_more() -> None:
     assert host.fetch() == []
 
 
-def test_a_clock_that_is_set_back_does_not_harm() -> None:
+@pytest.mark.parametrize("by_s", [3600, -3600])
+def test_a_clock_that_is_set_ends_no_session_and_prolongs_none(by_s: float) -> None:
     host = Host().loaded()
     joined = host.become_member()
     host.sync(joined)
-    host.clock.rightNow -= 3600
 
-    beats = host.ask(
-        lambda shard, waiting, now: shard.classic.heartbeat(
-            waiting, "g", member_id=joined.member_id, generation=joined.generation, now_ms=now
+    def heartbeat() -> ErrorCode:
+        (answer,) = host.ask(
+            lambda shard, waiting, now: shard.classic.heartbeat(
+                waiting, "g", member_id=joined.member_id, generation=joined.generation, now_ms=now
+            )
         )
-    )
+        return ErrorCode(answer.error)
 
-    assert [answer.error for answer in beats] == [ErrorCode.NONE]
+    host.set_clock(by_s)
+    host.clock.advance(9)
+    assert heartbeat() is ErrorCode.NONE
+    host.clock.advance(9)
+    assert heartbeat() is ErrorCode.NONE
+    host.clock.advance(11)
+    assert heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class TestClaims:

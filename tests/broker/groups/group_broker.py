@@ -64,6 +64,7 @@ class GroupBroker(World):
         self.groups = Groups(
             self.settings,
             self.clock,
+            self.clock.seconds,
             self.workers,
             random.Random(2),
             self.metadata,
