@@ -400,21 +400,27 @@ class Replicas:
         if request.controller_epoch < self.controller_epoch:
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, topics=[])
         self.controller_epoch = request.controller_epoch
+        begun: list[Partition] = []
         topics = [
             LeaderAndIsrTopicError(
                 topic_id=topic.topic_id,
                 partition_errors=[
                     LeaderAndIsrPartitionError(
-                        partition_index=state.partition_index, error_code=self._apply_state(topic, state)
+                        partition_index=state.partition_index,
+                        error_code=self._apply_state(topic, state, begun),
                     )
                     for state in topic.partition_states
                 ],
             )
             for topic in request.topic_states
         ]
+        if begun:
+            _log_leading(begun)
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
 
-    def _apply_state(self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState) -> ErrorCode:
+    def _apply_state(
+        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: list[Partition]
+    ) -> ErrorCode:
         assignment = Assignment(
             state.leader,
             state.leader_epoch,
@@ -425,14 +431,23 @@ class Replicas:
             tuple(state.removing_replicas),
         )
         try:
-            self._apply(topic.topic_name, topic.topic_id, state.partition_index, assignment, state.is_new)
+            self._apply(
+                topic.topic_name, topic.topic_id, state.partition_index, assignment, state.is_new, begun
+            )
         except BrokerError as error:
             return error.code
         return ErrorCode.NONE
 
     def _apply(
-        self, topic: str, topic_id: uuid.UUID, index: int, assignment: Assignment, is_new: bool
+        self,
+        topic: str,
+        topic_id: uuid.UUID,
+        index: int,
+        assignment: Assignment,
+        is_new: bool,
+        begun: list[Partition],
     ) -> None:
+        """Take an assignment; what this broker leads from now on is added to `begun`."""
         if self.local_id not in assignment.replicas:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = self.find(topic, index)
@@ -450,7 +465,7 @@ class Replicas:
             # What was recovered, or followed, may be durable no further than the recovery point.
             self._grown(partition)
             if begins:
-                _log.info("Leading %s-%d from epoch %d on", topic, index, assignment.leader_epoch)
+                begun.append(partition)
                 self._role_changed(partition)
         elif partition.follow(assignment):
             self._copier.follow(partition)
@@ -530,3 +545,12 @@ class Replicas:
             for partition in self
             if not partition.is_offline
         }
+
+
+def _log_leading(begun: Sequence[Partition]) -> None:
+    """One line, however many partitions a broker has taken over: ten thousand would keep clients waiting."""
+    first = begun[0]
+    more = f", and {len(begun) - 1} partitions more" if len(begun) > 1 else ""
+    _log.info("Leading %s-%d from epoch %d on%s", first.topic, first.index, first.leader_epoch, more)
+    for partition in begun if _log.isEnabledFor(logging.DEBUG) else ():
+        _log.debug("Leading %s-%d from epoch %d on", partition.topic, partition.index, partition.leader_epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,11 @@ from broker.replication.admission import Origin
 from broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import Part
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from protocol.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
@@ -67,6 +73,35 @@ class TestRoles:
         assert partition.end_offset_for_epoch(3) == (3, 1)
         assert partition.end_offset_for_epoch(5) == (5, 2)
         assert partition.end_offset_for_epoch(4) == (3, 1)
+
+    def test_the_log_has_one_line_of_all_that_a_broker_takes_over_at_once(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        states = [
+            LeaderAndIsrPartitionState(
+                partition_index=index,
+                controller_epoch=1,
+                leader=1,
+                leader_epoch=4,
+                isr=[1],
+                partition_epoch=0,
+                replicas=[1],
+                adding_replicas=[],
+                removing_replicas=[],
+                is_new=True,
+            )
+            for index in range(3)
+        ]
+        topic = LeaderAndIsrTopicState(topic_name="t", topic_id=world.topic_id("t"), partition_states=states)
+        request = LeaderAndIsrRequest(
+            controller_id=1, controller_epoch=1, type=0, topic_states=[topic], live_leaders=[]
+        )
+        with caplog.at_level(logging.INFO):
+            for _ in range(2):  # The second time nothing begins.
+                world.replicas.apply_leader_and_isr(request)
+        assert [line for line in caplog.messages if line.startswith("Leading")] == [
+            "Leading t-0 from epoch 4 on, and 2 partitions more"
+        ]
 
     def test_an_older_leader_epoch_is_refused(self, world: World) -> None:
         world.assign("t", leader_epoch=3)
