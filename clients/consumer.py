@@ -403,7 +403,7 @@ class Consumer(ConsumerQueries):
 
 
 class _Hands:
-    """What the group session may do with its consumer (`clients.groups.session.Reader`)."""
+    """What the group session may do with its consumer (`clients.groups.reader.Reader`)."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer

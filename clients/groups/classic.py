@@ -15,7 +15,7 @@ from clients.connection import COORDINATOR
 from clients.errors import is_retriable
 from clients.groups.classic_requests import ClassicSettings, Joined, joined
 from clients.groups.coordinator import COORDINATOR_MOVED, Coordinator
-from clients.groups.holdings import Holdings
+from clients.groups.member import Member
 from clients.groups.membership import NO_GENERATION, GroupIdentity, Release, TakeUp
 from clients.link import Call, Reply
 from clients.message import TopicPartition
@@ -48,7 +48,7 @@ class State(enum.Enum):
     STABLE = "stable"
 
 
-class ClassicMembership(Holdings):
+class ClassicMembership(Member):
     """A member of a classic group, as a machine; see `clients.groups.membership.Membership`."""
 
     def __init__(self, settings: ClassicSettings, coordinator: Coordinator, metadata: Metadata) -> None:
@@ -63,16 +63,9 @@ class ClassicMembership(Holdings):
         self._given_in = NO_GENERATION
         self._joined = Joined()
         self._must_join = False
-        self._must_leave = False
-        self._call: Call | None = None
-        self._heartbeat: Call | None = None
-        self._heartbeat_due_ms = 0
-        self._heard_at_ms = 0
-        self._not_before_ms = 0
         self._sharing_until_ms = 0
         self._watched: Mapping[str, int] | None = None
         """The partition counts that this leader has shared out; others ask for a rebalance."""
-        self._farewell: Call | None = None
 
     # What others ask ----------------------------------------------------------------------------------
 
@@ -87,8 +80,9 @@ class ClassicMembership(Holdings):
     def is_joined(self) -> bool:
         return self.state is State.STABLE and not self._must_join and not self._events
 
-    def is_certain(self, now_ms: int) -> bool:
-        return not self.owned or now_ms - self._heard_at_ms < self._settings.session_timeout_ms
+    @property
+    def session_timeout_ms(self) -> int:
+        return self._settings.session_timeout_ms
 
     def subscribe(self, topics: Collection[str]) -> None:
         self._topics = tuple(sorted(topics))
@@ -106,10 +100,6 @@ class ClassicMembership(Holdings):
         super().released()
         if self.state is State.RELEASING:
             self.state = State.OUTSIDE
-
-    def give_up(self, now_ms: int) -> None:
-        self._farewell = self.leave_call()
-        self._lose()
 
     def leave_call(self) -> Call | None:
         member_id, self._member_id = self._member_id, ""
@@ -133,10 +123,7 @@ class ClassicMembership(Holdings):
             self._must_leave = False
             self._farewell = self.leave_call()
             self._generation = NO_GENERATION
-        calls = []
-        if self._farewell is not None:
-            calls.append(self._farewell)
-            self._farewell = None
+        calls = self._farewells()
         if self._can_join() and now_ms >= self._not_before_ms and self._coordinator.want():
             calls.append(self._join())
         if self.state is State.SHARING and (self._knows_topics() or now_ms >= self._sharing_until_ms):

@@ -14,8 +14,8 @@ from collections.abc import Collection
 from clients.connection import ANY_NODE, COORDINATOR
 from clients.errors import is_retriable
 from clients.groups.coordinator import Coordinator, Place
-from clients.groups.holdings import Holdings
 from clients.groups.managed_requests import ManagedSettings, Rewind
+from clients.groups.member import Member
 from clients.groups.membership import NO_GENERATION, GroupIdentity, TakeUp
 from clients.link import Call, Reply
 from clients.message import TopicPartition
@@ -48,7 +48,7 @@ class State(enum.Enum):
     STABLE = "stable"
 
 
-class ManagedMembership(Holdings):
+class ManagedMembership(Member):
     """A member of a managed group, as a machine; see `clients.groups.membership.Membership`."""
 
     def __init__(self, settings: ManagedSettings, coordinator: Coordinator, metadata: Metadata) -> None:
@@ -60,14 +60,7 @@ class ManagedMembership(Holdings):
         self._group_topics: frozenset[str] = frozenset()
         self._group_session_ms = settings.session_timeout_ms
         self._must_register = False
-        self._must_leave = False
         self._is_located = False
-        self._call: Call | None = None
-        self._heartbeat: Call | None = None
-        self._heartbeat_due_ms = 0
-        self._heard_at_ms = 0
-        self._not_before_ms = 0
-        self._farewell: Call | None = None
         self._rewind: Rewind | None = None
 
     # What others ask ----------------------------------------------------------------------------------
@@ -88,9 +81,6 @@ class ManagedMembership(Holdings):
         """How long the controller waits for a heartbeat: the group's timeout, or our own shorter one."""
         return min(self._settings.session_timeout_ms, self._group_session_ms)
 
-    def is_certain(self, now_ms: int) -> bool:
-        return not self.owned or now_ms - self._heard_at_ms < self.session_timeout_ms
-
     def subscribe(self, topics: Collection[str]) -> None:
         self._topics = tuple(sorted(topics))
         for topic in self._topics:
@@ -105,10 +95,6 @@ class ManagedMembership(Holdings):
         super().released()
         if self.state is State.RELEASING:
             self.state = State.OUTSIDE
-
-    def give_up(self, now_ms: int) -> None:
-        self._farewell = self.leave_call()
-        self._lose()
 
     def leave_call(self) -> Call | None:
         if self._generation == NO_GENERATION and self.state is not State.REGISTERING:
@@ -139,10 +125,7 @@ class ManagedMembership(Holdings):
             self._must_leave = False
             self._farewell = self.leave_call()
             self._generation = NO_GENERATION
-        calls = []
-        if self._farewell is not None:
-            calls.append(self._farewell)
-            self._farewell = None
+        calls = self._farewells()
         if self._can_proceed() and now_ms >= self._not_before_ms:
             calls.append(self._next_step())
         if self._can_rewind() and self._rewind is not None and now_ms >= self._rewind.not_before_ms:

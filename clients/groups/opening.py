@@ -16,7 +16,8 @@ from clients.groups.listener import RebalanceListener
 from clients.groups.managed import ManagedMembership
 from clients.groups.managed_requests import ManagedSettings
 from clients.groups.membership import Membership
-from clients.groups.session import GroupSession, Reader, SessionSettings
+from clients.groups.reader import Reader
+from clients.groups.session import GroupSession, SessionSettings
 
 _ID_BITS = 64
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from clients.errors import CommitFailedError, NoGroupError, RequestTimeoutError
 from clients.fetcher import Fetcher
@@ -15,28 +14,11 @@ from clients.groups.managed import ManagedMembership
 from clients.groups.managed_requests import Rewind
 from clients.groups.membership import NO_GENERATION, GroupIdentity, Membership, Release, TakeUp
 from clients.groups.offsets import Commit, GroupOffsets, Inquiry, OffsetAndMetadata
+from clients.groups.reader import Reader
 from clients.link import Call, Reply
 from clients.message import TopicPartition
 from clients.positions import Position
 from protocol.errors import error_for
-
-
-class Reader(Protocol):
-    """What a session needs of its consumer."""
-
-    def turn(self, wait_ms: int) -> None:
-        """One turn of the network's event loop."""
-        ...
-
-    def now_ms(self) -> int: ...
-
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where each partition stands whose position is known: after what `poll` has handed out."""
-        ...
-
-    def put_back(self, partition: TopicPartition) -> None:
-        """Have what was decoded of a partition, and not handed out, be read again if it is wanted."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

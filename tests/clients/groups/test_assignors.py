@@ -11,7 +11,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyAssignorUserDataV1
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor as TheirCooperative
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -62,6 +62,7 @@ def moved(before: Mapping[str, list[TopicPartition]], after: Shares) -> set[Topi
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=40)
 @given(counts=partition_counts, wanted=subscriptions)
 def test_every_partition_goes_to_one_member_that_wants_it(
     name: str, counts: dict[str, int], wanted: dict[str, tuple[str, ...]]
@@ -81,6 +82,7 @@ def test_every_partition_goes_to_one_member_that_wants_it(
     assert set(shares) == set(wanted)
 
 
+@settings(max_examples=40)
 @given(counts=partition_counts, members=st.integers(1, 6))
 def test_shares_of_equal_members_are_even(counts: dict[str, int], members: int) -> None:
     everybody = members_of({f"m{number}": tuple(counts) for number in range(members)})
@@ -90,6 +92,7 @@ def test_shares_of_equal_members_are_even(counts: dict[str, int], members: int) 
         assert max(found) - min(found) <= 1, name
 
 
+@settings(max_examples=40)
 @given(counts=partition_counts, wanted=subscriptions)
 def test_range_and_round_robin_share_out_as_other_clients_do(
     counts: dict[str, int], wanted: dict[str, tuple[str, ...]]
@@ -168,6 +171,7 @@ class TestSticking:
         assert loads(CooperativeStickyAssignor().assign({"a": 3}, members)) == [3]
 
     @pytest.mark.parametrize("sort", [StickyAssignor, CooperativeStickyAssignor])
+    @settings(max_examples=40)
     @given(
         counts=partition_counts, first=st.integers(1, 5), second=st.integers(1, 5), extra=st.integers(0, 3)
     )

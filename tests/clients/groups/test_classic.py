@@ -26,7 +26,7 @@ def cluster() -> FakeCluster:
     return cluster
 
 
-@pytest.fixture(params=["range", "roundrobin", "sticky", "cooperative-sticky", "range,cooperative-sticky"])
+@pytest.fixture(params=["range", "cooperative-sticky", "range,cooperative-sticky"])
 def party(request: pytest.FixtureRequest, cluster: FakeCluster) -> Party:
     return Party(cluster, partition_assignment_strategy=request.param)
 

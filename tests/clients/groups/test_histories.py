@@ -32,7 +32,7 @@ from tests.clients.fake_cluster import FakeCluster, FakePartition
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill
 
-HISTORIES = int(os.environ.get("HOLDFAST_GROUP_HISTORIES", "2"))
+HISTORIES = int(os.environ.get("HOLDFAST_GROUP_HISTORIES", "1"))
 STEPS = 40
 TURN_MS = 100
 MEMBERS_MAX = 5

@@ -1,16 +1,18 @@
-"""What both kinds of membership have in common: what is owned, what the consumer is to do about it, and what
-the application must be told."""
+"""What both kinds of membership have in common: what is owned, what the consumer is to do about it, what the
+application must be told, and which requests are under way."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection
 
 from clients.groups.membership import NO_GENERATION, Event, Release
+from clients.link import Call
 from clients.message import TopicPartition
 
 
-class Holdings:
+class Member(ABC):
     """The base of the memberships."""
 
     def __init__(self) -> None:
@@ -20,6 +22,42 @@ class Holdings:
         self._events: deque[Event] = deque()
         self._problem: Exception | None = None
         self._fenced: Exception | None = None
+        self._call: Call | None = None
+        """The step towards an assignment that is under way; at most one is."""
+        self._heartbeat: Call | None = None
+        self._heartbeat_due_ms = 0
+        self._heard_at_ms = 0
+        """When the request was sent whose answer last said that we are a member."""
+        self._not_before_ms = 0
+        self._must_leave = False
+        self._farewell: Call | None = None
+
+    @property
+    @abstractmethod
+    def session_timeout_ms(self) -> int:
+        """How long the coordinator waits for a heartbeat."""
+
+    @abstractmethod
+    def leave_call(self) -> Call | None:
+        """The request that takes leave of the group; None where there is nothing to leave."""
+
+    @abstractmethod
+    def _lose(self) -> None:
+        """Our place has passed."""
+
+    def is_certain(self, now_ms: int) -> bool:
+        """Whether the session cannot have ended unnoticed: what is read may be handed out."""
+        return not self.owned or now_ms - self._heard_at_ms < self.session_timeout_ms
+
+    def give_up(self, now_ms: int) -> None:
+        """The application was away for too long: its partitions count as lost, and it comes back anew."""
+        self._farewell = self.leave_call()
+        self._lose()
+
+    def _farewells(self) -> list[Call]:
+        """The leave that is to be taken now."""
+        farewell, self._farewell = self._farewell, None
+        return [] if farewell is None else [farewell]
 
     def take_event(self) -> Event | None:
         """The next thing to do about partitions. After a `Release` nothing comes until `released`."""
