@@ -27,9 +27,10 @@ _EXPIRED_PER_TURN = 200
 class GroupService:
     """Finds the shard that a request is for, and tells all shards what concerns them all.
 
-    `monotonic_s` is a clock that nobody sets, for sessions; `partition_of` gives the partition of a group, None while there is no `__consumer_offsets`; `new_id` the
-    random part of member ids; `partition_count` how many partitions a topic has. `claim` is the seam for
-    single readers (`coordinator.group_host.Claimer`); without it claims are made of nothing.
+    `monotonic_s` is a clock that nobody sets, for sessions; `partition_of` gives the partition of a group,
+    None while there is no `__consumer_offsets`; `new_id` the random part of member ids; `partition_count` how
+    many partitions a topic has. `claim` is the seam for single readers (`coordinator.group_host.Claimer`);
+    without it claims are made of nothing.
     """
 
     def __init__(

@@ -92,7 +92,8 @@ class Host:
 
     def set_clock(self, by_s: float) -> None:
         """Set the time of day. Calls that are to come are still as far away as they were."""
-        calls = [(call, call.getTime() - self.clock.seconds()) for call in self.clock.getDelayedCalls()]
+        to_come: list[Any] = list(self.clock.getDelayedCalls())
+        calls = [(call, call.getTime() - self.clock.seconds()) for call in to_come]
         self.clock.rightNow += by_s
         self.clock_is_wrong_by_s += by_s
         for call, delay_s in calls:
