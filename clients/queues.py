@@ -25,6 +25,8 @@ UNPLACED = -1
 
 RECORD_OVERHEAD = 240
 """Bytes that Python needs for a waiting message besides its key and value: the objects around them."""
+UNPLACED_OVERHEAD = 900
+"""The same for a message that waits by itself, its topic's partitions not being known: a batch of its own."""
 BULK_OVERHEAD = 80
 """The same for a message of many that were sent in one call, and have one response together."""
 NEVER_MS = 2**62
@@ -267,7 +269,7 @@ class Queues:
         builder = BatchBuilder()
         slip = Batch(topic.topic, UNPLACED, builder, now_ms, self.lock)
         builder.append(timestamp, key, value, headers)
-        slip.cost = size + RECORD_OVERHEAD
+        slip.cost = size + UNPLACED_OVERHEAD
         self.used += slip.cost
         topic.unplaced.append(Unplaced(timestamp, key, value, headers, slip))
         self.waiting[topic] = None
@@ -285,7 +287,7 @@ class Queues:
             waiting.key,
             waiting.value,
             waiting.headers,
-            slip.cost - RECORD_OVERHEAD,
+            slip.cost - UNPLACED_OVERHEAD,
             lambda: slip.created_ms,
         )
         return slip.hand_over((Heir(0, batch, index),))

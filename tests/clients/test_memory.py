@@ -1,0 +1,94 @@
+"""What the clients hold in memory stays within what their settings say, as Python itself counts it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from clients.errors import BufferFullError
+from clients.message import Message
+from protocol.batches import Compression
+from protocol.records import BatchBuilder
+from tests.clients.fake_cluster import FakeCluster
+from tests.clients.test_consumer import consumer_on
+from tests.clients.test_producer import producer_on
+
+MB = 1024 * 1024
+
+
+@pytest.fixture
+def tracing() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def held() -> int:
+    return tracemalloc.get_traced_memory()[0]
+
+
+@pytest.mark.parametrize("size", [0, 100, 5000])
+@pytest.mark.parametrize("in_bulk", [False, True])
+def test_a_producer_keeps_to_its_buffer_under_a_dead_broker(tracing: None, size: int, in_bulk: bool) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("flights", 3)
+    producer = producer_on(cluster, {"buffer.memory": 4 * MB, "max.block.ms": 200})
+    producer.send(Message("flights", value="warm up"))
+    assert producer.flush()
+    cluster.brokers[1].stop()
+    assert producer.partitions_for("flights") == 3
+    before = held()
+    responses = []
+    while not responses or responses[-1].error is None:
+        if in_bulk:
+            responses.append(producer.send_many("flights", [bytes(size) for _ in range(100)]))
+        else:
+            responses.append(producer.send(Message("flights", value=bytes(size))))
+
+    assert isinstance(responses[-1].error, BufferFullError)
+    assert held() - before < 1.25 * 4 * MB
+    assert producer._queues.used > 3 * MB
+    cluster.brokers[1].start()
+    assert producer.flush()
+    responses.clear()
+    for channel in cluster.brokers[1].channels:
+        channel.inbox.clear()
+    cluster.topics.clear()
+    cluster.brokers[1].requests.clear()
+    assert held() - before < MB
+
+
+def test_messages_for_a_topic_that_nobody_knows_count_for_what_they_take(tracing: None) -> None:
+    producer = producer_on(FakeCluster(), {"buffer.memory": 4 * MB})
+    before = held()
+    responses = []
+    while producer._queues.used < 4 * MB - 2000:
+        responses.append(producer.send(Message("nowhere", value=bytes(100))))
+
+    assert 3 * MB < held() - before < 1.25 * 4 * MB
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_consumer_keeps_to_what_it_may_fetch(tracing: None, codec: int) -> None:
+    cluster = FakeCluster()
+    for partition in cluster.add_topic("flights", 4):
+        for _ in range(40):
+            builder = BatchBuilder(Compression(codec))
+            for _ in range(1000):
+                builder.append(1, None, bytes(range(100)))
+            partition.append(memoryview(builder.build()))
+    limits = {"fetch.max.bytes": MB // 2, "max.partition.fetch.bytes": MB // 8, "max.poll.records": 10}
+    consumer = consumer_on(cluster, limits)
+    consumer.add_topic("flights")
+    before = held()
+    most = received = 0
+    for _ in range(1000):
+        received += len(consumer.poll(1000))
+        cluster.brokers[1].requests.clear()
+        most = max(most, held() - before)
+
+    assert received > 5000
+    # What is in store, what is under way, and the batch that is taken apart, its records being objects.
+    assert most < 5 * MB

@@ -1,0 +1,221 @@
+"""Our own clients while brokers are killed and paused, ZooKeeper is gone and connections are cut.
+
+What an idempotent producer was given arrives once and in order; without retries every loss is told. The whole
+campaign is HOLDFAST_FAULT_RECORDS=10000000 HOLDFAST_FAULT_ROUNDS=2 HOLDFAST_FAULT_PAUSE_S=20, and takes some
+minutes: python -m pytest -s --timeout 1800 tests/integration/test_client_faults.py
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from broker.tools.local_cluster import LocalCluster
+from clients.admin import Admin, NewTopic
+from clients.consumer import Consumer
+from clients.errors import ClientError
+from clients.message import Message, TopicPartition
+from clients.network import SocketChannel, SystemNetwork
+from clients.producer import Producer
+from protocol.errors import BrokerError, TopicExistsError
+
+RECORDS = int(os.environ.get("HOLDFAST_FAULT_RECORDS", "200000"))
+ROUNDS = int(os.environ.get("HOLDFAST_FAULT_ROUNDS", "1"))
+PAUSE_S = float(os.environ.get("HOLDFAST_FAULT_PAUSE_S", "4"))
+PARTITIONS = 4
+STEPS = 100
+"""Calls of the producer while one fault lasts, for each partition."""
+STEP_S = 0.02
+BROKER_PROPERTIES = {
+    "zookeeper.session.timeout.ms": "2500",
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "5000",
+}
+PATIENT = {
+    "delivery.timeout.ms": 900_000,
+    "max.block.ms": 600_000,
+    "request.timeout.ms": 5000,
+    "linger.ms": 2,
+}
+PATIENCE_MS = 300_000
+
+
+class CutChannel(SocketChannel):
+    """A connection that breaks in the middle of what it receives, again and again."""
+
+    def __init__(self, *arguments: Any, rng: random.Random, mean_bytes: int, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._left = max(100, int(rng.expovariate(1 / mean_bytes)))
+
+    def receive_into(self, buffer: memoryview) -> int | None:
+        if self._left == 0:
+            raise ConnectionResetError(104, "cut by the test")
+        count = super().receive_into(buffer[: self._left])
+        self._left -= count or 0
+        return count
+
+
+def cut_network(seed: int, mean_bytes: int) -> SystemNetwork:
+    return SystemNetwork(secure=partial(CutChannel, rng=random.Random(seed), mean_bytes=mean_bytes))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers, and a ZooKeeper of their own to take away from them."""
+    directory = tmp_path_factory.mktemp("faults")
+    with LocalCluster(directory, brokers=3, properties=BROKER_PROPERTIES) as cluster:
+        yield cluster
+
+
+class Faults:
+    """What is done to the cluster. Each ends when the cluster is whole again."""
+
+    def __init__(self, cluster: LocalCluster, topic: str, rng: random.Random) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._rng = rng
+
+    def all(self) -> list[Callable[[], None]]:
+        return [self.kill_a_leader, self.pause_a_leader, self.take_zookeeper_away]
+
+    def kill_a_leader(self) -> None:
+        broker = self._leader()
+        broker.kill()
+        time.sleep(1)
+        broker.start()
+        broker.wait_ready(3)
+
+    def pause_a_leader(self) -> None:
+        broker = self._leader()
+        broker.pause()
+        time.sleep(PAUSE_S)
+        broker.resume()
+        broker.wait_ready(3)
+
+    def take_zookeeper_away(self) -> None:
+        self._cluster.zookeeper.kill()
+        time.sleep(min(PAUSE_S, 5))
+        self._cluster.zookeeper.start()
+        self._cluster.zookeeper.wait_ready()
+
+    def _leader(self) -> Any:
+        with Admin({"bootstrap.servers": self._cluster.bootstrap}) as admin:
+            number = self._rng.randrange(PARTITIONS)
+            (topic,) = admin.describe_topics([self._topic])
+            leader = topic.partitions[number].leader
+        return next(
+            (broker for broker in self._cluster.brokers if broker.broker_id == leader),
+            self._cluster.brokers[0],
+        )
+
+
+def create_topic(cluster: LocalCluster, name: str) -> None:
+    """Create a topic once all brokers are registered, which after a fault takes them a while."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
+        while True:
+            try:
+                admin.create_topics([NewTopic(name, PARTITIONS, 3)])
+                return
+            except TopicExistsError:
+                return
+            except BrokerError:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+
+
+def column(numbers: range) -> list[bytes]:
+    return [number.to_bytes(8, "little") for number in numbers]
+
+
+def read_numbers(cluster: LocalCluster, topic: str, seed: int) -> dict[int, array[int]]:
+    """What the topic holds, partition by partition; the consumer's connections are cut as well."""
+    found = {number: array("Q") for number in range(PARTITIONS)}
+    properties = {"bootstrap.servers": cluster.bootstrap, "auto.offset.reset": "earliest"}
+    with Consumer(properties, network=cut_network(seed, 3_000_000)) as consumer:
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        for key in partitions:
+            consumer.add_topic(*key)
+        ends = consumer.end_offsets(partitions, PATIENCE_MS)
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while any(consumer.position(key, PATIENCE_MS) < ends[key] for key in partitions):
+            assert time.monotonic() < deadline
+            for batch in consumer.poll_batches(1000):
+                found[batch.partition].frombytes(b"".join(value or b"" for value in batch.columns.values))
+    if sys.byteorder == "big":
+        for numbers in found.values():
+            numbers.byteswap()
+    return found
+
+
+def test_records_arrive_once_and_in_order_whatever_happens(cluster: LocalCluster) -> None:
+    create_topic(cluster, "faults")
+    faults = Faults(cluster, "faults", random.Random(7)).all() * ROUNDS
+    step = max(1, RECORDS // (len(faults) * PARTITIONS * STEPS))
+    properties = {"bootstrap.servers": cluster.bootstrap, **PATIENT}
+    failures: list[Exception] = []
+    sent = 0
+    producer = Producer(properties, network=cut_network(3, 20_000))
+    with ThreadPoolExecutor(1) as pool:
+        for fault in faults:
+            started = time.monotonic()
+            under_way = pool.submit(fault)
+            for _ in range(STEPS):
+                values = column(range(sent, sent + step))
+                for partition in range(PARTITIONS):
+                    response = producer.send_many("faults", values, partition=partition)
+                    response.on_completion(lambda done: done.error and failures.append(done.error))
+                sent += step
+                time.sleep(STEP_S)
+            under_way.result(PATIENCE_MS / 1000)
+            print(f"{fault.__name__}: {sent * PARTITIONS} sent, {time.monotonic() - started:.1f} s")
+        assert producer.flush(PATIENCE_MS)
+    producer.close()
+
+    assert failures == []
+    found = read_numbers(cluster, "faults", seed=4)
+    assert {number: len(numbers) for number, numbers in found.items()} == dict.fromkeys(
+        range(PARTITIONS), sent
+    )
+    assert all(numbers == array("Q", range(sent)) for numbers in found.values())
+    print(f"{sent * PARTITIONS} records arrived once and in order through {len(faults)} faults")
+
+
+def test_without_retries_every_loss_is_told(cluster: LocalCluster) -> None:
+    create_topic(cluster, "losses")
+    properties = {
+        **PATIENT,
+        "bootstrap.servers": cluster.bootstrap,
+        "retries": 0,
+        "enable.idempotence": False,
+        "batch.size": 500,
+    }
+    responses = []
+    producer = Producer(properties, network=cut_network(5, 3000))
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(Faults(cluster, "losses", random.Random(8)).kill_a_leader)
+        for number in range(20_000):
+            value = number.to_bytes(8, "little")
+            responses.append(producer.send(Message("losses", value=value, partition=number % PARTITIONS)))
+            if number % 100 == 99:
+                time.sleep(0.01)
+        under_way.result(PATIENCE_MS / 1000)
+        assert producer.flush(PATIENCE_MS)
+    producer.close()
+
+    arrived = [number for numbers in read_numbers(cluster, "losses", seed=6).values() for number in numbers]
+    failed = {number for number, response in enumerate(responses) if response.error is not None}
+    assert all(response.done for response in responses)
+    assert all(isinstance(responses[number].error, ClientError | BrokerError) for number in failed)
+    assert set(range(len(responses))) - set(arrived) <= failed
+    assert len(arrived) == len(set(arrived))
+    assert len(failed) > 10, "nothing was lost: the test has tested nothing"
