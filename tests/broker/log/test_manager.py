@@ -260,6 +260,21 @@ def test_settings_of_a_topic_apply_to_its_logs_at_once() -> None:
     append(log)
 
 
+def test_other_defaults_hold_at_once_for_what_topics_do_not_set_themselves() -> None:
+    broker = Broker(sim_disk())
+    broker.logs.configure("own", {"retention.ms": "7"})
+    broker.logs.configure("stubborn", {"min.compaction.lag.ms": "50"})
+    own, none, stubborn = (
+        broker.logs.get_or_create(TopicPartition(topic, 0)) for topic in ("own", "none", "stubborn")
+    )
+    broker.logs.set_defaults(topic_defaults({"log.retention.ms": 9, "log.cleaner.max.compaction.lag.ms": 20}))
+    assert (own.config.retention_ms, own.config.max_compaction_lag_ms) == (7, 20)
+    assert (none.config.retention_ms, none.config.max_compaction_lag_ms) == (9, 20)
+    # Its least compaction lag would be above the greatest: it keeps all that it had.
+    assert stubborn.config.retention_ms == LogConfig().retention_ms
+    assert broker.logs.get_or_create(TopicPartition("new", 0)).config.retention_ms == 9
+
+
 def test_logs_of_topics_with_a_flush_interval_are_flushed_by_age() -> None:
     disk = sim_disk()
     broker = Broker(disk)
