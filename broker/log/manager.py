@@ -318,8 +318,17 @@ class LogManager:
     # Settings.
 
     def config_of(self, topic: str) -> LogConfig:
-        """The settings of a topic's logs."""
-        return LogConfig.of(self._overrides.get(topic, {}), self.defaults)
+        """The settings of a new log of a topic.
+
+        Where the topic's own do not go with the broker's, which have changed since, they go without them: a
+        replica that cannot be made would be worse.
+        """
+        overrides = self._overrides.get(topic, {})
+        try:
+            return LogConfig.of(overrides, self.defaults)
+        except SettingError as error:
+            logger.error("Topic %s is kept without this broker's defaults: %s", topic, error)
+            return LogConfig.of(overrides)
 
     def configure(self, topic: str, overrides: Mapping[str, Any]) -> None:
         """Take a topic's own settings, at once. Raises `SettingError`, and then nothing has changed."""
@@ -343,7 +352,7 @@ class LogManager:
             topic = log.topic_partition.topic
             if topic not in configs:
                 try:
-                    configs[topic] = self.config_of(topic)
+                    configs[topic] = LogConfig.of(self._overrides.get(topic, {}), defaults)
                 except SettingError as error:
                     logger.error("Settings of topic %s are left as they were: %s", topic, error)
                     configs[topic] = None

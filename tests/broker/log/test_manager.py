@@ -273,6 +273,8 @@ def test_other_defaults_hold_at_once_for_what_topics_do_not_set_themselves() -> 
     # Its least compaction lag would be above the greatest: it keeps all that it had.
     assert stubborn.config.retention_ms == LogConfig().retention_ms
     assert broker.logs.get_or_create(TopicPartition("new", 0)).config.retention_ms == 9
+    another = broker.logs.get_or_create(TopicPartition("stubborn", 1))
+    assert another.config.min_compaction_lag_ms == 50
 
 
 def test_logs_of_topics_with_a_flush_interval_are_flushed_by_age() -> None:
