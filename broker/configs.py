@@ -62,6 +62,7 @@ class ConfigEntry:
 
 
 _TOPIC_ROWS = {row.name: row for row in TOPIC_SETTINGS}
+_UNCLEAN = "unclean.leader.election.enable"
 
 
 class ConfigView:
@@ -84,8 +85,18 @@ class ConfigView:
         LogConfig.of(configs, self._broker.topic_defaults)
 
     def unclean_election_allowed(self, configs: Mapping[str, str]) -> bool:
-        """Whether a topic with these settings of its own may be led by a replica that is not in sync."""
-        return LogConfig.of(configs, self._broker.topic_defaults).unclean_leader_election_enable
+        """Whether a topic with these settings of its own may be led by a replica that is not in sync.
+
+        A value that cannot be understood, written past this software, does not allow it.
+        """
+        own = configs.get(_UNCLEAN)
+        try:
+            allowed: bool = (
+                self._broker.topic_defaults[_UNCLEAN] if own is None else _TOPIC_ROWS[_UNCLEAN].parse(own)
+            )
+        except SettingError:
+            return False
+        return allowed
 
     def altered(self, configs: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
         """A topic's own settings after some alterations, checked.

@@ -126,3 +126,19 @@ def test_the_outcome_is_checked_as_a_whole() -> None:
             {"max.compaction.lag.ms": "10"},
             ("min.compaction.lag.ms", ConfigOperation.SET, "20"),
         )
+
+
+@pytest.mark.parametrize(
+    ("broker", "own", "allowed"),
+    [
+        ("false", {}, False),
+        ("true", {}, True),
+        ("true", {"unclean.leader.election.enable": "false"}, False),
+        ("false", {"unclean.leader.election.enable": "true"}, True),
+        ("true", {"unclean.leader.election.enable": "perhaps"}, False),
+        # Of settings that do not go together this one is still understood.
+        ("true", {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, True),
+    ],
+)
+def test_whether_an_unclean_election_is_allowed(broker: str, own: dict[str, str], allowed: bool) -> None:
+    assert view(unclean_leader_election_enable=broker).unclean_election_allowed(own) is allowed
