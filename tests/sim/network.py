@@ -7,7 +7,7 @@ what travels are bytes, in pieces of any size.
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -174,6 +174,8 @@ class ProcessNetwork:
     """The network as one process sees it (`broker.network.interfaces.Network`)."""
 
     def __init__(self, network: SimNetwork, process: Process) -> None:
+        self.connections: Counter[Address] = Counter()
+        """How many the process has begun, by where to."""
         self._network = network
         self._process = process
 
@@ -181,7 +183,9 @@ class ProcessNetwork:
         return self._network.open_port(self._process, port, accept)
 
     def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
-        self._network.connect(self._process, Address(host, port), receiver, timeout_ms)
+        address = Address(host, port)
+        self.connections[address] += 1
+        self._network.connect(self._process, address, receiver, timeout_ms)
 
 
 class _Link:

@@ -88,6 +88,8 @@ class Owner(Client):
         self._seen = 0
         """The generation last heard of."""
         self._expected = 0
+        self._granted_on: tuple[Address, int] | None = None
+        """The connection, by its number, on which it was told last that it is the owner."""
         self._is_asking = False
         self._is_resuming = False
         self._producer_id: tuple[int, int] | None = None
@@ -171,7 +173,7 @@ class Owner(Client):
             resources=[ResourceClaim(name=self.at[0], partition=self.at[1], generation=named)],
         )
         self.send(address, request).addCallbacks(
-            lambda response: self._claimed(place, named, asked_s, response), self._unanswered
+            lambda response: self._claimed(address, place, named, asked_s, response), self._unanswered
         )
 
     def _generation_to_name(self) -> int:
@@ -182,7 +184,9 @@ class Owner(Client):
             return IF_FREE
         return max(1, self._seen - (chance > 0.9))
 
-    def _claimed(self, place: Incarnation, named: int, asked_s: float, response: OwnResponse) -> None:
+    def _claimed(
+        self, address: Address, place: Incarnation, named: int, asked_s: float, response: OwnResponse
+    ) -> None:
         self._is_asking = False
         self.history.operations += 1
         for standing in response.resources:
@@ -201,6 +205,7 @@ class Owner(Client):
                 self.world.trace(self.name, f"owns {self.grant}")
                 self._seen = standing.generation
                 self._expected = standing.fence_offset
+                self._granted_on = self._connection_to(address)
                 self.told.granted(self.grant)
                 return
         self.refresh()
@@ -212,13 +217,20 @@ class Owner(Client):
         held = HeldResource(name=self.at[0], partition=self.at[1], incarnation=grant.incarnation)
         request = RenewRequest(group=GROUP, owner_id=self.name, max_wait_ms=0, resources=[held])
         self.send(address, request).addCallbacks(
-            lambda response: self._renewed(grant, response), lambda failure: self._lose_touch(grant)
+            lambda response: self._renewed(address, grant, response),
+            lambda failure: self._lose_touch(grant),
         )
 
-    def _renewed(self, grant: Told, response: RenewResponse) -> None:
+    def _connection_to(self, address: Address) -> tuple[Address, int]:
+        return address, self.network.connections[address]
+
+    def _renewed(self, address: Address, grant: Told, response: RenewResponse) -> None:
         self.history.operations += 1
         for standing in response.resources:
             if standing.error_code != ErrorCode.NONE and grant is self.grant:
+                is_cut_off = standing.reason == LossReason.DISCONNECTED
+                if is_cut_off and self._granted_on == self._connection_to(address):
+                    self.told.dropped(grant)
                 self._stumble(grant, standing)
         if response.error_code != ErrorCode.NONE:
             self._lose_touch(grant)
@@ -257,16 +269,17 @@ class Owner(Client):
             resources=[resumed],
         )
         self.send(address, request).addCallbacks(
-            lambda response: self._resumed(grant, asked_s, response), self._unanswered
+            lambda response: self._resumed(address, grant, asked_s, response), self._unanswered
         )
 
-    def _resumed(self, grant: Told, asked_s: float, response: ResumeResponse) -> None:
+    def _resumed(self, address: Address, grant: Told, asked_s: float, response: ResumeResponse) -> None:
         self._is_asking = False
         self.history.operations += 1
         for standing in response.resources:
             if standing.error_code == ErrorCode.NONE:
                 self.told.resumed(grant, asked_s)
                 self._is_resuming = False
+                self._granted_on = self._connection_to(address)
                 self._pump()
             elif standing.error_code == ErrorCode.OWNERSHIP_FENCED:
                 self._fenced(grant, standing)
@@ -279,7 +292,7 @@ class Owner(Client):
         self.world.trace(self.name, f"has lost {grant}: {LossReason(standing.reason).name}")
         self.told.fenced(grant, standing.generation, is_stolen=LossReason(standing.reason) in _TAKEN)
         self._seen = standing.generation
-        if self._is_rash:
+        if self._is_rash and self._producer_id is not None:
             self._make(grant)
             self._pump()
         self.grant = None

@@ -89,6 +89,10 @@ class OwnerHistory:
         if is_stolen and not self.has_resets and generation <= grant.generation:
             self.history.violation(f"{grant} was taken away, but generation {generation} is in force")
 
+    def dropped(self, grant: Told) -> None:
+        """An owner was told on the connection that owns that this connection has closed."""
+        self.history.violation(f"{grant} was ended as disconnected, though its connection stands")
+
     # When all is over
 
     def check(self, place: Incarnation, log: StoredLog) -> Iterator[str]:

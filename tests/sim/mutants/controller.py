@@ -55,12 +55,12 @@ def _obey_anyone() -> Sequence[Patch]:
         return apply(self, request)
 
     def any_epoch(
-        self: Replicas, topic: str, topic_id: Any, index: int, assignment: Assignment, is_new: bool
+        self: Replicas, topic: str, topic_id: Any, index: int, assignment: Assignment, *more: Any
     ) -> None:
         partition = self.find(topic, index)
         if partition is not None and assignment.leader_epoch < partition.leader_epoch:
             partition.leader_epoch = assignment.leader_epoch
-        one(self, topic, topic_id, index, assignment, is_new)
+        one(self, topic, topic_id, index, assignment, *more)
 
     return [(Replicas, "apply_leader_and_isr", any_controller), (Replicas, "_apply", any_epoch)]
 
