@@ -55,6 +55,7 @@ def test_it_tells_that_it_is_ready_and_leaves_nothing_behind(zookeeper: str, tmp
     assert "stopped" in output
     assert not (tmp_path / "ready.json").exists()
     assert not (tmp_path / "data" / "broker.pid").exists()
+    assert not (tmp_path / "data" / ".zookeeper-session").exists()
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     assert "broker.id=1001" in (tmp_path / "data" / "meta.properties").read_text()
 
@@ -191,3 +192,12 @@ def test_log_directories_that_cannot_be_used_end_the_start(zookeeper: str, tmp_p
     line = refused(command(zookeeper, tmp_path))
     assert "none of the log directories (log.dirs) can be used" in line
     assert f"File exists: '{tmp_path / 'data'}'" in line
+
+
+def test_a_broker_that_was_killed_does_not_wait_for_the_session_that_it_has_left(cluster: Cluster) -> None:
+    (broker,) = cluster.start(1)
+    broker.kill()
+    broker.start()
+    broker.wait_ready()
+    assert "left by a broker that was killed" in broker.log
+    assert "is still registered by another session" not in broker.log
