@@ -30,7 +30,9 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
 
     def handle(self, call: Call, request: DescribeGroupsRequest) -> Deferred[DescribeGroupsResponse]:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-        described = [self._describe(group_id, operations) for group_id in request.groups]
+        # Each once: a description may be a thousand times as long as a name.
+        names = dict.fromkeys(request.groups)
+        described = [self._describe(group_id, operations) for group_id in names]
         return gatherResults(described).addCallback(
             lambda groups: DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
         )

@@ -39,7 +39,8 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
         if request.forwarded:
             return self._mine(request.consumer_groups)
         listener = call.listener or self.default_listener
-        return self._from_everywhere(request.consumer_groups).addCallback(self._with_controllers, listener)
+        names = list(dict.fromkeys(request.consumer_groups))
+        return self._from_everywhere(names).addCallback(self._with_controllers, listener)
 
     def _from_everywhere(self, names: list[str]) -> Deferred[_Response]:
         if not names:

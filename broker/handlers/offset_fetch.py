@@ -41,6 +41,8 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
     def handle(self, call: Call, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
         if call.version < _FIRST_VERSION_WITH_GROUPS:
             return self._ask(request.group_id, request.topics).addCallback(_of_one)
+        if len({group.group_id for group in request.groups}) != len(request.groups):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a group several times")
         asked = [
             self._ask(group.group_id, group.topics).addErrback(_failed_group, group.group_id)
             for group in request.groups
@@ -52,9 +54,10 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
     ) -> Deferred[OffsetsAnswer]:
         partitions = None
         if topics is not None:
-            partitions = [
+            # Each once: what is kept with an offset may be a thousand times as long as a partition's number.
+            partitions = dict.fromkeys(
                 TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes
-            ]
+            )
         return self.groups.ask(
             group_id, lambda shard, waiting, _: shard.fetch_offsets(waiting, group_id, partitions)
         )

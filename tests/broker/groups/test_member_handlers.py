@@ -13,6 +13,11 @@ from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from tests.broker.groups.group_broker import (
     SESSION_MS,
     GroupBroker,
@@ -200,6 +205,19 @@ class TestRefusals:
     def test_oversized_metadata(self, client: Client) -> None:
         assert commit(client, "g", 5, metadata="ö" * 2049) == ErrorCode.OFFSET_METADATA_TOO_LARGE
         assert commit(client, "g", 6, metadata="ö" * 2048) == ErrorCode.NONE
+
+    def test_a_group_named_a_thousand_times_is_described_once(self, client: Client) -> None:
+        response = client.call(DescribeGroupsRequest(groups=["g"] * 1000))
+        assert [group.group_id for group in response.groups] == ["g"]
+
+    def test_offsets_asked_for_a_thousand_times(self, client: Client) -> None:
+        commit(client, "g", 5)
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0] * 1000)]
+        wanted = OffsetFetchRequestGroup(group_id="g", topics=topics)
+        (group,) = client.call(OffsetFetchRequest(groups=[wanted])).groups
+        assert [len(topic.partitions) for topic in group.topics] == [1]
+        refused = client.call(OffsetFetchRequest(groups=[wanted, wanted])).groups
+        assert {group.error_code for group in refused} == {ErrorCode.INVALID_REQUEST}
 
     def test_groups_without_a_name(self, client: Client) -> None:
         assert client.call(join_request("")).error_code == ErrorCode.INVALID_GROUP_ID
