@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 
 from coordinator import znodes
 from coordinator.controller_effects import CreateTopic, StateWrite, StateWritten
+from coordinator.ownership_records import owned_topic_path
 from coordinator.pipelined import read_all, results
 from coordinator.store import (
     BadVersion,
@@ -200,7 +201,8 @@ async def remove_topic(term: Term, name: str) -> None:
     """Remove all znodes of a topic, the leaves first and the mark of its deletion last."""
     while True:
         try:
-            for batch in _batches(await _partition_znodes(term.session, name)):
+            gone = await _partition_znodes(term.session, name) + await _owner_znodes(term.session, name)
+            for batch in _batches(gone):
                 await _guarded(term, [Delete(path) for path in batch])
             last = [
                 znodes.partitions_path(name),
@@ -231,6 +233,19 @@ async def _partition_znodes(session: Session, topic: str) -> list[str]:
             paths.append(state)
         paths.append(znodes.partition_path(topic, number))
     return paths
+
+
+async def _owner_znodes(session: Session, topic: str) -> list[str]:
+    """The znodes that say who owns a topic's partitions, those of the partitions first."""
+    try:
+        data, _ = await session.get(znodes.topic_path(topic))
+        topic_id = znodes.decode_topic(topic, data).topic_id
+        if topic_id is None:
+            return []
+        path = owned_topic_path(topic_id)
+        return [*(f"{path}/{number}" for number in await session.children(path)), path]
+    except NoNode:
+        return []
 
 
 def _config_change(topic: str) -> Create:

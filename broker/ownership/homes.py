@@ -36,9 +36,9 @@ _Where = tuple[str, int]
 
 @dataclass(slots=True)
 class _Group:
-    """The names of one group. `loading` is None once they have been read."""
+    """The names of one group, and those who wait until they have been read."""
 
-    loading: Deferred[None] | None = None
+    is_read: bool = False
     waiting: list[Deferred[None]] = field(default_factory=list)
 
 
@@ -189,14 +189,14 @@ class Homes:
         """Fires once the names of a group have been read. Fails as `locate` raises."""
         led = self._home_of_group(group)
         known = led.groups.get(group)
-        if known is not None and known.loading is None:
+        if known is not None and known.is_read:
             return succeed(None)
         done: Deferred[None] = Deferred()
         if known is None:
             self._make_room(led)
             known = led.groups[group] = _Group()
             known.waiting.append(done)
-            known.loading = ensureDeferred(self._store.read_names(group)).addCallbacks(
+            ensureDeferred(self._store.read_names(group)).addCallbacks(
                 self._names_read,
                 self._names_unread,
                 callbackArgs=(led, group, known),
@@ -212,7 +212,7 @@ class Homes:
             return
         owning = {key.group for key in self._table.state.resources if isinstance(key, NameKey)}
         for name, group in list(led.groups.items()):
-            if name not in owning and group.loading is None:
+            if name not in owning and group.is_read:
                 del led.groups[name]
 
     def _names_read(self, found: Sequence[Found], led: _Led, group: str, loading: _Group) -> None:
@@ -220,7 +220,7 @@ class Homes:
             return  # This broker coordinates the group no more; those who waited know.
         for each in found:
             self._take_over(each)
-        loading.loading = None
+        loading.is_read = True
         self._changed()
         waiting, loading.waiting = loading.waiting, []
         for done in waiting:

@@ -216,11 +216,11 @@ class Promote(Operation):
             return
         resource = state.resource(self.keys[0])
         fence = state.install(resource, waiter.group, grant, LossReason.STOLEN, waiter.connection, now_ms)
+        state.effects += [] if fence is None else [AwaitCommit(fence)]
         if waiter in resource.waiters:
             state.dequeue(resource, waiter)
         else:
             state.offer(resource)
-        state.effects += [] if fence is None else [AwaitCommit(fence)]
 
     def fail(self, state: State, error: BrokerError) -> None:
         """Those who wait go on waiting: `table` tries again."""

@@ -50,8 +50,8 @@ from protocol.messages.producer_access import ProducerAccessMode
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger("broker.ownership.audit")
 
-FLUSH_INTERVAL_S = 1.0
-"""How long what nobody waits for may stay unwritten."""
+FLUSH_INTERVAL_S = 0.1
+"""How long what nobody waits for may stay unwritten, and when what failed is tried again."""
 _STANDSTILL_MS = 250
 """A timer that is later than this tells that the broker itself stood still."""
 
@@ -94,6 +94,7 @@ class OwnershipService:
         self._is_performing = False
         self._is_stopped = False
         replicas.add_role_listener(self._role_changed)
+        replicas.conditions.mismatched = self._mismatched
 
     def now_ms(self) -> int:
         """By the clock that nobody sets: sessions are judged by it."""
@@ -205,6 +206,11 @@ class OwnershipService:
             return self.now_ms()  # It is this broker that does not listen.
         return int(connection.last_request_s * 1000)
 
+    @property
+    def mismatches(self) -> int:
+        """Conditional appends where the log did not end as expected."""
+        return self._replicas.conditions.mismatches
+
     def resources(self) -> list[Resource]:
         """All that this broker decides about, and knows something of."""
         return list(self.table.state.resources.values())
@@ -234,6 +240,13 @@ class OwnershipService:
 
     def _append_refused(self, resource: Resource) -> None:
         self.table.append_refused(resource)
+
+    def _mismatched(self, partition: Partition) -> None:
+        """Count it with whoever owns the partition."""
+        resource = self.table.state.resources.get(partition_key(partition))
+        writer = None if resource is None else resource.writer
+        if writer is not None:
+            writer.counts.mismatches += 1
 
     # -- what the table wants done -------------------------------------------------------------------------
 

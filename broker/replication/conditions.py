@@ -7,7 +7,7 @@ yet. One that does not hold, or cannot be judged, refuses the whole request.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.replication.admission import Origin
@@ -15,6 +15,7 @@ from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
 
 if TYPE_CHECKING:
     from broker.replication.appends import Append
+    from broker.replication.partition import Partition
 
 ANY_EPOCH = -1
 UNNUMBERED = -1
@@ -59,6 +60,8 @@ class Conditions:
         )
         self.mismatches = 0
         """Conditions that did not hold."""
+        self.mismatched: Callable[[Partition], None] = lambda partition: None
+        """Is told of each."""
 
     def judge(self, appends: Sequence[Append], origin: Origin | None, acks: int) -> None:
         """Refuse all of a request if one of its conditions does not hold, each append with its reason."""
@@ -103,6 +106,7 @@ class Conditions:
         else:
             return None
         self.mismatches += 1
+        self.mismatched(partition)
         append.settles_at = end_offset
         message = f"nothing was appended to {append.topic}-{append.index}: {why}"
         return OffsetMismatchError(ErrorCode.OFFSET_MISMATCH, message, end_offset, last_epoch)

@@ -41,6 +41,21 @@ def produce(
     return offsets
 
 
+def produce_error(bootstrap: str, topic: str, **config: Any) -> int | None:
+    """The error code with which one record is refused; None where it is taken."""
+    errors: list[Any] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 30_000, **config})
+    producer.produce(topic, b"x", partition=0, on_delivery=lambda error, message: errors.append(error))
+    assert producer.flush(TIMEOUT_S) == 0, "nothing was heard in time"
+    (error,) = errors
+    return None if error is None else int(error.code())
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([name], operation_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+
+
 def consume(bootstrap: str, topic: str, count: int, partition: int = 0, offset: int = 0) -> list[bytes]:
     """The values of `count` records from `offset` on."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "scenario", "enable.auto.commit": False})

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from broker.tools.broker_process import BrokerProcess
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.ownership import (
     Access,
     HeldResource,
@@ -182,3 +185,19 @@ def produce_request(
     return ProduceRequest(
         acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
+
+
+def leader_of(broker: BrokerProcess, topic: str) -> int:
+    """The leader of a topic's partition 0 as a broker knows it; -1 where there is none."""
+    with RawSocket(broker.port) as connection:
+        response = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+    assert response is not None
+    return next((each.leader_id for each in response.topics[0].partitions if each.partition_index == 0), -1)
+
+
+def wait_for_other_leader(brokers: Sequence[BrokerProcess], topic: str, leader: int) -> int:
+    """The next leader of a topic's partition 0, once all of `brokers` know it."""
+    while True:
+        leaders = {leader_of(broker, topic) for broker in brokers}
+        if len(leaders) == 1 and not leaders & {leader, -1}:
+            return leaders.pop()

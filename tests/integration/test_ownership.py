@@ -9,7 +9,7 @@ from protocol.messages.ownership import LossReason
 from protocol.messages.producer_access import ProducerAccessMode
 from tests.cluster import Cluster
 from tests.integration import clients
-from tests.integration.owners import Owner, produce_request
+from tests.integration.owners import Owner, leader_of, produce_request, wait_for_other_leader
 
 
 @pytest.fixture
@@ -96,3 +96,74 @@ def test_exclusive_producers(port: int) -> None:
     anna.reconnect()
     fenced = anna.access_to("log", ProducerAccessMode.EXCLUSIVE, epoch=1)
     assert fenced.error_code == ErrorCode.PRODUCER_FENCED
+
+
+def test_a_topic_that_is_made_again_has_no_owner(cluster: Cluster, port: int) -> None:
+    """Case 17: "Ownership is keyed by topic id; deletion fences"."""
+    anna, ben = Owner(port, "anna"), Owner(port, "ben")
+    anna.claim("log")
+    anna.claim("log", generation=50)
+
+    clients.delete_topic(cluster.bootstrap, "log")
+    assert anna.socket.is_hung_up()
+    clients.create_topic(cluster.bootstrap, "log")
+
+    assert ben.write("log") == 0
+    assert ben.claim("log", generation=1).generation == 1
+    anna.reconnect()
+    assert anna.resume("log").error_code == ErrorCode.OWNERSHIP_FENCED
+
+
+def test_owners_survive_the_failure_of_the_leader(cluster: Cluster) -> None:
+    cluster.start(3, {"zookeeper.session.timeout.ms": "3000"})
+    clients.create_topic(cluster.bootstrap, "log", replicas=3)
+    leader = leader_of(cluster.brokers[0], "log")
+    port = cluster.brokers[leader - 1].port
+    anna, ben = Owner(port, "anna"), Owner(port, "ben")
+    assert anna.claim("log").generation == 1
+    assert anna.write("log", b"first") == 0
+    assert ben.claim("log").fence_offset == 1
+    assert ben.write("log", b"second") == 0
+
+    cluster.brokers[leader - 1].kill()
+    others = [broker for broker in cluster.brokers if broker.broker_id != leader]
+    next_leader = wait_for_other_leader(others, "log", leader)
+
+    port = cluster.brokers[next_leader - 1].port
+    anna.reconnect(port)
+    assert anna.write("log", b"late") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert anna.resume("log").error_code == ErrorCode.OWNERSHIP_FENCED
+    ben.reconnect(port)
+    resumed = ben.resume("log")
+    assert (resumed.error_code, resumed.generation) == (0, 2)
+    # Where the fence was is written a moment after the grant. A leader that did not read of it fences later.
+    assert resumed.fence_offset in (1, 2)
+    assert ben.produce("log", b"third").base_offset == 2
+    assert anna.claim("log", generation=1).error_code == ErrorCode.STALE_GENERATION
+    assert anna.claim("log", generation=2).fence_offset == 3
+
+
+def test_the_only_writer_may_be_a_client_that_knows_nothing_of_it(cluster: Cluster, port: int) -> None:
+    """A process beside it claims, and binds its client id."""
+    keeper = Owner(port, "keeper")
+    keeper.claim("log", writer_client_id="loader")
+
+    assert clients.produce(cluster.bootstrap, "log", [b"a"], **{"client.id": "loader"}) == [0]
+    error = clients.produce_error(cluster.bootstrap, "log", **{"client.id": "another"})
+    assert error == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("policy", ["off", "claimed", "required"])
+def test_what_single_writer_lets_a_stock_client_do(cluster: Cluster, port: int, policy: str) -> None:
+    topic = f"log-{policy}"
+    clients.create_topic(cluster.bootstrap, topic, config={"single.writer": policy})
+
+    may_write_unowned = clients.produce_error(cluster.bootstrap, topic) is None
+    Owner(port, "anna").claim(topic)
+    anna = Owner(port, "anna")
+    anna.claim(topic)
+    may_write_owned = clients.produce_error(cluster.bootstrap, topic) is None
+
+    assert (may_write_unowned, may_write_owned) == (policy != "required", policy == "off")
+    assert anna.write(topic) == 0
+    assert anna.write(topic, acks=1) == (0 if policy == "off" else ErrorCode.INVALID_REQUIRED_ACKS)

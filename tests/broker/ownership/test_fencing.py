@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.ownership.resources import HISTORY_MAX
 from broker.ownership.rules import check_generation
 from broker.ownership.state import Terms
+from coordinator.ownership_records import HISTORY_MAX
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import Access, LossReason
 from protocol.messages.producer_access import ProducerAccessMode

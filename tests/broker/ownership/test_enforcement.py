@@ -1,0 +1,441 @@
+"""Ownership where it counts: at the append, at the fetch, and in ZooKeeper."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from broker.ownership.metrics import read_metrics
+from coordinator import znodes
+from coordinator.ownership_records import PartitionKey
+from coordinator.znodes import PartitionState
+from protocol.errors import ErrorCode
+from protocol.messages.ownership import Access, HeldResource, LossReason, ReleaseRequest
+from protocol.messages.ownership_sight import (
+    DescribeOwnersRequest,
+    ForceReleaseRequest,
+    OwnershipState,
+    ResourceToRelease,
+)
+from tests.broker.ownership.world import SESSION_MS, Owner, OwnershipWorld
+from tests.broker.world import Client, batch, fetch_request, only_fetched, only_produced, produce_request
+
+T = "t"
+OFFSETS = "__consumer_offsets"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> OwnershipWorld:
+    world = OwnershipWorld(tmp_path)
+    world.lead(T)
+    return world
+
+
+def write(client: Client, topic: str = T) -> int:
+    return only_produced(client.call(produce_request(topic, batch(b"x")))).error_code
+
+
+def is_open(owner: Owner) -> bool:
+    return not owner.client.connection.is_closed
+
+
+def is_guarded(world: OwnershipWorld) -> bool:
+    return world.replicas.partition(T, 0).admission is not None
+
+
+def fetch(world: OwnershipWorld, client: Client, replica_id: int = -1) -> int:
+    return only_fetched(client.call(fetch_request(world.topic_id(T), replica_id=replica_id))).error_code
+
+
+def test_only_the_owner_writes_while_there_is_one(world: OwnershipWorld) -> None:
+    stock, anna = world.client(), world.owner("anna")
+    assert write(stock) == 0
+    anna.claim(T)
+    assert (anna.write(T), write(stock)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    refused = only_produced(stock.call(produce_request(T, batch(b"x"))))
+    assert refused.error_message is not None
+    assert "anna at 127.0.0.1 owns it" in refused.error_message
+    assert "Claim it first" in refused.error_message
+
+    anna.client.connection.close("gone")
+
+    assert write(stock) == 0
+
+
+def test_nothing_is_asked_where_nobody_owns(world: OwnershipWorld) -> None:
+    assert not is_guarded(world)
+    anna = world.owner("anna")
+    anna.claim(T)
+    assert is_guarded(world)
+    assert world.replicas.partition(T, 0).read_admission is None
+    anna.client.connection.close("gone")
+    assert not is_guarded(world)
+
+
+def test_where_an_owner_is_required_nobody_else_ever_writes(tmp_path: Path) -> None:
+    world = OwnershipWorld(tmp_path, topic_config={"single.writer": "required"})
+    world.lead(T)
+    stock, anna = world.client(), world.owner("anna")
+    assert write(stock) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    anna.claim(T)
+    assert anna.write(T) == 0
+    anna.client.call(ReleaseRequest(group="app", owner_id="anna", resources=[held(anna.incarnation)]))
+    assert anna.write(T) == ErrorCode.PRODUCER_FENCED
+    assert write(stock) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def held(incarnation: int) -> HeldResource:
+    return HeldResource(name=T, partition=0, incarnation=incarnation)
+
+
+def test_where_it_is_off_owners_are_severed_and_nothing_else(tmp_path: Path) -> None:
+    world = OwnershipWorld(tmp_path, topic_config={"single.writer": "off"})
+    world.lead(T)
+    anna, ben = world.owner("anna"), world.owner("ben")
+    anna.claim(T)
+    ben.claim(T)
+    assert not is_open(anna)
+    assert write(world.client()) == 0
+    assert ben.write(T, acks=1) == 0
+
+
+@pytest.mark.parametrize("acks", [1])
+def test_case_12_an_owner_writes_with_acks_all(world: OwnershipWorld, acks: int) -> None:
+    """ "Conditional or owned writes need acks=all, else INVALID_REQUIRED_ACKS"."""
+    anna = world.owner("anna")
+    anna.claim(T)
+    assert anna.write(T, acks=acks) == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_case_2_what_is_queued_behind_a_theft_is_judged_at_the_append(world: OwnershipWorld) -> None:
+    """ "Check the generation where the offset is assigned, not at the socket": both requests are in the
+    broker when the owner changes between them."""
+    anna, ben = world.owner("anna"), world.owner("ben")
+    anna.claim(T)
+    world.zookeeper.is_held = True
+    ben.ask(ben.claim_request(T))
+    assert anna.write(T) == 0, "the theft is not durable yet"
+
+    world.zookeeper.release()
+    anna.ask(produce_request(T, batch(b"late")))
+
+    (answer,) = ben.client.answers()
+    assert (answer.resources[0].error_code, answer.resources[0].fence_offset) == (0, 1)
+    assert not is_open(anna)
+    assert world.replicas.partition(T, 0).log.log_end_offset == 1
+
+
+def test_a_retry_of_what_is_in_the_log_is_not_refused(world: OwnershipWorld) -> None:
+    stock, anna = world.client(), world.owner("anna")
+    records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    stock.call(produce_request(T, records))
+    anna.claim(T)
+    again = only_produced(stock.call(produce_request(T, records)))
+    assert (again.error_code, again.base_offset) == (0, 0)
+
+
+def test_a_client_that_is_bound_writes_as_the_owner_does(world: OwnershipWorld) -> None:
+    anna, stock = world.owner("anna"), world.client()
+    anna.claim(T, writer_client_id="test", writer_principal="User:ANONYMOUS")
+    assert write(stock) == 0
+    ben = world.owner("ben")
+    ben.claim(T, writer_client_id="another")
+    assert write(stock) == ErrorCode.PRODUCER_FENCED
+
+
+def test_case_18_replicas_are_exempt(tmp_path: Path) -> None:
+    """ "Replication is exempt by broker identity"."""
+    world = OwnershipWorld(tmp_path, topic_config={"single.reader": "required"})
+    world.lead(T, replicas=(1, 2))
+    assert fetch(world, world.client(), replica_id=2) == 0
+    assert fetch(world, world.client()) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_group_has_one_reader(world: OwnershipWorld) -> None:
+    anna = world.owner("anna", "readers", Access.READ)
+    ben = world.owner("ben", "readers", Access.READ)
+    anna.claim(T)
+    assert ben.claim(T, generation=-1).error_code == ErrorCode.RESOURCE_OWNED
+    assert fetch(world, anna.client) == 0
+    assert fetch(world, ben.client) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    other = world.owner("cleo", "others", Access.READ)
+    assert other.claim(T).generation == 1
+    assert fetch(world, other.client) == 0
+    assert fetch(world, world.client()) == 0, "it belongs to no group of the own API"
+
+
+def test_a_fetch_that_waits_is_refused_when_its_group_has_another_reader(world: OwnershipWorld) -> None:
+    anna = world.owner("anna", "readers", Access.READ)
+    ben = world.owner("ben", "readers", Access.READ)
+    anna.claim(T)
+    ben.claim(T, generation=-1)
+    anna.client.call(ReleaseRequest(group="readers", owner_id="anna", resources=[held(anna.incarnation)]))
+    ben.ask(fetch_request(world.topic_id(T), max_wait_ms=5000))
+    anna.claim(T, generation=-1)
+
+    assert write(world.client()) == 0
+
+    (answer,) = ben.client.answers()
+    assert only_fetched(answer).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_where_a_reader_is_required_all_others_are_refused(tmp_path: Path) -> None:
+    world = OwnershipWorld(tmp_path, topic_config={"single.reader": "required"})
+    world.lead(T)
+    anna = world.owner("anna", "readers", Access.READ)
+    assert fetch(world, anna.client) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    anna.claim(T)
+    assert fetch(world, anna.client) == 0
+    assert fetch(world, world.client()) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_case_8_a_silent_owner_is_severed_in_time(world: OwnershipWorld) -> None:
+    anna = world.owner("anna")
+    anna.claim(T)
+    world.clock.pump([0.1] * 99)
+    assert anna.renew(T).error_code == 0
+    world.clock.pump([0.1] * 99)
+    assert is_open(anna)
+    world.clock.pump([0.1] * 2)
+    assert not is_open(anna)
+    assert write(world.client()) == 0
+
+
+def test_any_request_shows_that_an_owner_lives(world: OwnershipWorld) -> None:
+    anna = world.owner("anna")
+    anna.claim(T)
+    for _ in range(5):
+        world.clock.advance(SESSION_MS / 1000 - 0.1)
+        assert anna.write(T) == 0
+    assert is_open(anna)
+
+
+def test_an_owner_that_the_broker_does_not_listen_to_is_not_silent(world: OwnershipWorld) -> None:
+    anna = world.owner("anna")
+    anna.claim(T)
+    anna.client.connection.mute(SESSION_MS + 5000)
+    world.clock.pump([0.5] * (2 * (SESSION_MS + 4000) // 1000))
+    assert is_open(anna)
+
+
+def test_time_in_which_the_broker_stood_still_does_not_count(world: OwnershipWorld) -> None:
+    """After the stop the owner's requests are still in the socket: they are read before it is judged."""
+    anna = world.owner("anna")
+    anna.claim(T)
+    world.clock.advance(SESSION_MS / 1000 + 30)
+    assert is_open(anna)
+    assert anna.write(T) == 0
+    world.clock.pump([0.5] * 4)
+    assert is_open(anna)
+
+
+def test_a_renew_waits_for_what_happens(world: OwnershipWorld) -> None:
+    anna, ben = world.owner("anna"), world.owner("ben")
+    anna.claim(T)
+    anna.renew(T)
+    anna.ask(anna.renew_request(T, max_wait_ms=3000))
+    assert anna.client.answers() == []
+
+    ben.claim(T, generation=-1, wait_timeout_ms=-1)
+
+    (told,) = anna.client.answers()
+    assert (told.resources[0].error_code, told.resources[0].is_contended) == (0, True)
+    ben.renew(T)
+    ben.ask(ben.renew_request(T, max_wait_ms=3000))
+    anna.client.connection.close("gone")
+    (promoted,) = ben.client.answers()
+    assert (promoted.resources[0].error_code, promoted.resources[0].generation) == (0, 2)
+    assert ben.write(T) == 0
+
+
+def test_a_renew_that_waits_is_answered_in_the_end(world: OwnershipWorld) -> None:
+    anna = world.owner("anna")
+    anna.claim(T)
+    anna.renew(T)
+    anna.ask(anna.renew_request(T, max_wait_ms=3000))
+    world.clock.advance(2.9)
+    assert anna.client.answers() == []
+    world.clock.advance(0.2)
+    (told,) = anna.client.answers()
+    assert told.resources[0].error_code == 0
+
+
+def test_a_claim_that_zookeeper_does_not_answer_times_out_and_can_be_repeated(world: OwnershipWorld) -> None:
+    anna = world.owner("anna")
+    world.zookeeper.is_held = True
+    anna.ask(anna.claim_request(T, timeout_ms=500))
+    world.clock.advance(0.6)
+    (answer,) = anna.client.answers()
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    world.zookeeper.release()
+    assert anna.claim(T).generation == 1
+
+
+def test_a_write_whose_answer_was_lost_is_looked_into(world: OwnershipWorld) -> None:
+    anna, ben = world.owner("anna"), world.owner("ben")
+    anna.claim(T)
+    world.zookeeper.loses_answer = True
+    taken = ben.claim(T)
+    assert (taken.error_code, taken.generation) == (0, 2)
+    assert ben.write(T) == 0
+
+
+def test_a_change_of_the_isr_does_not_get_into_a_claims_way(world: OwnershipWorld) -> None:
+    anna = world.owner("anna")
+    path = znodes.partition_state_path(T, 0)
+    data, version = world.zookeeper.znodes[path]
+    world.zookeeper.znodes[path] = (data, version + 3)
+    assert anna.claim(T).generation == 1
+
+
+def test_a_leader_that_has_been_replaced_grants_nothing(world: OwnershipWorld) -> None:
+    """A zombie leader: it has not heard of its successor, but ZooKeeper has."""
+    anna = world.owner("anna")
+    path = znodes.partition_state_path(T, 0)
+    state = PartitionState(2, 1, (2,), 1)
+    world.zookeeper.znodes[path] = (znodes.encode_partition_state(state), 1)
+
+    response = anna.client.call(anna.claim_request(T))
+
+    assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert PartitionKey(world.topic_id(T), 0).path not in world.zookeeper.znodes
+    assert world.replicas.partition(T, 0).admission is None
+
+
+def test_what_another_leader_has_granted_is_known_when_leading_begins(world: OwnershipWorld) -> None:
+    anna = world.owner("anna")
+    anna.claim(T)
+    world.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
+    assert anna.write(T) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert is_open(anna), "it may go on elsewhere, and here with other partitions"
+
+    world.lead(T, leader_epoch=2)
+
+    assert write(world.client()) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert anna.write(T) == ErrorCode.TOPIC_AUTHORIZATION_FAILED, "it has not resumed"
+    assert anna.resume(T).generation == 1
+    assert anna.write(T) == 0
+
+
+def test_names_are_owned_at_their_groups_coordinator(world: OwnershipWorld) -> None:
+    anna, ben = world.owner("anna"), world.owner("ben")
+    refused = anna.claim("leader", partition=-1)
+    assert refused.error_code == ErrorCode.NOT_COORDINATOR
+    world.lead(OFFSETS)
+    assert anna.claim("leader", partition=-1).generation == 1
+    assert ben.claim("leader", partition=-1).generation == 2
+    assert not is_open(anna)
+    world.assign(OFFSETS, leader=2, leader_epoch=1, replicas=(1, 2))
+    assert ben.renew("leader", -1).error_code == ErrorCode.NOT_COORDINATOR
+    world.lead(OFFSETS, leader_epoch=2)
+    assert ben.resume("leader", -1).generation == 2
+
+
+def test_a_record_that_cannot_be_read_is_not_built_upon(world: OwnershipWorld) -> None:
+    """Failing closed: a generation of 1 would begin anew what goes on elsewhere."""
+    anna = world.owner("anna")
+    anna.claim(T)
+    key = PartitionKey(world.topic_id(T), 0, T)
+    world.zookeeper.znodes[key.path] = (b"{}", 7)
+    world.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
+    world.lead(T, leader_epoch=2)
+    assert world.owner("ben").claim(T).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_owners_are_described_with_their_history(world: OwnershipWorld) -> None:
+    anna, ben, cleo = world.owner("anna"), world.owner("ben"), world.owner("cleo")
+    anna.claim(T)
+    anna.write(T)
+    ben.claim(T)
+    cleo.claim(T, generation=-1, wait_timeout_ms=60_000)
+    write(world.client())
+
+    response = world.client().call(DescribeOwnersRequest(include_history=True))
+
+    (resource,) = response.resources
+    assert (resource.name, resource.partition, resource.group) == (T, 0, "app")
+    assert (resource.generation, resource.state, resource.owner_id) == (2, OwnershipState.OWNED, "ben")
+    assert (resource.fence_offset, resource.session_timeout_ms) == (1, SESSION_MS)
+    assert [waiter.owner_id for waiter in resource.waiters] == ["cleo"]
+    assert [(past.generation, past.start_offset, past.reason) for past in resource.history] == [
+        (1, 0, LossReason.STOLEN),
+        (2, 1, LossReason.NONE),
+    ]
+    assert (resource.claims, resource.steals, resource.fenced_appends) == (2, 1, 1)
+    assert world.client().call(DescribeOwnersRequest(groups=["other"])).resources == []
+
+
+def test_an_administrator_releases_by_force(world: OwnershipWorld, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "broker.ownership.audit")
+    anna = world.owner("anna")
+    anna.claim(T)
+    forced = world.client().call(
+        ForceReleaseRequest(
+            group="app",
+            resources=[ResourceToRelease(name=T, partition=0)],
+            timeout_ms=5000,
+            comment="stuck\nsince noon",
+        )
+    )
+    assert (forced.resources[0].error_code, forced.resources[0].owner_id) == (0, "anna")
+    assert not is_open(anna)
+    assert write(world.client()) == 0
+    lines = [line.getMessage() for line in caplog.records if line.name == "broker.ownership.audit"]
+    assert len(lines) == 3, "granted, asked for, lost"
+    assert "stuck\\nsince noon" in lines[1]
+
+
+def test_everything_is_counted(world: OwnershipWorld) -> None:
+    anna, ben = world.owner("anna"), world.owner("ben")
+    anna.claim(T)
+    ben.claim(T, generation=-1)
+    ben.claim(T)
+    world.owner("cleo").claim(T, generation=-1, wait_timeout_ms=-1)
+    write(world.client())
+    assert read_metrics(world.ownership.service) == {
+        "holdfast_ownership_claims_total": 2,
+        "holdfast_ownership_steals_total": 1,
+        "holdfast_ownership_refusals_total": 1,
+        "holdfast_ownership_fenced_appends_total": 1,
+        "holdfast_ownership_mismatches_total": 0,
+        "holdfast_ownership_waiters": 1,
+        "holdfast_ownership_owners": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"session_timeout_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 2**31 - 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"generation": 2**63 - 1}, ErrorCode.INVALID_GENERATION),
+        ({"wait_timeout_ms": 5}, ErrorCode.INVALID_REQUEST),
+        ({"partition": -2}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_bad_claims_are_refused(world: OwnershipWorld, fields: dict[str, int], error: ErrorCode) -> None:
+    anna = world.owner("anna")
+    response = anna.client.call(anna.claim_request(T, **fields))
+    assert (response.error_code, response.resources) == (error, [])
+    assert response.error_message
+
+
+def test_nothing_is_kept_of_questions_about_what_nobody_owns(world: OwnershipWorld) -> None:
+    world.lead(OFFSETS)
+    anna = world.owner("anna")
+    for number in range(50):
+        anna.renew(f"name-{number}", -1)
+        anna.client.call(anna.claim_request(T, generation=2))
+    assert [str(key) for key in world.ownership.service.table.state.resources] == ["t-0"]
+
+
+def test_a_policy_that_changes_is_held_to_at_once(world: OwnershipWorld) -> None:
+    stock = world.client()
+    world.logs.configure(T, {"single.writer": "required"})
+    world.ownership.service.topic_changed(T)
+    assert write(stock) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    world.logs.configure(T, {})
+    world.ownership.service.topic_changed(T)
+    assert write(stock) == 0

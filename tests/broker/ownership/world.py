@@ -1,0 +1,277 @@
+"""A broker's inside with ownership: real logs and handlers, and a ZooKeeper that answers at once, or not at
+all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from broker.ownership import settings as ownership_settings
+from broker.ownership.service import Around
+from broker.ownership.wiring import Ownership
+from clients.settings import Settings
+from coordinator import znodes
+from coordinator.store import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    Operation,
+    SetData,
+    Stat,
+    ZooKeeper,
+    ZooKeeperError,
+)
+from coordinator.znodes import PartitionState
+from protocol.api import Request
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from protocol.messages.ownership import (
+    Access,
+    HeldResource,
+    OwnRequest,
+    RenewRequest,
+    ResourceClaim,
+    ResourceStanding,
+    ResumedResource,
+    ResumeRequest,
+)
+from tests.broker.world import LOCAL_ID, Client, World, batch, only_produced, produce_request
+
+SESSION_MS = 10_000
+
+
+class MemoryZooKeeper:
+    """One session on one store. While `is_held` nothing is answered; with `loses_answer` the next write is
+    made, and its answer is lost."""
+
+    def __init__(self) -> None:
+        self.znodes: dict[str, tuple[bytes, int]] = {}
+        self.is_held = False
+        self.loses_answer = False
+        self._held: list[Callable[[], None]] = []
+        self.session_id = 1
+        self.expired = False
+
+    @property
+    def session(self) -> MemoryZooKeeper:
+        return self
+
+    def release(self) -> None:
+        self.is_held = False
+        held, self._held = self._held, []
+        for work in held:
+            work()
+
+    def get(self, path: str, watch: object = None) -> Deferred[Any]:
+        return self._ask(lambda: self._get(path))
+
+    def get_all(self, paths: Sequence[str]) -> Deferred[Any]:
+        return self._ask(lambda: [self._get(path) if path in self.znodes else None for path in paths])
+
+    def children(self, path: str, watch: object = None) -> Deferred[Any]:
+        def work() -> list[str]:
+            self._get(path)
+            prefix = f"{path}/"
+            return sorted(
+                name.removeprefix(prefix)
+                for name in self.znodes
+                if name.startswith(prefix) and "/" not in name.removeprefix(prefix)
+            )
+
+        return self._ask(work)
+
+    def create(self, path: str, data: bytes = b"", **options: bool) -> Deferred[Any]:
+        return self._ask(lambda: self._make(Create(path, data)))
+
+    def multi(self, operations: Sequence[Operation]) -> Deferred[Any]:
+        def work() -> list[Any]:
+            before = dict(self.znodes)
+            results = []
+            for index, operation in enumerate(operations):
+                try:
+                    results.append(self._make(operation))
+                except ZooKeeperError as error:
+                    self.znodes = before
+                    raise MultiFailed(index, error) from None
+            if self.loses_answer:
+                self.loses_answer = False
+                raise ConnectionLost("multi")
+            return results
+
+        return self._ask(work)
+
+    def _ask(self, work: Callable[[], Any]) -> Deferred[Any]:
+        if not self.is_held:
+            return _outcome(work)
+        done: Deferred[Any] = Deferred()
+        self._held.append(lambda: cast("Any", _outcome(work)).chainDeferred(done))
+        return done
+
+    def _get(self, path: str) -> tuple[bytes, Stat]:
+        if path not in self.znodes:
+            raise NoNode(path)
+        data, version = self.znodes[path]
+        return data, Stat(1, 1, version, 0, 0)
+
+    def _make(self, operation: Operation) -> Any:
+        path = operation.path
+        if isinstance(operation, Create):
+            if path in self.znodes:
+                raise NodeExists(path)
+            if path.count("/") > 1 and path.rpartition("/")[0] not in self.znodes:
+                raise NoNode(path)
+            self.znodes[path] = (operation.data, 0)
+            return path
+        _, stat = self._get(path)
+        assert isinstance(operation, SetData | Check)
+        if operation.version not in (ANY_VERSION, stat.version):
+            raise BadVersion(path)
+        if isinstance(operation, Check):
+            return None
+        self.znodes[path] = (operation.data, stat.version + 1)
+        return self._get(path)[1]
+
+
+def _outcome(work: Callable[[], Any]) -> Deferred[Any]:
+    done: Deferred[Any] = succeed(None)
+    try:
+        return succeed(work())
+    except ZooKeeperError:
+        failure = Failure()
+        done.addCallback(lambda _: failure)
+        return done
+
+
+class OwnershipWorld(World):
+    """Broker 1 with ownership; its `names` are kept by partition 0 of `__consumer_offsets`."""
+
+    def __init__(self, directory: Path, topic_config: dict[str, Any] | None = None, **own: Any) -> None:
+        super().__init__(directory, topic_config=topic_config)
+        self.zookeeper = MemoryZooKeeper()
+        for path in ("/brokers", "/brokers/topics", "/holdfast", "/holdfast/ownership"):
+            self.zookeeper.znodes[path] = (b"", 0)
+        for path in (znodes.OWNED_TOPICS, znodes.OWNED_NAMES):
+            self.zookeeper.znodes[path] = (b"", 0)
+        self.ownership = Ownership(
+            Settings(ownership_settings.SETTINGS, own),
+            Around(self.clock, self.now_ms, self.clock.seconds, cast("ZooKeeper", self.zookeeper)),
+            self.replicas,
+            lambda group: 0,
+        )
+        self.dispatcher.add(self.ownership.handlers())
+
+    def lead(self, topic: str, index: int = 0, *, leader_epoch: int = 0, **options: Any) -> None:
+        """The controller writes that this broker leads a partition, and tells it."""
+        state = PartitionState(LOCAL_ID, leader_epoch, (LOCAL_ID,), 1)
+        path = znodes.partition_state_path(topic, index)
+        version = self.zookeeper.znodes[path][1] + 1 if path in self.zookeeper.znodes else 0
+        self.zookeeper.znodes[path] = (znodes.encode_partition_state(state), version)
+        request = self.leader_and_isr(topic, index, leader_epoch=leader_epoch)
+        self.ownership.service.prepare(request)
+        self.assign(topic, index, leader_epoch=leader_epoch, partition_epoch=version, **options)
+
+    def leader_and_isr(self, topic: str, index: int, *, leader_epoch: int) -> LeaderAndIsrRequest:
+        state = LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=1,
+            leader=LOCAL_ID,
+            leader_epoch=leader_epoch,
+            isr=[LOCAL_ID],
+            partition_epoch=0,
+            replicas=[LOCAL_ID],
+            adding_replicas=[],
+            removing_replicas=[],
+            is_new=True,
+        )
+        return LeaderAndIsrRequest(
+            controller_id=LOCAL_ID,
+            controller_epoch=1,
+            type=0,
+            topic_states=[
+                LeaderAndIsrTopicState(
+                    topic_name=topic, topic_id=self.topic_id(topic), partition_states=[state]
+                )
+            ],
+            live_leaders=[],
+        )
+
+    def owner(self, owner_id: str, group: str = "app", access: Access = Access.WRITE) -> Owner:
+        return Owner(self, owner_id, group, access)
+
+
+class Owner:
+    """A client that owns things."""
+
+    def __init__(self, world: OwnershipWorld, owner_id: str, group: str, access: Access) -> None:
+        self.owner_id = owner_id
+        self.group = group
+        self.access = access
+        self._world = world
+        self.client: Client = world.client()
+        self.incarnation = -1
+        self.generation = -1
+
+    def reconnect(self) -> None:
+        self.client = self._world.client()
+
+    def claim_request(self, topic: str, generation: int = 1, partition: int = 0, **fields: Any) -> OwnRequest:
+        return OwnRequest(
+            group=self.group,
+            owner_id=self.owner_id,
+            session_timeout_ms=fields.pop("session_timeout_ms", SESSION_MS),
+            timeout_ms=fields.pop("timeout_ms", 5000),
+            access=self.access,
+            resources=[ResourceClaim(name=topic, partition=partition, generation=generation)],
+            **fields,
+        )
+
+    def claim(self, topic: str, generation: int = 1, partition: int = 0, **fields: Any) -> ResourceStanding:
+        (standing,) = self.client.call(self.claim_request(topic, generation, partition, **fields)).resources
+        if standing.error_code == 0:
+            self.incarnation, self.generation = standing.incarnation, standing.generation
+        return standing
+
+    def ask(self, request: Request[Any]) -> None:
+        self.client.ask(request)
+
+    def resume(self, topic: str, partition: int = 0) -> ResourceStanding:
+        resource = ResumedResource(
+            name=topic, partition=partition, generation=self.generation, incarnation=self.incarnation
+        )
+        (standing,) = self.client.call(
+            ResumeRequest(
+                group=self.group,
+                owner_id=self.owner_id,
+                session_timeout_ms=SESSION_MS,
+                timeout_ms=5000,
+                resources=[resource],
+            )
+        ).resources
+        return standing
+
+    def renew_request(self, topic: str, partition: int = 0, max_wait_ms: int = 0) -> RenewRequest:
+        resource = HeldResource(name=topic, partition=partition, incarnation=self.incarnation)
+        return RenewRequest(
+            group=self.group, owner_id=self.owner_id, max_wait_ms=max_wait_ms, resources=[resource]
+        )
+
+    def renew(self, topic: str, partition: int = 0) -> ResourceStanding:
+        (standing,) = self.client.call(self.renew_request(topic, partition)).resources
+        return standing
+
+    def write(self, topic: str, index: int = 0, acks: int = -1) -> int:
+        """Append a record; the error code."""
+        request = produce_request(topic, batch(b"x"), index, acks=acks)
+        return only_produced(self.client.call(request)).error_code
