@@ -64,6 +64,7 @@ class ClassicMembership(Member):
         self._joined = Joined()
         self._must_join = False
         self._sharing_until_ms = 0
+        self._seen_update = -1
         self._watched: Mapping[str, int] | None = None
         """The partition counts that this leader has shared out; others ask for a rebalance."""
 
@@ -209,7 +210,10 @@ class ClassicMembership(Member):
 
     def _has_topic_changed(self) -> bool:
         """Whether there is something else to share out than what this leader did share out."""
-        return self._watched is not None and self._watched != self._counts()
+        if self._watched is None or self._seen_update == self._metadata.update_count:
+            return False
+        self._seen_update = self._metadata.update_count
+        return self._watched != self._counts()
 
     # In: replies --------------------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ class ManagedMembership(Member):
             self._generation = NO_GENERATION
         calls = self._farewells()
         if self._can_proceed() and now_ms >= self._not_before_ms:
-            calls.append(self._next_step())
+            calls.append(self._next_step(now_ms))
         if self._can_rewind() and self._rewind is not None and now_ms >= self._rewind.not_before_ms:
             calls.append(self._send_rewind(self._rewind, now_ms))
         if self._beats() and now_ms >= self._heartbeat_due_ms and self._coordinator.want():
@@ -173,7 +173,7 @@ class ManagedMembership(Member):
         self.state = State.RELEASING if self._release() else State.OUTSIDE
         self._is_located = False
 
-    def _next_step(self) -> Call:
+    def _next_step(self, now_ms: int) -> Call:
         """Towards the group: where is it, make it where it lacks something, register."""
         settings = self._settings
         if not self._is_located:
@@ -186,7 +186,7 @@ class ManagedMembership(Member):
         else:
             self.state = State.REGISTERING
             self._must_register = False
-            self._call = self._patient_call(settings.register_request())
+            self._call = self._patient_call(settings.register_request(), now_ms)
         return self._call
 
     def _send_rewind(self, rewind: Rewind, now_ms: int) -> Call:
@@ -195,7 +195,7 @@ class ManagedMembership(Member):
         return self._call
 
     def _patient_call(
-        self, request: RegisterConsumerRequest | RewindConsumerRequest, tag: tuple[Rewind, int] | None = None
+        self, request: RegisterConsumerRequest | RewindConsumerRequest, tag: tuple[Rewind, int] | int
     ) -> Call:
         """A request whose answer waits for the other members.
 
@@ -222,7 +222,7 @@ class ManagedMembership(Member):
             case CreateGroupResponse() as response:
                 self._take_creation(response, now_ms)
             case RegisterConsumerResponse() as response:
-                self._take_registration(response, now_ms)
+                self._take_registration(response, reply.call.tag, now_ms)
             case RewindConsumerResponse() as response:
                 self._take_rewind(response, reply.call.tag[0], reply.call.tag[1], now_ms)
             case _:
@@ -254,7 +254,7 @@ class ManagedMembership(Member):
         self.state = State.OUTSIDE
         self._is_located = False  # It exists now, and has a controller.
 
-    def _take_registration(self, response: RegisterConsumerResponse, now_ms: int) -> None:
+    def _take_registration(self, response: RegisterConsumerResponse, sent_at_ms: int, now_ms: int) -> None:
         if self.state is not State.REGISTERING:
             return  # Given up meanwhile.
         if response.error_code:
@@ -263,8 +263,9 @@ class ManagedMembership(Member):
         offsets = {TopicPartition(row.topic, row.partition): row.offset for row in response.partitions_to_own}
         self.state = State.STABLE
         self._generation = response.controller_generation
-        self._heard_at_ms = now_ms
-        self._heartbeat_due_ms = now_ms  # At once: our answer may have lain about for a while.
+        # The session may be as old as the request, if the answer has lain about: a heartbeat says more.
+        self._heard_at_ms = sent_at_ms
+        self._heartbeat_due_ms = now_ms
         self.owned = tuple(offsets)
         for topic in dict.fromkeys(partition.topic for partition in offsets):
             self._metadata.want(topic)

@@ -203,7 +203,8 @@ class GroupSession:
         now_ms = self._reader.now_ms()
         if self._releasing is not event:
             self._releasing = event
-            self._release_by_ms = now_ms + self._settings.session_timeout_ms
+            # Not all of the session: the rest is for coming back in time.
+            self._release_by_ms = now_ms + self._settings.session_timeout_ms // 2
             for partition in self._consumed_of(event):
                 self._reader.put_back(partition)
                 self._fetcher.positions[partition].is_held = True
@@ -246,11 +247,32 @@ class GroupSession:
         if not offsets:
             return
         self._withdraw_auto_commit()
+        deadline_ms = self._reader.now_ms() + timeout_ms
         commit = Commit(self.membership.identity, dict(offsets))
-        self._offsets.submit(commit)
-        self._wait_for(commit, timeout_ms)
+        while True:
+            self._offsets.submit(commit)
+            try:
+                self._wait_for(commit, deadline_ms - self._reader.now_ms())
+                break
+            except CommitFailedError:
+                if not self._has_kept(commit):
+                    raise
+                commit = Commit(self.membership.identity, commit.offsets)
         for partition, stored in offsets.items():
             self._stored[partition] = stored.offset
+
+    def _has_kept(self, commit: Commit) -> bool:
+        """Whether a commit came too late for its generation only, and its partitions are ours in the next: a
+        cooperative member keeps them while it joins."""
+        now = self.membership.identity
+        return (
+            now.member_id == commit.identity.member_id
+            and now.generation > commit.identity.generation
+            and all(
+                partition in self.membership.owned or not self.is_subscribed(partition.topic)
+                for partition in commit.offsets
+            )
+        )
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int
@@ -333,6 +355,10 @@ class GroupSession:
             raise NoGroupError(
                 "rewind() is for members of managed groups (group.protocol=managed), whose coordinator tells "
                 "the owners; in a classic group seek() and commit() your own partitions"
+            )
+        if self._is_calling_back:
+            raise RuntimeError(
+                "rewind() waits for the group, which waits for its listeners: call it after poll()"
             )
         rewind = Rewind(dict(offsets))
         membership.rewind(rewind)

@@ -503,3 +503,37 @@ class TestTrouble:
     def test_an_unknown_strategy(self, cluster: FakeCluster) -> None:
         with pytest.raises(ConfigError, match=r"partition\.assignment\.strategy=rang is not known"):
             Party(cluster).join("alone", partition_assignment_strategy="rang")
+
+
+class TestCooperativeMembers:
+    def test_a_commit_in_the_middle_of_a_rebalance_succeeds(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, partition_assignment_strategy="cooperative-sticky", enable_auto_commit=False)
+        first = party.join("first")
+        party.settle()
+        party.run(500)
+        second = party.join("second")
+        second.poll(200)
+        generation = first.generation
+        while first.generation == generation:
+            first.poll(10)
+            second.poll(10)
+            kept = first.consumer.assignment()[0]
+            first.consumer.commit(offsets={kept: 100})
+        party.settle()
+
+        assert cluster.groups.committed("g")["flights", kept.partition] == 100
+
+    def test_they_read_on_while_the_group_waits_for_one(self, cluster: FakeCluster) -> None:
+        party = Party(cluster, partition_assignment_strategy="cooperative-sticky", session_timeout_ms=6_000)
+        first, second = party.join("first"), party.join("second")
+        party.settle()
+        party.run(1_000)
+        party.members.remove(second)  # Slow to join again
+        party.join("third")
+        party.run(1_000)
+        for partition in cluster.topics["flights"]:
+            fill(partition, 7)
+        before = len(first.records)
+        party.run(500)
+
+        assert len(first.records) == before + 3 * 7
