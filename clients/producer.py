@@ -27,7 +27,7 @@ from clients.message import Message
 from clients.network import Network
 from clients.partitioner import Partitioner, by_key
 from clients.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues, without_key
-from clients.responses import GroupResponse, RecordResponse, SendResponse, SpanResponse
+from clients.responses import BulkResponse, GroupResponse, RecordResponse, SendResponse, SpanResponse
 from clients.sender import Sender, SenderSettings
 from protocol.batches import Compression
 from protocol.compression import codec_named
@@ -136,7 +136,7 @@ class Producer:
             headers = tuple(headers)
             size += len(encode_headers(headers))
         timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
-        return self._enqueue(topic, message.partition, timestamp, key, value, headers, size)
+        return RecordResponse(*self._enqueue(topic, message.partition, timestamp, key, value, headers, size))
 
     def _enqueue(
         self,
@@ -147,7 +147,8 @@ class Producer:
         value: bytes | None,
         headers: Headers,
         size: int,
-    ) -> SendResponse:
+    ) -> tuple[Batch, int]:
+        """Put a message in its queue: the batch, and the index there, that its outcome will be that of."""
         queues = self._queues
         with self._mutex:
             if (
@@ -172,7 +173,7 @@ class Producer:
             )
         if should_wake:
             self._network.wake()
-        return RecordResponse(batch, index)
+        return batch, index
 
     def send_many(
         self,
@@ -182,7 +183,7 @@ class Producer:
         keys: Iterable[Any] | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
-    ) -> GroupResponse:
+    ) -> BulkResponse:
         """Queue many messages for one topic, as `send` would one by one, at a fraction of the cost.
 
         `values`, and `keys` if there are any, of equal number, may be columns of Arrow. What becomes of the
@@ -192,7 +193,7 @@ class Producer:
         few or too many: what comes before them has been queued by then.
         """
         timestamp = self._network.wall_ms() if timestamp is None else _time(timestamp)
-        responses: list[SendResponse] = []
+        responses: list[SpanResponse] = []
         for some_values, some_keys in in_chunks(values, keys):
             value_column = self._serialized(topic, some_values, self._value_serializer)
             key_column = None
@@ -201,7 +202,7 @@ class Producer:
             self._send_columns(topic, partition, timestamp, key_column, value_column, responses)
         if not responses:
             raise ValueError("no message to send")
-        return GroupResponse(tuple(responses))
+        return BulkResponse(tuple(responses))
 
     def _serialized(self, topic: str, column: list[Any], serializer: Serializer) -> list[bytes | None]:
         if serializer is to_bytes and set(map(type, column)) <= _PLAIN_TYPES:
@@ -215,7 +216,7 @@ class Producer:
         timestamp: int,
         keys: list[bytes | None] | None,
         values: list[bytes | None],
-        responses: list[SendResponse],
+        responses: list[SpanResponse],
     ) -> None:
         with self._mutex:
             of_topic = self._queues.topic(topic)
@@ -223,7 +224,8 @@ class Producer:
         if partition is None and not count:
             for key, value in zip(keys or repeat(None), values, strict=False):
                 size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"")
-                responses.append(self._enqueue(topic, None, timestamp, key, value, (), size))
+                batch, index = self._enqueue(topic, None, timestamp, key, value, (), size)
+                responses.append(SpanResponse(batch, index, 1))
             return
         if partition is not None or keys is None:
             chosen = partition if partition is not None else without_key(count)
@@ -252,7 +254,7 @@ class Producer:
         timestamp: int,
         keys: list[bytes | None] | None,
         values: list[bytes | None],
-        responses: list[SendResponse],
+        responses: list[SpanResponse],
     ) -> None:
         """Queue messages for one partition, a batch at a time, so that room is waited for by batches too."""
         ends = running_sizes(keys, values)
@@ -292,11 +294,10 @@ class Producer:
         value: bytes | None,
         headers: Headers,
         size: int,
-    ) -> SendResponse:
+    ) -> tuple[Batch, int]:
         if not queues.unplaced:
             self._network.wake()
-        slip = self._queues.append_unplaced(queues, timestamp, key, value, headers, size, self._now_ms())
-        return RecordResponse(slip, 0)
+        return self._queues.append_unplaced(queues, timestamp, key, value, headers, size, self._now_ms()), 0
 
     def _refusal(self, size: int) -> Exception | None:
         """Why a message of this size cannot even wait. Raises where nothing can."""
@@ -337,9 +338,11 @@ class Producer:
             )
         return self._sender.fatal_error
 
-    def _failed(self, topic: str, partition: int | None, timestamp: int, error: Exception) -> SendResponse:
+    def _failed(
+        self, topic: str, partition: int | None, timestamp: int, error: Exception
+    ) -> tuple[Batch, int]:
         place = UNPLACED if partition is None else partition
-        return RecordResponse(Batch.failed(topic, place, timestamp, self._lock, error), 0)
+        return Batch.failed(topic, place, timestamp, self._lock, error), 0
 
     # Waiting and ending -------------------------------------------------------------------------------
 

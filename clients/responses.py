@@ -261,3 +261,21 @@ class GroupResponse(SendResponse):
 
     def _await_rest(self, index: int, callback: Callback, _: SendResponse) -> None:
         self._await_from(index, callback)
+
+
+class BulkResponse(GroupResponse):
+    """The outcome of the messages of one `send_many`; in `responses` that of each batch, or part of one."""
+
+    __slots__ = ()
+
+    responses: tuple[SpanResponse, ...]
+
+    @property
+    def offsets(self) -> list[range]:
+        """The offsets of the acknowledged messages, as `SpanResponse.offsets` has them."""
+        return [offsets for span in self.responses for offsets in span.offsets]
+
+    @property
+    def failed(self) -> int:
+        """How many of the messages have failed so far."""
+        return sum(span.failed for span in self.responses)

@@ -1,0 +1,37 @@
+"""The examples of docs/clients.md run, one after the other, as they stand but for the broker's address."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster import Cluster
+
+HOME = Path(__file__).parents[2]
+EXAMPLES = re.findall(r"```python\n(.*?)```", (HOME / "docs/clients.md").read_text(), re.DOTALL)
+
+
+def test_every_example_does_what_it_says(cluster: Cluster) -> None:
+    (broker,) = cluster.start()
+    printed = []
+    for example in EXAMPLES:
+        done = subprocess.run(
+            [sys.executable, "-c", example.replace("localhost:9092", broker.address)],
+            cwd=HOME,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{example}\n{done.stderr}"
+        printed.append(done.stdout.splitlines())
+    single, called_back, in_bulk, records, batches, topic = printed
+
+    assert single == ["0"]
+    assert called_back == [f"flights-0 at {offset}" for offset in (1, 2, 3)]
+    assert in_bulk == ["100000 arrived, 0 failed"]
+    assert len(records) == 500 and records[0] == "0 0 b'UA' b'EWR to IAH'"
+    assert batches[0].startswith("0 1 ")
+    assert topic == ["arrivals 6"]
