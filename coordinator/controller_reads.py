@@ -11,6 +11,9 @@ from coordinator.pipelined import outcomes, read_all
 from coordinator.store import NoNode, Session, Watch
 from coordinator.znodes import TopicPartition
 
+_TOPICS_AT_ONCE = 50
+"""A topic of ten thousand partitions is a znode of 250 KB."""
+
 
 async def read_brokers(
     session: Session, watch: Watch, watch_for: Callable[[int], Watch | None]
@@ -35,7 +38,7 @@ async def read_topics(session: Session, new_topic_id: Callable[[], uuid.UUID]) -
     A topic of a cluster that knew no topic ids gets one, which is not written here.
     """
     names = await session.children(znodes.TOPICS)
-    found = await read_all(session, [znodes.topic_path(name) for name in names])
+    found = await read_all(session, [znodes.topic_path(name) for name in names], _TOPICS_AT_ONCE)
     topics: dict[str, Topic] = {}
     for name, there in zip(names, found, strict=True):
         if there is None:

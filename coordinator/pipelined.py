@@ -32,10 +32,13 @@ async def results(operations: Sequence[Deferred[T]]) -> list[T]:
     return found
 
 
-async def read_all(session: Session, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-    """The data of any number of znodes; None for each that does not exist."""
-    starts = range(0, len(paths), _READS_AT_ONCE)
-    read = await results([session.get_all(paths[start : start + _READS_AT_ONCE]) for start in starts])
+async def read_all(
+    session: Session, paths: Sequence[str], at_once: int = _READS_AT_ONCE
+) -> list[tuple[bytes, Stat] | None]:
+    """The data of any number of znodes; None for each that does not exist. A request reads `at_once`: fewer
+    where znodes are large."""
+    starts = range(0, len(paths), at_once)
+    read = await results([session.get_all(paths[start : start + at_once]) for start in starts])
     return [found for batch in read for found in batch]
 
 
