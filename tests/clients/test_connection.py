@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clients.connection import ANY_NODE, CONTROLLER, Connection
+from clients.connection import ANY_NODE, CONTROLLER, COORDINATOR, Connection
 from clients.errors import (
     ClosedError,
     ConnectionFailedError,
@@ -19,6 +19,7 @@ from clients.link import Call, Reply
 from clients.wire import FrameReader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.fetch import FetchRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.schema import MalformedMessage
 from tests.clients.fake_cluster import FakeCluster
@@ -64,6 +65,40 @@ def test_many_calls_are_under_way_at_once_and_each_reply_names_its_own() -> None
     for node in (1, 2, 3):
         tags = [reply.call.tag for reply in replies if reply.call.node == node]
         assert tags == [call.tag for call in calls if call.node == node]
+
+
+def test_a_line_of_its_own_is_not_held_up_by_what_waits_elsewhere() -> None:
+    cluster = FakeCluster(2)
+    with connection_to(cluster) as connection:
+        connection.ask(ANY_NODE, MetadataRequest(topics=None))
+        connection.open_line("broker-1", 9092)
+        waits = Call(1, FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=[], forgotten_topics_data=[]))
+        replies = collect(
+            connection, 1, waits, ask_for("behind", node=1), ask_for("beside", node=COORDINATOR)
+        )
+        assert [reply.call.tag for reply in replies] == ["beside"]
+
+        connection.open_line("broker-2", 9092)
+        collect(connection, 1, ask_for("elsewhere", node=COORDINATOR))
+        assert [type(request) for request in cluster.brokers[2].requests][-1] is MetadataRequest
+
+
+def test_a_line_that_moves_answers_what_waits_on_it() -> None:
+    cluster = FakeCluster(2)
+    cluster.brokers[1].is_silent = True
+    with connection_to(cluster) as connection:
+        connection.open_line("broker-1", 9092)
+        connection.poll(0, ask_for("flights", node=COORDINATOR))
+        connection.open_line("broker-2", 9092)
+        (reply,) = collect(connection, 1)
+        assert isinstance(reply.error, ConnectionFailedError)
+        assert "moved" in str(reply.error)
+
+
+def test_nobody_is_reached_by_a_line_that_was_not_opened() -> None:
+    with connection_to(FakeCluster()) as connection:
+        (reply,) = collect(connection, 1, ask_for("flights", node=COORDINATOR))
+        assert isinstance(reply.error, NoBrokerError)
 
 
 def test_replies_to_other_calls_are_kept_while_one_is_asked_for() -> None:
@@ -162,7 +197,9 @@ def test_failures_are_followed_by_longer_and_longer_pauses() -> None:
 
 
 def test_an_api_that_the_broker_does_not_know() -> None:
-    connection = connection_to(FakeCluster())
+    cluster = FakeCluster()
+    del cluster.brokers[1].versions[DescribeClusterRequest.api.key]
+    connection = connection_to(cluster)
     with pytest.raises(UnsupportedRequestError, match="does not know DescribeCluster"):
         connection.ask(ANY_NODE, DescribeClusterRequest(include_cluster_authorized_operations=False))
 
