@@ -97,9 +97,7 @@ def read(bootstrap: str, advance: Callable[[int], None]) -> int:
 
 def read_with_stock_client(bootstrap: str, advance: Callable[[int], None]) -> int:
     """The same with the client that most of the world's Python programs use."""
-    consumer = StockConsumer(
-        {"bootstrap.servers": bootstrap, "group.id": "quickstart", "enable.auto.commit": False}
-    )
+    consumer = StockConsumer({"bootstrap.servers": bootstrap, "group.id": "quickstart"})
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
 
     def poll() -> int:
