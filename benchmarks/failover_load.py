@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,43 +109,57 @@ class Scene:
         time.sleep(_SETTLE_S)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stroke:
+    """A broker just before it is struck: of each topic what it led, and how many records had failed."""
+
+    broker: BrokerProcess
+    led: Mapping[str, Sequence[int]]
+    failed: Mapping[str, int]
+    since: float
+
+
 def kill_a_leader(scene: Scene) -> list[Outage]:
     """Kill -9, wait until every partition is written to again, start it again; what each client saw."""
-    killed = scene.leader()
-    led = {load.topic: scene.led_by(killed, load.topic) for load in scene.loads}
-    failed = {load.topic: len(load.failures) for load in scene.loads}
-    since = time.monotonic()
+    stroke = _begin(scene)
+    killed = stroke.broker
     killed.kill()
     gone = scene.view.wait_until_gone(killed.broker_id)
-    for topic, partitions in led.items():
+    for topic, partitions in stroke.led.items():
         for partition in partitions:
             scene.view.leader(topic, partition, other_than=killed.broker_id)
-    elected = time.monotonic()
-    outages = [
-        _outage(load, led[load.topic], failed[load.topic], since, gone, elected) for load in scene.loads
-    ]
-    scene.start_again(killed)
-    return outages
+    return _end(scene, stroke, gone, time.monotonic())
 
 
 def stop_a_leader(scene: Scene) -> list[Outage]:
     """SIGTERM, wait until the broker has ended, start it again; what each client saw."""
-    stopped = scene.leader()
-    led = {load.topic: scene.led_by(stopped, load.topic) for load in scene.loads}
-    failed = {load.topic: len(load.failures) for load in scene.loads}
-    since = time.monotonic()
-    stopped.stop()
+    stroke = _begin(scene)
+    stroke.broker.stop()
     gone = time.monotonic()
     time.sleep(_SETTLE_S)
-    outages = [_outage(load, led[load.topic], failed[load.topic], since, gone, gone) for load in scene.loads]
-    scene.start_again(stopped)
+    return _end(scene, stroke, gone, gone)
+
+
+def _begin(scene: Scene) -> _Stroke:
+    broker = scene.leader()
+    return _Stroke(
+        broker,
+        {load.topic: scene.led_by(broker, load.topic) for load in scene.loads},
+        {load.topic: len(load.failures) for load in scene.loads},
+        time.monotonic(),
+    )
+
+
+def _end(scene: Scene, stroke: _Stroke, gone: float, elected: float) -> list[Outage]:
+    concerned = [load for load in scene.loads if stroke.led[load.topic]]
+    outages = [_outage(load, stroke, gone, elected) for load in concerned]
+    scene.start_again(stroke.broker)
     return outages
 
 
-def _outage(
-    load: SteadyLoad, led: Sequence[int], failed_before: int, since: float, gone: float, elected: float
-) -> Outage:
-    writes = [_first_write(load, partition, since) - since for partition in led]
+def _outage(load: SteadyLoad, stroke: _Stroke, gone: float, elected: float) -> Outage:
+    since = stroke.since
+    writes = [_first_write(load, partition, since) - since for partition in stroke.led[load.topic]]
     pauses = [account.longest_pause_s(since) for account in load.partitions]
     usual = [account.longest_pause_s(since - _SETTLE_S, since) for account in load.partitions]
     return Outage(
@@ -156,7 +170,7 @@ def _outage(
         all_write_s=max(writes),
         longest_pause_s=max(pauses),
         usual_s=max(usual),
-        failed=len(load.failures) - failed_before,
+        failed=len(load.failures) - stroke.failed[load.topic],
     )
 
 
