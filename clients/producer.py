@@ -28,7 +28,8 @@ from clients.network import Network
 from clients.partitioner import Partitioner, by_key
 from clients.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues, without_key
 from clients.responses import BulkResponse, GroupResponse, RecordResponse, SendResponse, SpanResponse
-from clients.sender import Sender, SenderSettings
+from clients.sender import Sender
+from clients.sender_settings import SenderSettings
 from protocol.batches import Compression
 from protocol.compression import codec_named
 from protocol.record_codec import encode_headers
@@ -155,7 +156,7 @@ class Producer:
                 size > self._size_max
                 or queues.used + size + RECORD_OVERHEAD > self._buffer_memory
                 or self._is_closing
-                or self._sender.fatal_error is not None
+                or self._queues.fatal_error is not None
             ):
                 error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
                 if error is not None:
@@ -303,8 +304,8 @@ class Producer:
         """Why a message of this size cannot even wait. Raises where nothing can."""
         if self._is_closing:
             raise ClosedError("the producer is closed")
-        if self._sender.fatal_error is not None:
-            raise self._sender.fatal_error
+        if self._queues.fatal_error is not None:
+            raise self._queues.fatal_error
         limit = min(self._max_record_size, self._buffer_memory)
         if size > limit:
             return RecordTooLargeError(
@@ -324,7 +325,7 @@ class Producer:
                     self._queues.used + cost <= self._buffer_memory
                     or self._queues.used == 0
                     or self._is_closing
-                    or self._sender.fatal_error is not None
+                    or self._queues.fatal_error is not None
                 ),
                 self._max_block_ms,
             )
@@ -336,7 +337,7 @@ class Producer:
             return BufferFullError(
                 f"buffer.memory={self._buffer_memory} has been used up for max.block.ms={self._max_block_ms}"
             )
-        return self._sender.fatal_error
+        return self._queues.fatal_error
 
     def _failed(
         self, topic: str, partition: int | None, timestamp: int, error: Exception
@@ -398,8 +399,8 @@ class Producer:
     def turn(self, max_wait_ms: int) -> None:
         """One turn of the loop, for a producer without a thread; waits at most `max_wait_ms`."""
         self._sender.turn(max_wait_ms)
-        if self._sender.fatal_error is not None:
-            self._sender.fail_all(self._sender.fatal_error)
+        if self._queues.fatal_error is not None:
+            self._sender.fail_all(self._queues.fatal_error)
 
     def _wait_until(self, is_so: Callable[[], bool], timeout_ms: int | None) -> bool:
         """Wait, with the lock, until it is so; whether it is."""
@@ -416,9 +417,9 @@ class Producer:
     def _run(self) -> None:
         error = self._closed_error()
         try:
-            while not self._is_closing and self._sender.fatal_error is None:
+            while not self._is_closing and self._queues.fatal_error is None:
                 self._sender.turn(_IDLE_WAIT_MS)
-            error = self._sender.fatal_error or error
+            error = self._queues.fatal_error or error
         except Exception as failure:
             error = failure
             raise

@@ -129,6 +129,8 @@ class Queues:
         self.topics: dict[str, TopicQueues] = {}
         self.used = 0
         """Bytes of `buffer.memory` in use."""
+        self.fatal_error: Exception | None = None
+        """Why nothing can be sent any more."""
         self.lock = lock
         self.busy: dict[PartitionQueue, None] = {}
         """The queues of partitions in which something waits or is under way; maybe some where that was so."""
@@ -147,6 +149,10 @@ class Queues:
         if queues is None:
             queues = self.topics[name] = TopicQueues(name, batch_size=self._batch_size)
         return queues
+
+    def queue_of(self, batch: Batch) -> PartitionQueue:
+        """The queue of the partition that a batch has been given."""
+        return self.topics[batch.topic].partitions[batch.partition]
 
     def append(
         self,

@@ -8,54 +8,26 @@
     handle new requests
 
 One thread runs it, and only that thread touches the connection; what it shares with the threads that call
-`send` are the queues, under their lock. Encoding, compressing and calling back happen outside the lock.
+`send` are the queues, under their lock. Encoding, compressing and calling back happen outside the lock. `clients.outcomes` decides
+what becomes of a batch.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from clients.batch import Batch
-from clients.connection import ANY_NODE, Connection
-from clients.errors import DeliveryTimeoutError, UnsupportedRequestError, is_retriable
+from clients.connection import Connection
+from clients.errors import DeliveryTimeoutError
 from clients.link import Call, Reply
 from clients.metadata import NO_NODE
+from clients.outcomes import Outcomes
 from clients.partitioner import Partitioner
+from clients.produce_requests import encode, produce_request
+from clients.producer_id import NO_PRODUCER, ProducerId
 from clients.queues import PartitionQueue, Queues, TopicQueues, without_key
+from clients.sender_settings import SenderSettings
 from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from protocol.records import set_producer
-
-_LOST_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
-_FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
-
-NO_PRODUCER = -1
-
-
-@dataclass(frozen=True, slots=True)
-class SenderSettings:
-    """What the sender needs to know of the settings. All times in ms."""
-
-    acks: int
-    is_idempotent: bool
-    linger_ms: int
-    max_request_size: int
-    max_in_flight: int
-    retries: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    delivery_timeout_ms: int
-    max_block_ms: int
-    request_timeout_ms: int
 
 
 class Sender:
@@ -69,8 +41,6 @@ class Sender:
         """How many callers wait for all that is queued: nothing lingers meanwhile. Under the lock."""
         self.waiting_for_room = 0
         """How many callers wait for memory; likewise."""
-        self.fatal_error: Exception | None = None
-        """Why nothing can be sent any more."""
         self._queues = queues
         self._lock = queues.lock
         self._connection = connection
@@ -78,14 +48,12 @@ class Sender:
         self._network = connection.network
         self._settings = settings
         self._partitioner = partitioner
-        self._producer_id = NO_PRODUCER
-        self._id_request: Call | None = None
+        self._id = ProducerId(settings.retry_backoff_ms)
+        self._outcomes = Outcomes(queues, settings)
         self._seen_update = 0
-        self._id_not_before_ms = 0
         self._requests_in_flight: dict[int, int] = {}
         self._outbox: list[Call] = []
         self._next_turn_ms = 0
-        self._callbacks: list[Callable[[], object]] = []
 
     # One turn of the loop -----------------------------------------------------------------------------
 
@@ -105,28 +73,33 @@ class Sender:
             self._handle_incomplete(now_ms)
             taken = self._handle_new(now_ms)
             self._queues.look_at_ms = self._next_turn_ms
-        self._outbox += [self._request(node, batches) for node, batches in taken]
-        self._call_back()
+        for node, batches in taken:
+            for batch in batches:
+                encode(batch, self._queues.queue_of(batch).sequences)
+            request = produce_request(batches, self._settings.acks, self._settings.request_timeout_ms)
+            expects_response = self._settings.acks != 0
+            self._outbox.append(Call(node, request, tag=batches, expects_response=expects_response))
+        self._outcomes.call_back()
 
     def fail_all(self, error: Exception) -> None:
         """Give up all that waits or is under way."""
         with self._lock:
-            self.fatal_error = self.fatal_error or error
+            self._queues.fatal_error = self._queues.fatal_error or error
             for topic in self._queues.topics.values():
                 for waiting in topic.unplaced:
-                    self._finish(waiting.slip, error)
+                    self._outcomes.finish(waiting.slip, error)
                 topic.partition_count = 0
                 topic.unplaced.clear()
                 for batch in topic.keyless:
-                    self._finish(batch, error)
+                    self._outcomes.finish(batch, error)
                 topic.keyless.clear()
                 for queue in topic.partitions.values():
                     for batch in (*queue.in_flight, *queue.batches):
-                        self._finish(batch, error)
+                        self._outcomes.finish(batch, error)
                     queue.batches.clear()
                     queue.in_flight.clear()
             self._lock.notify_all()
-        self._call_back()
+        self._outcomes.call_back()
 
     def _configure_connections(self) -> None:
         """Open the connections to the leaders of what waits."""
@@ -149,8 +122,9 @@ class Sender:
     # Responses ----------------------------------------------------------------------------------------
 
     def _handle_reply(self, reply: Reply, now_ms: int) -> None:
-        if reply.call is self._id_request:
-            self._handle_producer_id(reply, now_ms)
+        if self._id.owns(reply):
+            error = self._id.handle(reply, now_ms)
+            self._queues.fatal_error = self._queues.fatal_error or error
             return
         node = reply.call.node
         self._requests_in_flight[node] -= 1
@@ -158,10 +132,10 @@ class Sender:
         if reply.error is not None:
             self._metadata.renew()
             for batch in batches:
-                self._handle_failure(batch, reply.error, now_ms, was_sent=reply.was_sent)
+                self._outcomes.failed(batch, reply.error, now_ms, was_sent=reply.was_sent)
         elif reply.response is None:
             for batch in batches:
-                self._handle_success(batch)
+                self._outcomes.succeeded(batch)
         else:
             assert isinstance(reply.response, ProduceResponse)
             self._handle_response(batches, reply.response, now_ms)
@@ -174,13 +148,13 @@ class Sender:
             row = rows.get((batch.topic, batch.partition))
             if row is None:
                 error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response leaves the partition out")
-                self._handle_failure(batch, error, now_ms)
+                self._outcomes.failed(batch, error, now_ms)
             elif row.error_code == ErrorCode.NONE:
                 batch.base_offset = row.base_offset
                 batch.log_append_time = row.log_append_time_ms
-                self._handle_success(batch)
+                self._outcomes.succeeded(batch)
             elif row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.base_sequence >= 0:
-                self._handle_success(batch)  # Written long ago: the broker no longer knows where.
+                self._outcomes.succeeded(batch)  # Written long ago: the broker no longer knows where.
             else:
                 self._handle_error(batch, row, now_ms)
 
@@ -196,85 +170,7 @@ class Sender:
                 )
             else:
                 self._metadata.renew()
-        self._handle_failure(batch, error, now_ms)
-
-    def _handle_success(self, batch: Batch) -> None:
-        queue = self._queue_of(batch)
-        queue.in_flight.remove(batch)
-        if batch.base_sequence >= 0:
-            queue.sequences.succeeded(batch.base_sequence, len(batch))
-        self._finish(batch, None)
-
-    def _handle_failure(self, batch: Batch, error: Exception, now_ms: int, *, was_sent: bool = True) -> None:
-        """Send the batch again if that may help and time is left; else give it up."""
-        queue = self._queue_of(batch)
-        code = error.code if isinstance(error, BrokerError) else None
-        is_lost = code in _LOST_SEQUENCE and batch.base_sequence >= 0
-        if code in _FENCED and batch.base_sequence >= 0:
-            self._give_up(queue, batch, error)
-            self.fatal_error = error
-            return
-        if is_lost and queue.is_first(batch):
-            # Nothing before it is missing: the numbers themselves are wrong, and the batch is not written.
-            queue.sequences.must_restart = True
-        if not was_sent:
-            batch.attempts -= 1
-        may_help = is_lost or is_retriable(error)
-        if code is ErrorCode.MESSAGE_TOO_LARGE and len(batch) > 1 and not batch.is_done:
-            self._split(queue, batch, error)
-        elif batch.is_done or not may_help or batch.attempts > self._settings.retries:
-            self._give_up(queue, batch, error)
-        elif now_ms - batch.created_ms >= self._settings.delivery_timeout_ms:
-            self._give_up(queue, batch, self._too_late(batch, error))
-        else:
-            queue.in_flight.remove(batch)
-            queue.put_back(batch)
-            batch.last_error = error
-            batch.retry_at_ms = now_ms if is_lost else now_ms + self._backoff_ms(batch.attempts)
-
-    def _split(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
-        """Send a batch that the broker will not take as two: that is no retry, for it is another request."""
-        queue.in_flight.remove(batch)
-        batch.last_error = error
-        if batch.base_sequence >= 0:
-            queue.sequences.outstanding += 1
-        self._callbacks += self._queues.split(queue, batch)
-
-    def _backoff_ms(self, attempts: int) -> int:
-        doubled = self._settings.retry_backoff_ms << min(max(attempts - 1, 0), 16)
-        return min(doubled, max(self._settings.retry_backoff_max_ms, self._settings.retry_backoff_ms))
-
-    def _give_up(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
-        if batch in queue.in_flight:
-            queue.in_flight.remove(batch)
-        if batch.base_sequence >= 0:
-            queue.sequences.given_up()
-        self._finish(batch, error)
-
-    def _too_late(self, batch: Batch, because: Exception | None) -> DeliveryTimeoutError:
-        waited_ms = self._settings.delivery_timeout_ms
-        last = "" if because is None else f"; the last attempt: {because}"
-        error = DeliveryTimeoutError(
-            f"{batch.topic}-{batch.partition}: not acknowledged within delivery.timeout.ms={waited_ms}"
-            f" after {batch.attempts} attempts{last}"
-        )
-        error.__cause__ = because
-        return error
-
-    def _finish(self, batch: Batch, error: Exception | None) -> None:
-        self._callbacks += batch.finish(error)
-        self._queues.release(batch)
-
-    def _call_back(self) -> None:
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            try:
-                callback()
-            except Exception:
-                sys.excepthook(*sys.exc_info())  # An application's fault, which must not stop the sending.
-
-    def _queue_of(self, batch: Batch) -> PartitionQueue:
-        return self._queues.topics[batch.topic].partitions[batch.partition]
+        self._outcomes.failed(batch, error, now_ms)
 
     # Metadata -----------------------------------------------------------------------------------------
 
@@ -305,18 +201,18 @@ class Sender:
                 partition = self._partitioner(topic.topic, waiting.key, partition_count)
             except Exception as error:  # The application's own code: its message fails, not the others.
                 topic.unplaced.popleft()
-                self._finish(waiting.slip, error)
+                self._outcomes.finish(waiting.slip, error)
                 continue
             if partition is None:
                 partition = without_key(partition_count)
-            self._callbacks += self._queues.place_first(topic, partition)
+            self._outcomes.callbacks += self._queues.place_first(topic, partition)
         topic.partition_count = partition_count
 
     def _fail_unplaced(self, topic: TopicQueues, error: Exception, created_before_ms: int) -> None:
         while topic.unplaced and topic.unplaced[0].slip.created_ms <= created_before_ms:
-            self._finish(topic.unplaced.popleft().slip, error)
+            self._outcomes.finish(topic.unplaced.popleft().slip, error)
         while topic.keyless and topic.keyless[0].created_ms <= created_before_ms:
-            self._finish(topic.keyless.popleft(), error)
+            self._outcomes.finish(topic.keyless.popleft(), error)
 
     # Incomplete requests ------------------------------------------------------------------------------
 
@@ -337,17 +233,17 @@ class Sender:
                 self._fail_unplaced(topic, error, placed_before_ms)
             while topic.keyless and topic.keyless[0].created_ms <= too_old_ms:
                 batch = topic.keyless.popleft()
-                self._finish(batch, self._too_late(batch, None))
+                self._outcomes.finish(batch, self._outcomes.too_late(batch, None))
         for queue in self._queues.busy:
             self._expire(queue, too_old_ms)
 
     def _expire(self, queue: PartitionQueue, too_old_ms: int) -> None:
         for batch in queue.in_flight:
             if not batch.is_done and batch.created_ms <= too_old_ms:
-                self._finish(batch, self._too_late(batch, batch.last_error))
+                self._outcomes.finish(batch, self._outcomes.too_late(batch, batch.last_error))
         while queue.batches and queue.batches[0].created_ms <= too_old_ms:
             batch = queue.batches.popleft()
-            self._give_up(queue, batch, self._too_late(batch, batch.last_error))
+            self._outcomes.give_up(queue, batch, self._outcomes.too_late(batch, batch.last_error))
 
     # Retries and new requests -------------------------------------------------------------------------
 
@@ -355,7 +251,12 @@ class Sender:
         """Take the batches that are to go now, in requests to brokers; and find out when to look again."""
         requests: list[tuple[int, list[Batch]]] = []
         self._next_turn_ms = now_ms + self._settings.delivery_timeout_ms
-        if self._settings.is_idempotent and not self._has_producer_id(now_ms):
+        if self._settings.is_idempotent and self._id.id == NO_PRODUCER:
+            if self._id.is_due(now_ms):
+                self._outbox.append(self._id.call())
+                self._next_turn_ms = now_ms
+            elif self._id.not_before_ms > now_ms:
+                self._look_again(self._id.not_before_ms)
             return requests
         while True:
             taken = self._take_round(now_ms)
@@ -404,7 +305,7 @@ class Sender:
             return False
         if batch.base_sequence >= 0:
             return not queue.in_flight or batch.number < queue.in_flight[0].number
-        return queue.sequences.can_stamp(self._producer_id)
+        return queue.sequences.can_stamp(self._id.id)
 
     def _is_ripe(self, batch: Batch, now_ms: int) -> bool:
         return (
@@ -451,73 +352,17 @@ class Sender:
             self._queues.busy[queue] = None
             free.remove(batch.partition)
 
-    def _request(self, node: int, batches: list[Batch]) -> Call:
-        topics: dict[str, TopicProduceData] = {}
-        for batch in batches:
-            topic = topics.setdefault(batch.topic, TopicProduceData(name=batch.topic, partition_data=[]))
-            topic.partition_data.append(
-                PartitionProduceData(index=batch.partition, records=self._encode(batch))
-            )
-        request = ProduceRequest(
-            acks=self._settings.acks,
-            timeout_ms=self._settings.request_timeout_ms,
-            topic_data=list(topics.values()),
-        )
-        return Call(node, request, tag=batches, expects_response=self._settings.acks != 0)
-
-    def _encode(self, batch: Batch) -> bytearray:
-        """The batch on the wire, encoded and compressed at the first attempt."""
-        if batch.encoded is None:
-            assert batch.builder is not None
-            if batch.base_sequence < 0:
-                batch.encoded = batch.builder.build()
-            else:
-                sequences = self._queue_of(batch).sequences
-                batch.encoded = batch.builder.build(
-                    producer_id=sequences.producer_id,
-                    producer_epoch=sequences.epoch,
-                    base_sequence=batch.base_sequence,
-                )
-            batch.builder = None
-        return batch.encoded
-
     # Idempotence --------------------------------------------------------------------------------------
-
-    def _has_producer_id(self, now_ms: int) -> bool:
-        if self._producer_id != NO_PRODUCER:
-            return True
-        if self._id_request is None:
-            if now_ms < self._id_not_before_ms:
-                return self._look_again(self._id_not_before_ms)
-            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-            self._id_request = Call(ANY_NODE, request)
-            self._outbox.append(self._id_request)
-            self._next_turn_ms = now_ms
-        return False
-
-    def _handle_producer_id(self, reply: Reply, now_ms: int) -> None:
-        self._id_request = None
-        error = reply.error
-        if isinstance(reply.response, InitProducerIdResponse):
-            if reply.response.error_code == ErrorCode.NONE:
-                self._producer_id = reply.response.producer_id
-                return
-            error = error_for(reply.response.error_code)
-        self._id_not_before_ms = now_ms + self._settings.retry_backoff_ms
-        if isinstance(error, UnsupportedRequestError):
-            self.fatal_error = UnsupportedRequestError(f"{error}; enable.idempotence=false does without it")
-        elif error is not None and not is_retriable(error):
-            self.fatal_error = error
 
     def _begin_epoch(self, queue: PartitionQueue) -> bool:
         """Start the partition's numbers anew, those of the batches that wait included."""
         sequences = queue.sequences
-        if sequences.is_exhausted and sequences.producer_id == self._producer_id:
-            self._producer_id = NO_PRODUCER
+        if sequences.is_exhausted and sequences.producer_id == self._id.id:
+            self._id.forget()
             return False
-        epoch = sequences.epoch + 1 if sequences.producer_id == self._producer_id else 0
+        epoch = sequences.epoch + 1 if sequences.producer_id == self._id.id else 0
         stamped = [batch for batch in queue.batches if batch.base_sequence >= 0]
-        sequences.begin(self._producer_id, epoch)
+        sequences.begin(self._id.id, epoch)
         sequences.outstanding = 0
         for batch in stamped:
             batch.base_sequence = sequences.stamp(len(batch))

@@ -1,0 +1,55 @@
+"""The id under which brokers know a producer (KIP-98): asked for when it is first needed, and again when its
+epochs are used up."""
+
+from __future__ import annotations
+
+from clients.connection import ANY_NODE
+from clients.errors import UnsupportedRequestError, is_retriable
+from clients.link import Call, Reply
+from protocol.errors import ErrorCode, error_for
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+NO_PRODUCER = -1
+
+
+class ProducerId:
+    """The id, and the request for it while that is under way."""
+
+    def __init__(self, retry_backoff_ms: int) -> None:
+        self.id = NO_PRODUCER
+        self.not_before_ms = 0
+        """When it may be asked for again after a failure."""
+        self._retry_backoff_ms = retry_backoff_ms
+        self._request: Call | None = None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it is to be asked for now."""
+        return self.id == NO_PRODUCER and self._request is None and now_ms >= self.not_before_ms
+
+    def call(self) -> Call:
+        """The request for an id, which is thereby under way."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        self._request = Call(ANY_NODE, request)
+        return self._request
+
+    def owns(self, reply: Reply) -> bool:
+        """Whether a reply is to that request."""
+        return reply.call is self._request
+
+    def forget(self) -> None:
+        """Ask for another."""
+        self.id = NO_PRODUCER
+
+    def handle(self, reply: Reply, now_ms: int) -> Exception | None:
+        """Take in the reply; the error where there will never be an id."""
+        self._request = None
+        error = reply.error
+        if isinstance(reply.response, InitProducerIdResponse):
+            if reply.response.error_code == ErrorCode.NONE:
+                self.id = reply.response.producer_id
+                return None
+            error = error_for(reply.response.error_code)
+        self.not_before_ms = now_ms + self._retry_backoff_ms
+        if isinstance(error, UnsupportedRequestError):
+            return UnsupportedRequestError(f"{error}; enable.idempotence=false does without it")
+        return None if error is None or is_retriable(error) else error
