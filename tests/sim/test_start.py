@@ -8,8 +8,8 @@ from coordinator import znodes
 from tests.sim.cluster import Cluster, Machine, logs_in_trace
 from tests.sim.world import World
 
-MOMENTS_MS = range(0, 100, 4)
-"""Between two of these ZooKeeper answers once or twice."""
+MOMENTS_MS = range(0, 200, 6)
+"""Between two of these ZooKeeper answers two or three times; before the last the broker has registered."""
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["first-of-its-cluster", "with-another"])
