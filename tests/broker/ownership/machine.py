@@ -248,14 +248,18 @@ class Machine:
             if error is not None:
                 self.table.not_written(write.operation, error, self.now_ms)
                 continue
-            versions = {}
-            for key, record, version in write.items:
-                assert version == self.znodes.get(key, (b"", -1))[1], "a write replaces what it has seen"
-                self.znodes[key] = (encode_ownership(record), version + 1)
-                versions[key] = version + 1
-            self.table.written(write.operation, versions, self.now_ms)
+            self.table.written(write.operation, self.land(write), self.now_ms)
         if writes:
             self.perform()
+
+    def land(self, write: Write) -> dict[ResourceKey, int]:
+        """Make a write in ZooKeeper; the versions that come of it."""
+        versions = {}
+        for key, record, version in write.items:
+            assert version == self.znodes.get(key, (b"", -1))[1], "a write replaces what it has seen"
+            self.znodes[key] = (encode_ownership(record), version + 1)
+            versions[key] = version + 1
+        return versions
 
     def grow(self, key: PartitionKey, records: int = 1, *, committed: bool = True) -> None:
         self.end_offsets[key] = self.end_offsets.get(key, 0) + records
@@ -292,9 +296,6 @@ class Machine:
     def flush(self) -> None:
         self.table.flush(self.now_ms)
         self.perform()
-
-    def encoded(self, record: OwnershipRecord) -> bytes:
-        return encode_ownership(record)
 
     def record(self, key: ResourceKey) -> OwnershipRecord:
         """What is written of a resource."""

@@ -304,9 +304,7 @@ def test_case_9_a_grant_that_nobody_heard_of_holds_after_a_restart(machine: Mach
     machine.grow(P0, 4)
     machine.holds_writes = True
     ben.ask_claim((P0, 1))
-    for key, record, version in machine.writes[0].items:
-        machine.znodes[key] = (machine.encoded(record), version + 1)
-    machine.writes.clear()
+    machine.land(machine.writes.pop())
     machine.holds_writes = False
 
     machine.fail_over()
