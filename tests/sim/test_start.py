@@ -15,8 +15,8 @@ MOMENTS_MS = range(0, 200, 6)
 @pytest.mark.parametrize("others", [0, 1], ids=["first-of-its-cluster", "with-another"])
 def test_a_broker_whose_session_expires_while_it_starts_goes_on_with_the_next(others: int) -> None:
     before_registration = [starts_although_its_session_expires(others, moment) for moment in MOMENTS_MS]
-    assert before_registration.count(True) > 5
-    assert before_registration.count(False) > 1
+    assert before_registration.count(True) > 2
+    assert before_registration.count(False) > 0
 
 
 def starts_although_its_session_expires(others: int, moment_ms: int) -> bool:

@@ -43,7 +43,7 @@ def test_of_brokers_that_stop_one_after_the_other_none_has_to_ask_twice(world: W
     stage.produce(1)
     for broker_id in (3, 2, 1):
         stop(stage, broker_id)
-    # The controller may not have noticed yet that the one before has gone; then it does while the next pauses.
+    # The controller may not have noticed yet that the one before has gone: it does while the next pauses.
     assert all("try 1 of" in line for line in tries(world))
 
 
