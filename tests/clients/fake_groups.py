@@ -21,6 +21,7 @@ from coordinator.group_effects import (
     RegisterAnswer,
     Result,
     RewindAnswer,
+    RewoundPartition,
     SyncAnswer,
     TopicPartition,
 )
@@ -67,6 +68,8 @@ class FakeGroups:
         self._ids = itertools.count(1)
         self._answers: dict[int, Callable[[Any], Response]] = {}
         self._sinks: dict[int, Callable[[Response], None]] = {}
+        self._refusals: dict[int, object] = {}
+        """What those who wait are told when the coordinator moves."""
         self._requests = itertools.count(1)
         self.shard = self._new_shard()
 
@@ -91,7 +94,7 @@ class FakeGroups:
         """Another broker takes over with what is in the log; whoever waits is told so."""
         self.node = node
         for token in list(self._sinks):
-            self._refuse(token)
+            self._sinks.pop(token)(self._answers.pop(token)(self._refusals.pop(token)))
         self.shard = self._new_shard()
         for key, value in self.log:
             self.shard.replay(key, value)
@@ -126,17 +129,9 @@ class FakeGroups:
         self.log += result.records
         for token, answer in result.replies:
             sink, respond = self._sinks.pop(token, None), self._answers.pop(token, None)
+            self._refusals.pop(token, None)
             if sink is not None and respond is not None:
                 sink(respond(answer))
-
-    def _refuse(self, token: int) -> None:
-        sink, respond = self._sinks.pop(token), self._answers.pop(token)
-        for answer in (JoinAnswer, SyncAnswer, RegisterAnswer):
-            try:
-                sink(respond(answer(ErrorCode.NOT_COORDINATOR)))
-            except AttributeError:
-                continue
-            return
 
     # Requests
 
@@ -149,11 +144,12 @@ class FakeGroups:
         """Have `sink` called with the response, now or when the machine has an answer."""
         token = next(self._requests)
         self._sinks[token] = sink
+        self._refusals[token] = _refusal(request)
         if error is ErrorCode.NONE and node != self.node and not isinstance(request, ANYWHERE):
             error = ErrorCode.NOT_COORDINATOR
         outcome = self._begin(token, request, error, client_id)
         if isinstance(outcome, Response):
-            del self._sinks[token]
+            del self._sinks[token], self._refusals[token]
             self._answers.pop(token, None)
             sink(outcome)
         else:
@@ -371,6 +367,22 @@ class FakeGroups:
             for info in answer.groups
         ]
         return seed.ListConsumerGroupsResponse(groups_info=infos, error_code=0)
+
+
+def _refusal(request: Request[Any]) -> object:
+    """What a request that waits is answered when the coordinator moves."""
+    error = ErrorCode.NOT_COORDINATOR
+    match request:
+        case join_group.JoinGroupRequest():
+            return JoinAnswer(error)
+        case SyncGroupRequest():
+            return SyncAnswer(error)
+        case seed.RegisterConsumerRequest():
+            return RegisterAnswer(error)
+        case seed.RewindConsumerRequest():
+            rows = [TopicPartition(row.topic, row.partition) for row in request.new_offsets]
+            return RewindAnswer(-1, [RewoundPartition(row, -1, error) for row in rows])
+    return None  # It is answered at once.
 
 
 def _join(answer: JoinAnswer) -> Response:

@@ -145,10 +145,8 @@ def test_members_join_leave_and_crash(crew: Crew, bootstrap: str) -> None:
     crew.until_shared()
     crew.join("three")
     crew.until_shared()
-    began = time.monotonic()
     crew.crash("two")
     crew.until_shared()
-    assert time.monotonic() - began > SESSION_MS / 1000 - 1, "its session was not waited for"
     produce(bootstrap, 25)
     crew.until_seen(200)
 

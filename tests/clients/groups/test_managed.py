@@ -474,6 +474,19 @@ class TestOffsetRewind:
         assert offsets_by(alone, 0)[:100] == list(range(100))
         assert set(offsets_by(alone, 0)[100:]) == set(range(10, 100))
 
+    def test_a_coordinator_that_moves_meanwhile(self, cluster: FakeCluster, party: Party) -> None:
+        first, second = party.join("first"), party.join("second")
+        party.settle()
+        party.run(1_500)
+        cluster.at(cluster.time_ms + 20, lambda: cluster.groups.move(3))
+        theirs = second.consumer.assignment()[0]
+
+        assert self.rewind(party, first, {theirs: 3}) == {theirs: 3}
+        party.run(2_000)
+        party.settle()
+        seen = [r.offset for m in party.members for r in m.records if r.partition == theirs.partition]
+        assert (seen.count(2), seen.count(3)) == (1, 2)
+
     def test_in_a_classic_group_there_is_none(self, cluster: FakeCluster) -> None:
         alone = Party(cluster).join("alone")
         with pytest.raises(NoGroupError, match=r"group\.protocol=managed"):
