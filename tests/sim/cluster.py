@@ -68,6 +68,7 @@ class Machine:
         network: SimNetwork,
         broker_id: int,
         settings: Mapping[str, str | int | bool],
+        work_ms_max: float,
     ) -> None:
         self.name = f"b{broker_id}"
         self.broker_id = broker_id
@@ -83,6 +84,7 @@ class Machine:
         self.life = 0
         self._is_cut_off = False
         self._ahead_s = 0.0
+        self._work_ms_max = work_ms_max
         self._settings = broker_settings(
             {
                 **SETTINGS,
@@ -142,7 +144,7 @@ class Machine:
             self.disk,
             self.client,
             self._network.for_process(process),
-            Workers(process),
+            Workers(process, self._work_ms_max),
             process.rng("broker"),
             lambda: world.clock.rightNow,
         )
@@ -258,16 +260,24 @@ class Machine:
 
 
 class Cluster:
-    """Some machines, the network between them, and a ZooKeeper."""
+    """Some machines, the network between them, and a ZooKeeper.
+
+    `work_ms_max` is how long the brokers' worker threads take at most for a job: reading, syncing, recovery.
+    """
 
     def __init__(
-        self, world: World, brokers: int, settings: Mapping[str, str | int | bool] | None = None
+        self,
+        world: World,
+        brokers: int,
+        settings: Mapping[str, str | int | bool] | None = None,
+        *,
+        work_ms_max: float = 5.0,
     ) -> None:
         self.world = world
         self.zookeeper = ZooKeeperModel(world)
         self.network = SimNetwork(world)
         self.machines = [
-            Machine(world, self.zookeeper, self.network, broker_id, settings or {})
+            Machine(world, self.zookeeper, self.network, broker_id, settings or {}, work_ms_max)
             for broker_id in range(1, brokers + 1)
         ]
 

@@ -91,6 +91,8 @@ class Plan:
     is_flushed: bool = False
     """Whether nothing is acknowledged anywhere before it is on the disks: then power may be lost by anybody
     at any time."""
+    work_ms_max: float = 5.0
+    """How long the brokers' worker threads take at most for a job."""
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)
 
 
@@ -114,6 +116,7 @@ def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
             break_share=rng.choice([0.0, 0.0, 0.001]),
         ),
         is_flushed,
+        rng.choice([5.0, 5.0, 400.0]),
         {
             "leader.imbalance.check.interval.seconds": rng.choice([7, 300]),
             "min.insync.replicas": shape.min_in_sync,

@@ -93,7 +93,7 @@ class Story:
         self.world = world
         self.plan = draw(shape, [kind.name for kind in KINDS], world.rng("plan"))
         self.rng = world.rng("scenario")
-        self.cluster = Cluster(world, shape.brokers, self.plan.settings)
+        self.cluster = Cluster(world, shape.brokers, self.plan.settings, work_ms_max=self.plan.work_ms_max)
         topics = self.plan.topics
         self.history = History(
             world,
