@@ -14,26 +14,26 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from itertools import repeat
 from types import NoneType, TracebackType
 from typing import Any, TypeAlias
 
 from clients.batch import Batch
-from clients.columns import as_bytes, in_chunks, running_sizes
+from clients.columns import as_bytes, in_chunks
 from clients.config import Properties, producer_settings, required_acks
 from clients.connection import Connection
-from clients.errors import BufferFullError, ClosedError, RecordTooLargeError
+from clients.entrance import Entrance
+from clients.errors import ClosedError
 from clients.message import Message
 from clients.network import Network
 from clients.partitioner import Partitioner, by_key
-from clients.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues, without_key
+from clients.queues import Queues
 from clients.responses import BulkResponse, GroupResponse, RecordResponse, SendResponse, SpanResponse
 from clients.sender import Sender
 from clients.sender_settings import SenderSettings
 from protocol.batches import Compression
 from protocol.compression import codec_named
 from protocol.record_codec import encode_headers
-from protocol.records import TYPICAL_OVERHEAD, Headers
+from protocol.records import TYPICAL_OVERHEAD
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
 """(topic, key or value) -> bytes, None for null. Raises what it likes: `send` raises it to its caller."""
@@ -84,25 +84,28 @@ class Producer:
         self.settings = settings
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self._partitioner = partitioner
-        self._max_record_size: int = settings["max.request.size"]
-        self._buffer_memory: int = settings["buffer.memory"]
-        self._max_block_ms: int = settings["max.block.ms"]
         codec = codec_named(settings["compression.type"])
-        self._mutex = threading.RLock()  # The lock of the condition; entered directly it costs a third.
-        self._lock = threading.Condition(self._mutex)
+        mutex = threading.RLock()
+        self._lock = threading.Condition(mutex)
         # A batch of what was sent in bulk gets its memory at once: some must fit in beside each other.
-        batch_size = min(settings["batch.size"], self._buffer_memory // 8)
+        batch_size = min(settings["batch.size"], settings["buffer.memory"] // 8)
         self._queues = Queues(self._lock, batch_size, settings["linger.ms"], codec, _level(codec, settings))
         self._connection = Connection(
             settings["bootstrap.servers"], settings, network=network, rng=rng, allow_auto_topic_creation=True
         )
         self._network = self._connection.network
-        self._now_ms = self._network.now_ms
-        self._size_max = min(self._max_record_size, self._buffer_memory)
         self._has_serializers = key_serializer is not to_bytes or value_serializer is not to_bytes
         self._sender = Sender(self._queues, self._connection, _sender_settings(settings), partitioner)
-        self._is_closing = False
+        self._entrance = Entrance(
+            self._queues,
+            mutex,
+            self._network,
+            partitioner,
+            buffer_memory=settings["buffer.memory"],
+            max_record_size=settings["max.request.size"],
+            max_block_ms=settings["max.block.ms"],
+            wait_until=self._wait_until,
+        )
         self._thread: threading.Thread | None = None
         if is_threaded:
             self._thread = threading.Thread(target=self._run, name="holdfast-producer", daemon=True)
@@ -137,44 +140,9 @@ class Producer:
             headers = tuple(headers)
             size += len(encode_headers(headers))
         timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
-        return RecordResponse(*self._enqueue(topic, message.partition, timestamp, key, value, headers, size))
-
-    def _enqueue(
-        self,
-        topic: str,
-        partition: int | None,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        size: int,
-    ) -> tuple[Batch, int]:
-        """Put a message in its queue: the batch, and the index there, that its outcome will be that of."""
-        queues = self._queues
-        with self._mutex:
-            if (
-                size > self._size_max
-                or queues.used + size + RECORD_OVERHEAD > self._buffer_memory
-                or self._is_closing
-                or self._queues.fatal_error is not None
-            ):
-                error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
-                if error is not None:
-                    return self._failed(topic, partition, timestamp, error)
-            of_topic = queues.topics.get(topic) or queues.topic(topic)
-            if partition is None:
-                count = of_topic.partition_count
-                if not count:
-                    return self._send_unplaced(of_topic, timestamp, key, value, headers, size)
-                partition = self._partitioner(topic, key, count)
-                if partition is None:
-                    partition = without_key(count)
-            batch, index, should_wake = queues.append(
-                of_topic, partition, timestamp, key, value, headers, size, self._now_ms
-            )
-        if should_wake:
-            self._network.wake()
-        return batch, index
+        return RecordResponse(
+            *self._entrance.enqueue(topic, message.partition, timestamp, key, value, headers, size)
+        )
 
     def send_many(
         self,
@@ -200,7 +168,7 @@ class Producer:
             key_column = None
             if some_keys is not None:
                 key_column = self._serialized(topic, some_keys, self._key_serializer)
-            self._send_columns(topic, partition, timestamp, key_column, value_column, responses)
+            self._entrance.enqueue_columns(topic, partition, timestamp, key_column, value_column, responses)
         if not responses:
             raise ValueError("no message to send")
         return BulkResponse(tuple(responses))
@@ -209,141 +177,6 @@ class Producer:
         if serializer is to_bytes and set(map(type, column)) <= _PLAIN_TYPES:
             return column
         return [as_bytes(topic, serializer(topic, item)) for item in column]
-
-    def _send_columns(
-        self,
-        topic: str,
-        partition: int | None,
-        timestamp: int,
-        keys: list[bytes | None] | None,
-        values: list[bytes | None],
-        responses: list[SpanResponse],
-    ) -> None:
-        with self._mutex:
-            of_topic = self._queues.topic(topic)
-            count = of_topic.partition_count
-        if partition is None and not count:
-            for key, value in zip(keys or repeat(None), values, strict=False):
-                size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"")
-                batch, index = self._enqueue(topic, None, timestamp, key, value, (), size)
-                responses.append(SpanResponse(batch, index, 1))
-            return
-        if partition is not None or keys is None:
-            chosen = partition if partition is not None else without_key(count)
-            self._send_to(of_topic, chosen, timestamp, keys, values, responses)
-            return
-        for place, (its_keys, its_values) in self._by_partition(topic, count, keys, values).items():
-            self._send_to(of_topic, place, timestamp, its_keys, its_values, responses)
-
-    def _by_partition(
-        self, topic: str, count: int, keys: list[bytes | None], values: list[bytes | None]
-    ) -> dict[int, tuple[list[bytes | None], list[bytes | None]]]:
-        """The messages by the partitions that their keys say; those without one by a queue of their own."""
-        keyless = without_key(count)
-        found: dict[int, tuple[list[bytes | None], list[bytes | None]]] = {}
-        for key, value in zip(keys, values, strict=True):
-            chosen = self._partitioner(topic, key, count)
-            columns = found.setdefault(keyless if chosen is None else chosen, ([], []))
-            columns[0].append(key)
-            columns[1].append(value)
-        return found
-
-    def _send_to(
-        self,
-        of_topic: TopicQueues,
-        partition: int,
-        timestamp: int,
-        keys: list[bytes | None] | None,
-        values: list[bytes | None],
-        responses: list[SpanResponse],
-    ) -> None:
-        """Queue messages for one partition, a batch at a time, so that room is waited for by batches too."""
-        ends = running_sizes(keys, values)
-        start = 0
-        while start < len(values):
-            with self._mutex:
-                count = self._queues.room_for(of_topic, partition, ends, start)
-                size = ends[start + count - 1] - (ends[start - 1] if start else 0)
-                error = self._refusal(size if count == 1 else 0) or self._make_room(
-                    size + count * BULK_OVERHEAD
-                )
-                if error is not None:
-                    topic = of_topic.topic
-                    batch = Batch.failed(topic, partition, timestamp, self._lock, error, count)
-                    index, should_wake = 0, False
-                else:
-                    some = slice(start, start + count)
-                    batch, index, should_wake = self._queues.extend(
-                        of_topic,
-                        partition,
-                        timestamp,
-                        [None] * count if keys is None else keys[some],
-                        values[some],
-                        size,
-                        self._now_ms(),
-                    )
-            if should_wake:
-                self._network.wake()
-            responses.append(SpanResponse(batch, index, count))
-            start += count
-
-    def _send_unplaced(
-        self,
-        queues: TopicQueues,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        size: int,
-    ) -> tuple[Batch, int]:
-        if not queues.unplaced:
-            self._network.wake()
-        return self._queues.append_unplaced(queues, timestamp, key, value, headers, size, self._now_ms()), 0
-
-    def _refusal(self, size: int) -> Exception | None:
-        """Why a message of this size cannot even wait. Raises where nothing can."""
-        if self._is_closing:
-            raise ClosedError("the producer is closed")
-        if self._queues.fatal_error is not None:
-            raise self._queues.fatal_error
-        limit = min(self._max_record_size, self._buffer_memory)
-        if size > limit:
-            return RecordTooLargeError(
-                f"a message of {size} bytes; max.request.size and buffer.memory allow {limit}"
-            )
-        return None
-
-    def _make_room(self, cost: int) -> Exception | None:
-        """Wait until `buffer.memory` has room for a message."""
-        if self._queues.used + cost <= self._buffer_memory or self._queues.used == 0:
-            return None
-        self._sender.waiting_for_room += 1
-        self._network.wake()
-        try:
-            has_room = self._wait_until(
-                lambda: (
-                    self._queues.used + cost <= self._buffer_memory
-                    or self._queues.used == 0
-                    or self._is_closing
-                    or self._queues.fatal_error is not None
-                ),
-                self._max_block_ms,
-            )
-        finally:
-            self._sender.waiting_for_room -= 1
-        if self._is_closing:
-            return ClosedError("the producer was closed while a message waited for room")
-        if not has_room:
-            return BufferFullError(
-                f"buffer.memory={self._buffer_memory} has been used up for max.block.ms={self._max_block_ms}"
-            )
-        return self._queues.fatal_error
-
-    def _failed(
-        self, topic: str, partition: int | None, timestamp: int, error: Exception
-    ) -> tuple[Batch, int]:
-        place = UNPLACED if partition is None else partition
-        return Batch.failed(topic, place, timestamp, self._lock, error), 0
 
     # Waiting and ending -------------------------------------------------------------------------------
 
@@ -366,10 +199,10 @@ class Producer:
         ClosedError. May be called again, and by a callback."""
         _close_at_exit.discard(self)
         is_own_thread = threading.current_thread() is self._thread
-        if not self._is_closing and not is_own_thread:
+        if not self._entrance.is_closed and not is_own_thread:
             self.flush(timeout_ms)
         with self._lock:
-            was_closing, self._is_closing = self._is_closing, True
+            was_closing, self._entrance.is_closed = self._entrance.is_closed, True
             self._lock.notify_all()
         if self._thread is None:
             if not was_closing:
@@ -417,7 +250,7 @@ class Producer:
     def _run(self) -> None:
         error = self._closed_error()
         try:
-            while not self._is_closing and self._queues.fatal_error is None:
+            while not self._entrance.is_closed and self._queues.fatal_error is None:
                 self._sender.turn(_IDLE_WAIT_MS)
             error = self._queues.fatal_error or error
         except Exception as failure:

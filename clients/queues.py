@@ -129,6 +129,8 @@ class Queues:
         self.topics: dict[str, TopicQueues] = {}
         self.used = 0
         """Bytes of `buffer.memory` in use."""
+        self.waiting_for_room = 0
+        """How many callers wait for some of it."""
         self.fatal_error: Exception | None = None
         """Why nothing can be sent any more."""
         self.lock = lock

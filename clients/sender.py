@@ -8,8 +8,8 @@
     handle new requests
 
 One thread runs it, and only that thread touches the connection; what it shares with the threads that call
-`send` are the queues, under their lock. Encoding, compressing and calling back happen outside the lock. `clients.outcomes` decides
-what becomes of a batch.
+`send` are the queues, under their lock. Encoding, compressing and calling back happen outside the lock.
+`clients.outcomes` decides what becomes of a batch.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ class Sender:
     ) -> None:
         self.is_flushing = 0
         """How many callers wait for all that is queued: nothing lingers meanwhile. Under the lock."""
-        self.waiting_for_room = 0
-        """How many callers wait for memory; likewise."""
         self._queues = queues
         self._lock = queues.lock
         self._connection = connection
@@ -311,7 +309,7 @@ class Sender:
         return (
             batch.is_closed
             or self.is_flushing > 0
-            or self.waiting_for_room > 0
+            or self._queues.waiting_for_room > 0
             or now_ms - batch.created_ms >= self._settings.linger_ms
         )
 
