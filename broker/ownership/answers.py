@@ -72,6 +72,11 @@ class Answers:
             if not pending.fences:
                 self._close(ticket).deferred.callback(list(pending.standings))
 
+    def abandon(self, fence: Fence, error: BrokerError) -> None:
+        """This broker will not know when everything before the fence is committed."""
+        for ticket in list(self._by_fence.get(fence, ())):
+            self.fail(ticket, error)
+
     def fail(self, ticket: int, error: BrokerError) -> None:
         if ticket in self._pending:
             self._close(ticket).deferred.errback(error)

@@ -104,6 +104,11 @@ class Claim(Operation):
         self._is_refused = False
 
     def begin(self, state: State, now_ms: int) -> Records:
+        if is_gone(state, self._asker):
+            # Nobody is evicted for one that has left meanwhile.
+            self._is_refused = True
+            self.fail(state, BrokerError(ErrorCode.NETWORK_EXCEPTION))
+            return {}
         verdicts = [(each, self._verdict(state, each)) for each in self._wanted]
         if any(isinstance(verdict, Refused | Queued) for _, verdict in verdicts):
             self._is_refused = True
@@ -249,6 +254,9 @@ class Resume(Operation):
         return {}
 
     def carry_out(self, state: State, now_ms: int) -> None:
+        if is_gone(state, self._asker):
+            self.fail(state, BrokerError(ErrorCode.NETWORK_EXCEPTION))
+            return
         answers, fences = [], []
         for each in self._held:
             resource = state.resource(each.key)
@@ -387,6 +395,11 @@ class Flush(Operation):
 
     def fail(self, state: State, error: BrokerError) -> None:
         state.unwritten[self.keys[0]] = None
+
+
+def is_gone(state: State, asker: Asker) -> bool:
+    """Whether the connection that asked has closed before its turn came."""
+    return asker.connection not in state.connections
 
 
 def new_grant(resource: Resource, owner: Owner, generation: int, named: int, date_ms: int) -> Grant:

@@ -185,6 +185,8 @@ class OwnershipService:
     def _closed(self, connection: Connection) -> None:
         del self._connections[connection.id]
         self._renewals.forget(connection.id)
+        if self._is_stopped:
+            return  # Its owner is to find what it has where it is decided about next.
         self.table.connection_closed(connection.id, self.now_ms())
         self._perform()
 
@@ -202,7 +204,7 @@ class OwnershipService:
     def last_heard_ms(self, connection_id: int) -> int:
         """When anything last came in on a connection, by `now_ms`."""
         connection = self._connections[connection_id]
-        if connection.is_muted:
+        if connection.is_muted or (connection.is_paused and not connection.is_idle):
             return self.now_ms()  # It is this broker that does not listen.
         return int(connection.last_request_s * 1000)
 
@@ -342,6 +344,7 @@ class OwnershipService:
 
         def check(_: object) -> bool:
             if self.homes.partition(fence.key) is not partition:
+                self._answers.abandon(fence, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 return True
             if partition.high_watermark < fence.offset:
                 return False
@@ -351,7 +354,8 @@ class OwnershipService:
 
         def expire() -> None:
             """Too many wait at this broker: look again before long."""
-            self._clock.callLater(FLUSH_INTERVAL_S, self._await_commit, fence)
+            if not self._is_stopped:
+                self._clock.callLater(FLUSH_INTERVAL_S, self._await_commit, fence)
 
         self._replicas.readers.park([partition.key], MAX_WAIT_MS, check, expire)
 

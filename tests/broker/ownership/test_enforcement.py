@@ -319,6 +319,46 @@ def test_what_another_leader_has_granted_is_known_when_leading_begins(world: Own
     assert anna.write(T) == 0
 
 
+def test_a_claim_is_answered_when_all_before_its_fence_is_committed(tmp_path: Path) -> None:
+    world = OwnershipWorld(tmp_path)
+    world.lead(T, replicas=(1, 2))
+    world.client().ask(produce_request(T, batch(b"x")))
+    anna = world.owner("anna")
+    anna.ask(anna.claim_request(T))
+    assert anna.client.answers() == []
+    world.client().call(fetch_request(world.topic_id(T), 1, replica_id=2))
+    (answer,) = anna.client.answers()
+    assert (answer.resources[0].error_code, answer.resources[0].fence_offset) == (0, 1)
+
+
+def test_a_claim_is_not_answered_by_a_leader_that_was(tmp_path: Path) -> None:
+    world = OwnershipWorld(tmp_path)
+    world.lead(T, replicas=(1, 2))
+    world.client().ask(produce_request(T, batch(b"x")))
+    anna, ben = world.owner("anna"), world.owner("ben")
+    anna.ask(anna.claim_request(T))
+    ben.ask(ben.claim_request(T, timeout_ms=300))
+    world.clock.advance(0.4)
+    assert ben.client.answers()[0].resources[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    world.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
+    assert not is_open(anna), "ben has it"
+    world.lead(T, leader_epoch=2, replicas=(1, 2))
+    cleo = world.owner("cleo")
+    cleo.ask(cleo.claim_request(T, generation=2))
+    world.assign(T, leader=2, leader_epoch=3, replicas=(1, 2))
+    assert cleo.client.answers()[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_broker_that_stops_promotes_nobody(world: OwnershipWorld) -> None:
+    anna, ben = world.owner("anna"), world.owner("ben")
+    anna.claim(T)
+    ben.claim(T, generation=-1, wait_timeout_ms=-1)
+    world.ownership.service.stop()
+    anna.client.connection.close("the broker is stopping")
+    written = world.zookeeper.znodes[PartitionKey(world.topic_id(T), 0).path][0]
+    assert b'"generation":2' not in written
+
+
 def test_names_are_owned_at_their_groups_coordinator(world: OwnershipWorld) -> None:
     anna, ben = world.owner("anna"), world.owner("ben")
     refused = anna.claim("leader", partition=-1)

@@ -137,6 +137,20 @@ def test_case_4_nobody_is_evicted_for_a_claim_that_fails(machine: Machine, outco
     assert anna.renew(P0).error_code == 0
 
 
+def test_case_4_nobody_is_evicted_for_one_that_has_left(machine: Machine) -> None:
+    """Its claim waited for another's, and it went meanwhile."""
+    anna, ben, cleo = machine.client("anna"), machine.client("ben"), machine.client("cleo")
+    anna.claim(P0)
+    machine.holds_writes = True
+    ben.ask_claim((P0, 1))
+    cleo.ask_claim((P0, 2))
+    cleo.close()
+    machine.settle_writes()
+    machine.settle_writes()
+    assert machine.owner_of(P0) == "ben"
+    assert machine.severed == [anna.connection]
+
+
 def test_case_5_a_waking_zombie_cannot_steal_back(machine: Machine) -> None:
     """ "a steal names the generation last seen"."""
     zombie, ben = machine.client("zombie"), machine.client("ben")
