@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from coordinator.zookeeper import SessionKey
+from coordinator.session_memory import SessionKey
 
 NAME = ".zookeeper-session"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -34,7 +34,7 @@ def boot_id() -> str | None:
 
 
 class SessionFile:
-    """Implements `coordinator.zookeeper.SessionMemory`. The log directories must be locked by this process.
+    """Implements `coordinator.session_memory.SessionMemory`. This process must have locked the directories.
 
     `boot` is the machine's `boot_id()`; without one nothing is remembered.
     """

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -35,7 +33,9 @@ from kazoo.retry import KazooRetry
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
+from coordinator.handover import CallFromThread, Handover
 from coordinator.jute import MultiRead, MultiWrite, found_all, made_all
+from coordinator.session_memory import SessionKey, SessionMemory
 from coordinator.store import (
     ANY_VERSION,
     AccessDenied,
@@ -57,8 +57,7 @@ from coordinator.store import (
 )
 
 T = TypeVar("T")
-CallFromThread = Callable[..., Any]
-"""`call_from_thread(function, *arguments)`: run it on the reactor's thread, in the order of the calls."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -85,30 +84,6 @@ def split_connect(connect: str) -> tuple[str, str]:
     if not hosts.strip():
         raise ValueError("a list of host:port, with a path behind the last if there is a chroot")
     return hosts, (slash + chroot).rstrip("/")
-
-
-@dataclass(frozen=True, slots=True)
-class SessionKey:
-    """What ZooKeeper wants to be shown by whoever takes up, or ends, a session."""
-
-    session_id: int
-    password: bytes
-
-
-class SessionMemory(Protocol):
-    """Keeps the key of a process's session beyond the process's life. None of the methods may raise."""
-
-    def recall(self) -> SessionKey | None:
-        """The session of a process before this one, where that is sure to be dead."""
-        ...
-
-    def remember(self, key: SessionKey) -> None:
-        """This process has this session."""
-        ...
-
-    def forget(self) -> None:
-        """This process has ended its session."""
-        ...
 
 
 class KazooZooKeeper:
@@ -225,34 +200,6 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return super().create_connection(*args, **options)
 
 
-class _Handover:
-    """Hands calls from kazoo's thread to the reactor's, in order and in bunches.
-
-    Waking the reactor for every one of ten thousand answers would cost more than the answers.
-    """
-
-    def __init__(self, call_from_thread: CallFromThread) -> None:
-        self._call_from_thread = call_from_thread
-        self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._announced = False
-
-    def __call__(self, function: Callable[..., None], *arguments: Any) -> None:
-        """On kazoo's thread. What is appended before the look at `_announced` is not missed by `_run`."""
-        self._calls.append((function, arguments))
-        if not self._announced:
-            self._announced = True
-            self._call_from_thread(self._run)
-
-    def _run(self) -> None:
-        self._announced = False
-        while self._calls:
-            function, arguments = self._calls.popleft()
-            try:
-                function(*arguments)
-            except Exception:  # One listener's or watch's mistake must not cost the others their news.
-                _log.exception("a callback of ZooKeeper's has failed")
-
-
 class KazooSession:
     """Implements `coordinator.store.Session` on a kazoo client of its own."""
 
@@ -270,7 +217,7 @@ class KazooSession:
         self.session_id = 0
         self.password = b""
         self._chroot = chroot
-        self._hand_over = _Handover(call_from_thread)
+        self._hand_over = Handover(call_from_thread)
         self._changed = changed
         self._state = ""
         self._waiting: list[Callable[[], None]] | None = []

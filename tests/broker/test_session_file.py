@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.session_file import NAME, SessionFile, boot_id
-from coordinator.zookeeper import SessionKey
+from coordinator.session_memory import SessionKey
 
 KEY = SessionKey(0x1000_0000_0000_0007, b"\x01" * 16)
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from kazoo.client import KazooClient
 
+from coordinator.session_memory import SessionKey
 from coordinator.store import (
     BadVersion,
     Check,
@@ -25,7 +26,7 @@ from coordinator.store import (
     WatchEvent,
     WatchKind,
 )
-from coordinator.zookeeper import KazooSession, KazooZooKeeper, SessionKey, split_connect
+from coordinator.zookeeper import KazooSession, KazooZooKeeper, split_connect
 from tests.reactor import in_thread, on_reactor, reactor, until
 from tests.zookeeper import ZooKeeperProcess
 
