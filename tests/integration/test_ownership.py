@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import pytest
 
+from broker.tools.broker_process import BrokerProcess
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import LossReason
 from protocol.messages.producer_access import ProducerAccessMode
@@ -11,57 +15,78 @@ from tests.cluster import Cluster
 from tests.integration import clients
 from tests.integration.owners import Owner, leader_of, produce_request, wait_for_other_leader
 
+_topics = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that these tests share, each with a topic of its own."""
+    cluster = Cluster(tmp_path_factory.mktemp("ownership"), f"{zookeeper_server}/ownership")
+    try:
+        yield cluster.start()[0]
+    finally:
+        cluster.stop()
+
 
 @pytest.fixture
-def port(cluster: Cluster) -> int:
-    (broker,) = cluster.start()
-    clients.create_topic(cluster.bootstrap, "log")
+def port(broker: BrokerProcess) -> int:
     return broker.port
 
 
-def test_an_owner_is_severed_and_cannot_write_any_more(port: int) -> None:
-    anna, ben = Owner(port, "anna"), Owner(port, "ben")
-    assert anna.claim("log").generation == 1
-    assert [anna.write("log") for _ in range(3)] == [0, 0, 0]
-    assert ben.write("log") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+@pytest.fixture
+def log(broker: BrokerProcess) -> str:
+    """A topic with one partition."""
+    topic = f"log-{next(_topics)}"
+    clients.create_topic(broker.address, topic)
+    return topic
 
-    taken = ben.claim("log", generation=1)
+
+def test_an_owner_is_severed_and_cannot_write_any_more(port: int, log: str) -> None:
+    anna, ben = Owner(port, "anna"), Owner(port, "ben")
+    assert anna.claim(log).generation == 1
+    assert [anna.write(log) for _ in range(3)] == [0, 0, 0]
+    assert ben.write(log) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    taken = ben.claim(log, generation=1)
 
     assert (taken.error_code, taken.generation, taken.fence_offset) == (0, 2, 3)
     assert anna.socket.is_hung_up()
-    assert ben.write("log") == 0
+    assert ben.write(log) == 0
     anna.reconnect()
-    fenced = anna.resume("log")
+    fenced = anna.resume(log)
     assert (fenced.error_code, fenced.reason) == (ErrorCode.OWNERSHIP_FENCED, LossReason.STOLEN)
     assert (fenced.generation, fenced.owner_id) == (2, "ben")
-    assert anna.write("log") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert anna.write(log) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_what_a_severed_connection_had_queued_is_not_written(port: int) -> None:
+def test_what_a_severed_connection_had_queued_is_not_written(port: int, log: str) -> None:
     anna, ben = Owner(port, "anna"), Owner(port, "ben")
-    anna.claim("log")
-    fence = ben.claim("log").fence_offset
+    anna.claim(log)
+    fence = ben.claim(log).fence_offset
 
     for _ in range(50):
-        anna.socket.send_request(produce_request("log", b"late"))
+        anna.socket.send_request(produce_request(log, b"late"))
 
-    assert ben.produce("log").base_offset == fence
+    assert ben.produce(log).base_offset == fence
 
 
-def test_owners_survive_a_restart_of_the_broker(cluster: Cluster, port: int) -> None:
+def test_owners_survive_a_restart_of_the_broker(cluster: Cluster) -> None:
+    (broker,) = cluster.start()
+    clients.create_topic(cluster.bootstrap, "log")
+    port = broker.port
     anna, ben = Owner(port, "anna"), Owner(port, "ben")
     anna.claim("log")
     anna.claim("log", generation=110)
     anna.claim("log", generation=110)
-    cluster.brokers[0].kill()
-    cluster.brokers[0].start()
-    cluster.brokers[0].wait_ready()
+    broker.kill()
+    broker.start()
+    broker.wait_ready()
 
-    ben.reconnect(cluster.brokers[0].port)
+    ben.reconnect(broker.port)
     refused = ben.claim("log", generation=-1)
     assert (refused.error_code, refused.owner_id) == (ErrorCode.RESOURCE_OWNED, "anna")
     assert ben.write("log") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    anna.reconnect(cluster.brokers[0].port)
+    anna.reconnect(broker.port)
     resumed = anna.resume("log")
     assert (resumed.error_code, resumed.generation) == (0, 110)
     assert anna.write("log") == 0
@@ -78,40 +103,40 @@ def test_names_are_owned_at_the_coordinator_of_their_group(port: int) -> None:
     assert anna.socket.is_hung_up()
 
 
-def test_exclusive_producers(port: int) -> None:
+def test_exclusive_producers(port: int, log: str) -> None:
     anna, ben = Owner(port, "anna"), Owner(port, "ben")
-    assert anna.access_to("log", ProducerAccessMode.EXCLUSIVE).epoch == 1
-    assert ben.access_to("log", ProducerAccessMode.EXCLUSIVE).error_code == ErrorCode.RESOURCE_OWNED
-    queued = ben.access_to("log", ProducerAccessMode.WAIT_FOR_EXCLUSIVE, wait_ms=-1)
+    assert anna.access_to(log, ProducerAccessMode.EXCLUSIVE).epoch == 1
+    assert ben.access_to(log, ProducerAccessMode.EXCLUSIVE).error_code == ErrorCode.RESOURCE_OWNED
+    queued = ben.access_to(log, ProducerAccessMode.WAIT_FOR_EXCLUSIVE, wait_ms=-1)
     assert (queued.error_code, queued.position) == (ErrorCode.CLAIM_QUEUED, 1)
     ben.incarnation = -1
 
     anna.socket.close()
 
-    promoted = ben.renew("log", max_wait_ms=10_000)
+    promoted = ben.renew(log, max_wait_ms=10_000)
     while promoted.error_code == ErrorCode.CLAIM_QUEUED:
-        promoted = ben.renew("log", max_wait_ms=10_000)
+        promoted = ben.renew(log, max_wait_ms=10_000)
     assert (promoted.error_code, promoted.generation) == (0, 2)
-    assert ben.write("log") == 0
+    assert ben.write(log) == 0
     anna.reconnect()
-    fenced = anna.access_to("log", ProducerAccessMode.EXCLUSIVE, epoch=1)
+    fenced = anna.access_to(log, ProducerAccessMode.EXCLUSIVE, epoch=1)
     assert fenced.error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_topic_that_is_made_again_has_no_owner(cluster: Cluster, port: int) -> None:
+def test_a_topic_that_is_made_again_has_no_owner(broker: BrokerProcess, log: str) -> None:
     """Case 17: "Ownership is keyed by topic id; deletion fences"."""
-    anna, ben = Owner(port, "anna"), Owner(port, "ben")
-    anna.claim("log")
-    anna.claim("log", generation=50)
+    anna, ben = Owner(broker.port, "anna"), Owner(broker.port, "ben")
+    anna.claim(log)
+    anna.claim(log, generation=50)
 
-    clients.delete_topic(cluster.bootstrap, "log")
+    clients.delete_topic(broker.address, log)
     assert anna.socket.is_hung_up()
-    clients.create_topic(cluster.bootstrap, "log")
+    clients.create_topic(broker.address, log)
 
-    assert ben.write("log") == 0
-    assert ben.claim("log", generation=1).generation == 1
+    assert ben.write(log) == 0
+    assert ben.claim(log, generation=1).generation == 1
     anna.reconnect()
-    assert anna.resume("log").error_code == ErrorCode.OWNERSHIP_FENCED
+    assert anna.resume(log).error_code == ErrorCode.OWNERSHIP_FENCED
 
 
 def test_owners_survive_the_failure_of_the_leader(cluster: Cluster) -> None:
@@ -143,27 +168,58 @@ def test_owners_survive_the_failure_of_the_leader(cluster: Cluster) -> None:
     assert anna.claim("log", generation=2).fence_offset == 3
 
 
-def test_the_only_writer_may_be_a_client_that_knows_nothing_of_it(cluster: Cluster, port: int) -> None:
+def test_the_only_writer_may_be_a_client_that_knows_nothing_of_it(broker: BrokerProcess, log: str) -> None:
     """A process beside it claims, and binds its client id."""
-    keeper = Owner(port, "keeper")
-    keeper.claim("log", writer_client_id="loader")
+    keeper = Owner(broker.port, "keeper")
+    keeper.claim(log, writer_client_id="loader")
 
-    assert clients.produce(cluster.bootstrap, "log", [b"a"], **{"client.id": "loader"}) == [0]
-    error = clients.produce_error(cluster.bootstrap, "log", **{"client.id": "another"})
+    assert clients.produce(broker.address, log, [b"a"], **{"client.id": "loader"}) == [0]
+    error = clients.produce_error(broker.address, log, **{"client.id": "another"})
     assert error == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("policy", ["off", "claimed", "required"])
-def test_what_single_writer_lets_a_stock_client_do(cluster: Cluster, port: int, policy: str) -> None:
+def test_what_single_writer_lets_a_stock_client_do(broker: BrokerProcess, policy: str) -> None:
     topic = f"log-{policy}"
-    clients.create_topic(cluster.bootstrap, topic, config={"single.writer": policy})
+    clients.create_topic(broker.address, topic, config={"single.writer": policy})
 
-    may_write_unowned = clients.produce_error(cluster.bootstrap, topic) is None
-    Owner(port, "anna").claim(topic)
-    anna = Owner(port, "anna")
+    may_write_unowned = clients.produce_error(broker.address, topic) is None
+    Owner(broker.port, "anna").claim(topic)
+    anna = Owner(broker.port, "anna")
     anna.claim(topic)
-    may_write_owned = clients.produce_error(cluster.bootstrap, topic) is None
+    may_write_owned = clients.produce_error(broker.address, topic) is None
 
     assert (may_write_unowned, may_write_owned) == (policy != "required", policy == "off")
     assert anna.write(topic) == 0
     assert anna.write(topic, acks=1) == (0 if policy == "off" else ErrorCode.INVALID_REQUIRED_ACKS)
+
+
+def test_case_8_a_connection_that_is_dead_but_open_holds_nothing_for_long(port: int, log: str) -> None:
+    """ "Half-open TCP": the socket stays open, and nothing comes through it any more."""
+    dead, ben = Owner(port, "dead"), Owner(port, "ben")
+    dead.claim(log, session_ms=1000)
+    queued = ben.claim(log, generation=-1, wait_timeout_ms=-1)
+    assert (queued.error_code, queued.position) == (ErrorCode.CLAIM_QUEUED, 1)
+
+    while (standing := ben.renew(log, max_wait_ms=5000)).error_code == ErrorCode.CLAIM_QUEUED:
+        pass
+
+    assert (standing.error_code, standing.generation) == (0, 2)
+    assert dead.socket.is_hung_up()
+
+
+def test_a_log_is_loaded_in_several_goes_without_duplicates(port: int, log: str) -> None:
+    """ "Even if the list is much larger than the buffer size or the producer has to be restarted, each
+    message will be appended to the log just once" (KIP-27)."""
+    values = [b"%d" % number for number in range(30)]
+    for _ in range(3):
+        loader = Owner(port, "loader")
+        offset = 0
+        attempt = 0
+        while offset < len(values):
+            answer = loader.produce(log, values[offset], expected_offset=offset, attempt=attempt)
+            if answer.error_code == 0 and offset % 11 == 10:
+                break  # It is restarted, and does not know how far it had got.
+            attempt += answer.error_code == ErrorCode.OFFSET_MISMATCH
+            offset = answer.next_offset
+    assert clients.consume(f"127.0.0.1:{port}", log, len(values)) == values
