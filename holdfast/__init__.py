@@ -17,32 +17,35 @@ if TYPE_CHECKING:
     from clients.admin import Admin, NewTopic
     from clients.connection import ANY_NODE, CONTROLLER, Connection
     from clients.consumer import Consumer
-    from clients.errors import ClientError, CommitFailedError
+    from clients.errors import ClientError, CommitFailedError, LogTruncatedError
+    from clients.fetched import FetchedBatch
     from clients.groups.listener import RebalanceListener
     from clients.groups.offsets import OffsetAndMetadata
     from clients.link import Call, Reply
     from clients.message import ConsumerRecord, Message, RecordMetadata, TopicPartition
     from clients.producer import Producer
-    from clients.responses import SendResponse
+    from clients.responses import BulkResponse, SendResponse
     from protocol.errors import BrokerError, ErrorCode
 
 __all__ = [
-    "Admin", "ANY_NODE", "BrokerError", "Call", "ClientError", "CommitFailedError", "Connection", "Consumer",
-    "ConsumerRecord", "CONTROLLER", "ErrorCode", "Message", "NewTopic", "OffsetAndMetadata", "Producer",
-    "RebalanceListener", "RecordMetadata", "Reply", "SendResponse", "TopicPartition",
+    "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClientError", "CommitFailedError",
+    "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode", "FetchedBatch",
+    "LogTruncatedError", "Message", "NewTopic", "OffsetAndMetadata", "Producer", "RebalanceListener",
+    "RecordMetadata", "Reply", "SendResponse", "TopicPartition",
 ]  # fmt: skip
 
 _HOMES = {
     "clients.admin": ("Admin", "NewTopic"),
     "clients.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
     "clients.consumer": ("Consumer",),
-    "clients.errors": ("ClientError", "CommitFailedError"),
+    "clients.errors": ("ClientError", "CommitFailedError", "LogTruncatedError"),
+    "clients.fetched": ("FetchedBatch",),
     "clients.groups.listener": ("RebalanceListener",),
     "clients.groups.offsets": ("OffsetAndMetadata",),
     "clients.link": ("Call", "Reply"),
     "clients.message": ("ConsumerRecord", "Message", "RecordMetadata", "TopicPartition"),
     "clients.producer": ("Producer",),
-    "clients.responses": ("SendResponse",),
+    "clients.responses": ("BulkResponse", "SendResponse"),
     "protocol.errors": ("BrokerError", "ErrorCode"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
