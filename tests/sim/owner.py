@@ -58,6 +58,14 @@ _NOT_THE_WRITER = frozenset(
         ErrorCode.OWNERSHIP_DETACHED,
     }
 )
+_ELSEWHERE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
 _TAKEN = frozenset({LossReason.STOLEN, LossReason.RESET, LossReason.EVICTED})
 
 
@@ -110,11 +118,12 @@ class Owner(Client):
         return not self._queue and not self._is_asking
 
     @property
-    def _place(self) -> Incarnation | None:
+    def place(self) -> Incarnation | None:
         topic = self.topics.get(self.at[0])
         return None if topic is None else Incarnation(self.at, topic.topic_id)
 
-    def _leader(self) -> Address | None:
+    def decider(self) -> Address | None:
+        """The broker that decides about the resource, if it is known; else it is looked for."""
         leader = self.leader_of(self.at)
         if leader is None:
             self.refresh()
@@ -134,9 +143,13 @@ class Owner(Client):
         else:
             if self._ticks % _RENEW_EVERY == 0:
                 self._renew()
-            if self.is_making and len(self._queue) < (1 if self._is_conditional else _IN_FLIGHT_MAX):
-                self._make(self.grant)
-            self._pump()
+            self.work(self.grant)
+
+    def work(self, grant: Told) -> None:
+        """Do what an owner does, as the owner by `grant`."""
+        if self.is_making and len(self._queue) < (1 if self._is_conditional else _IN_FLIGHT_MAX):
+            self._make(grant)
+        self._pump()
 
     def _identify(self) -> None:
         if self._is_asking:
@@ -154,12 +167,16 @@ class Owner(Client):
 
     def _unanswered(self, failure: Failure) -> None:
         self._is_asking = False
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Another broker may decide by now."""
         self.refresh()
 
     # Claims
 
     def _claim(self) -> None:
-        address, place = self._leader(), self._place
+        address, place = self.decider(), self.place
         if address is None or place is None or self._is_asking:
             return
         self._is_asking = True
@@ -189,6 +206,8 @@ class Owner(Client):
     ) -> None:
         self._is_asking = False
         self.history.operations += 1
+        if response.error_code != ErrorCode.NONE:
+            self.look_again()
         for standing in response.resources:
             self._seen = max(self._seen, standing.generation)
             if standing.error_code == ErrorCode.NONE:
@@ -207,18 +226,18 @@ class Owner(Client):
                 self._expected = standing.fence_offset
                 self._granted_on = self._connection_to(address)
                 self.told.granted(self.grant)
-                return
-        self.refresh()
+            elif standing.error_code in _ELSEWHERE:
+                self.look_again()
 
     def _renew(self) -> None:
-        address, grant = self._leader(), self.grant
+        address, grant = self.decider(), self.grant
         if address is None or grant is None:
             return
         held = HeldResource(name=self.at[0], partition=self.at[1], incarnation=grant.incarnation)
         request = RenewRequest(group=GROUP, owner_id=self.name, max_wait_ms=0, resources=[held])
         self.send(address, request).addCallbacks(
             lambda response: self._renewed(address, grant, response),
-            lambda failure: self._lose_touch(grant),
+            lambda failure: self.lose_touch(grant),
         )
 
     def _connection_to(self, address: Address) -> tuple[Address, int]:
@@ -233,22 +252,22 @@ class Owner(Client):
                     self.told.dropped(grant)
                 self._stumble(grant, standing)
         if response.error_code != ErrorCode.NONE:
-            self._lose_touch(grant)
+            self.lose_touch(grant)
 
     def _stumble(self, grant: Told, standing: ResourceStanding) -> None:
         if standing.error_code == ErrorCode.OWNERSHIP_FENCED:
             self._fenced(grant, standing)
         else:
-            self._lose_touch(grant)
+            self.lose_touch(grant)
 
-    def _lose_touch(self, grant: Told) -> None:
+    def lose_touch(self, grant: Told) -> None:
         """The connection is gone, or the leader is another: it may be the owner still."""
         if grant is self.grant:
             self._is_resuming = True
-            self.refresh()
+            self.look_again()
 
     def _resume(self) -> None:
-        address, grant = self._leader(), self.grant
+        address, grant = self.decider(), self.grant
         if address is None or grant is None or self._is_asking:
             return
         if self._is_rash and self.rng.random() < 0.3:
@@ -284,17 +303,16 @@ class Owner(Client):
             elif standing.error_code == ErrorCode.OWNERSHIP_FENCED:
                 self._fenced(grant, standing)
             else:
-                self.refresh()
+                self.look_again()
         if not response.resources:
-            self.refresh()
+            self.look_again()
 
     def _fenced(self, grant: Told, standing: ResourceStanding) -> None:
         self.world.trace(self.name, f"has lost {grant}: {LossReason(standing.reason).name}")
         self.told.fenced(grant, standing.generation, is_stolen=LossReason(standing.reason) in _TAKEN)
         self._seen = standing.generation
         if self._is_rash and self._producer_id is not None:
-            self._make(grant)
-            self._pump()
+            self.work(grant)
         self.grant = None
         self._is_resuming = False
         for sent in self._queue:
@@ -326,7 +344,7 @@ class Owner(Client):
         self._queue.append(_Sent(owned, data))
 
     def _pump(self) -> None:
-        address = self._leader()
+        address = self.decider()
         if address is None:
             return
         for sent in list(self._queue):
@@ -354,7 +372,7 @@ class Owner(Client):
 
     def _not_answered(self, sent: _Sent) -> None:
         sent.is_under_way = False
-        self._lose_touch(sent.owned.grant)
+        self.lose_touch(sent.owned.grant)
 
     def _answered(self, sent: _Sent, response: ProduceResponse) -> None:
         self.history.operations += 1
@@ -378,11 +396,11 @@ class Owner(Client):
             self._give_up()
         elif code in _NOT_THE_WRITER:
             owned.is_refused = batch.sends == 1
-            self._lose_touch(owned.grant)
+            self.lose_touch(owned.grant)
         elif code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
             self._give_up()
         else:
-            self._lose_touch(owned.grant)
+            self.lose_touch(owned.grant)
 
     def _give_up(self) -> None:
         """Begin anew under another producer id: of what is left nobody knows what becomes of it."""

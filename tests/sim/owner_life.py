@@ -1,11 +1,11 @@
-"""The owners of one partition in a simulated minute: they contend, fall asleep and wake up late."""
+"""The owners in a simulated minute: they contend, fall asleep and wake up late."""
 
 from __future__ import annotations
 
 import random
 
 from tests.sim.client import Surroundings
-from tests.sim.history import TopicPartition
+from tests.sim.name_owner import NameOwner
 from tests.sim.owner import Owner
 from tests.sim.owner_history import OwnerHistory
 from tests.sim.plan import OwnersPlan
@@ -14,15 +14,21 @@ _MEAN_PAUSE_S = 4.0
 
 
 class OwnerLife:
-    """Some owners of one partition, and the one who looks in the end whether it can still be had."""
+    """Some owners of one partition, or of one name, and those who look in the end whether these can still be
+    had."""
 
     def __init__(self, around: Surroundings, plan: OwnersPlan, told: OwnerHistory) -> None:
-        self.at: TopicPartition = (plan.topic, 0)
+        at = (plan.topic, 0)
         self.owners = [
-            Owner(around, f"o{number}", self.at, told, is_conditional=is_conditional)
-            for number, is_conditional in enumerate(plan.are_conditional)
+            *(
+                Owner(around, f"o{number}", at, told, is_conditional=is_conditional)
+                for number, is_conditional in enumerate(plan.are_conditional)
+            ),
+            *(NameOwner(around, f"n{number}", "name", told) for number in range(plan.names)),
         ]
-        self.last = Owner(around, "olast", self.at, told, is_conditional=True)
+        self.last: list[Owner] = [Owner(around, "olast", at, told, is_conditional=True)]
+        if plan.names:
+            self.last.append(NameOwner(around, "nlast", "name", told))
         self._world = around.world
         self._rng: random.Random = around.world.rng("owners")
         self._is_changing = False
@@ -45,19 +51,20 @@ class OwnerLife:
         return all(owner.is_idle for owner in self.owners)
 
     def leave_it_to_the_last(self) -> None:
-        """All owners end, and another one wants the partition."""
+        """All owners end, and another one wants what they had."""
         for owner in self.owners:
             owner.process.kill()
-        self.last.start()
+        for last in self.last:
+            last.start()
 
     @property
     def is_over(self) -> bool:
-        """Whether the last one has been granted the partition, and has written."""
-        last = self.last
-        if last.grant is not None and last.has_written:
+        """Whether the last ones have been granted what they want, and have written."""
+        if not all(last.grant is not None and last.has_written for last in self.last):
+            return False
+        for last in self.last:
             last.process.kill()
-            return True
-        return False
+        return True
 
     def _sleep_later(self) -> None:
         self._world.clock.callLater(self._rng.expovariate(1 / _MEAN_PAUSE_S), self._sleep)

@@ -66,10 +66,12 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True)
 class OwnersPlan:
-    """Who contends for the partition of a topic with one writer: of each whether it appends conditionally."""
+    """Who contends for the partition of a topic with one writer: of each whether it appends conditionally.
+    `names` so many contend for a name besides."""
 
     topic: str
     are_conditional: tuple[bool, ...]
+    names: int = 0
     has_resets: bool = False
 
 
@@ -185,7 +187,7 @@ def _owners(topics: Sequence[Topic], rng: random.Random) -> OwnersPlan | None:
     if topic is None:
         return None
     are_conditional = tuple(rng.random() < 0.5 for _ in range(rng.randint(2, 3)))
-    return OwnersPlan(topic.name, are_conditional, has_resets=rng.random() < 0.2)
+    return OwnersPlan(topic.name, are_conditional, rng.choice([0, 2]), has_resets=rng.random() < 0.2)
 
 
 def _some(names: Sequence[str], rng: random.Random, at_least: int) -> tuple[str, ...]:

@@ -1,0 +1,50 @@
+"""A simulated owner of a name: of something outside, which the coordinator of the owners' group guards."""
+
+from __future__ import annotations
+
+from twisted.python.failure import Failure
+
+from broker.network.interfaces import Address
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tests.sim.client import Surroundings
+from tests.sim.history import Incarnation
+from tests.sim.owner import GROUP, Owner
+from tests.sim.owner_history import OwnerHistory, Told
+
+NO_PARTITION = -1
+
+
+class NameOwner(Owner):
+    """It writes nothing: what it owns is told apart by grants alone."""
+
+    def __init__(self, around: Surroundings, name: str, resource: str, told: OwnerHistory) -> None:
+        super().__init__(around, name, (resource, NO_PARTITION), told, is_conditional=False)
+        self._coordinator: Address | None = None
+        self._is_finding = False
+
+    @property
+    def place(self) -> Incarnation:
+        return Incarnation(self.at)
+
+    def work(self, grant: Told) -> None:
+        self.has_written = True
+
+    def decider(self) -> Address | None:
+        if self._coordinator is None and not self._is_finding:
+            self._is_finding = True
+            request = FindCoordinatorRequest(key=GROUP, key_type=0)
+            self.send(self.anyone(), request, 3).addCallbacks(self._found, self._not_found)
+        return self._coordinator
+
+    def look_again(self) -> None:
+        self._coordinator = None
+        self.refresh()
+
+    def _found(self, response: FindCoordinatorResponse) -> None:
+        self._is_finding = False
+        if response.error_code == ErrorCode.NONE:
+            self._coordinator = Address(response.host, response.port)
+
+    def _not_found(self, failure: Failure) -> None:
+        self._is_finding = False
