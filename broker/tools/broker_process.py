@@ -25,7 +25,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 _METADATA_VERSION = 1
-_CHECKOUT = Path(__file__).parent.parent.parent
+CHECKOUT = Path(__file__).parent.parent.parent
 
 
 class BrokerProcessError(Exception):
@@ -38,7 +38,7 @@ class BrokerProcess:
     `properties` are added to those that every such broker has: its id, its listener, its log directory,
     ZooKeeper's address, and groups that one broker is enough for. `python_arguments` go before `-m broker`,
     for a profiler. A broker with an address of its own has it in `host`, and in `launcher` the command that
-    starts another where that address is.
+    starts another where that address is. `checkout` has the sources that it runs, by default these.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class BrokerProcess:
         launcher: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         python_arguments: Sequence[str] = (),
+        checkout: Path = CHECKOUT,
     ) -> None:
         self.directory = Path(directory)
         self.broker_id = broker_id
@@ -67,6 +68,7 @@ class BrokerProcess:
             **(properties or {}),
         }
         self._python_arguments = python_arguments
+        self._checkout = checkout
         self._launcher = launcher
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -101,7 +103,7 @@ class BrokerProcess:
         config = self.directory / "server.properties"
         with open(config, "w", encoding="latin-1") as file:
             javaproperties.dump(self.properties, file, timestamp=False)
-        path = os.pathsep.join(filter(None, [str(_CHECKOUT), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(self._checkout), os.environ.get("PYTHONPATH")]))
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
                 [*self._launcher, sys.executable, "-P", *self._python_arguments, "-m", "broker", str(config)],

@@ -22,7 +22,7 @@ from typing import Self
 
 import click
 
-from broker.tools.broker_process import BrokerProcess, BrokerProcessError
+from broker.tools.broker_process import CHECKOUT, BrokerProcess, BrokerProcessError
 from clients.settings import read_properties
 from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess
 from coordinator.tools.zookeeper_server import ZooKeeperServerError
@@ -35,7 +35,8 @@ class LocalCluster:
     """ZooKeeper and `brokers` brokers below `directory`; a context manager that starts and stops them.
 
     Where a cluster of that directory had its ports, this one has them too, as long as they are free.
-    `properties` are settings for every broker. `python_arguments` go before `-m broker`, for a profiler.
+    `properties` are settings for every broker. `python_arguments` go before `-m broker`, for a profiler;
+    `checkout` has the sources that the brokers run, by default these.
     Raises `BrokerProcessError` and `ZooKeeperServerError` where something does not start.
     """
 
@@ -46,6 +47,7 @@ class LocalCluster:
         brokers: int = 1,
         properties: Mapping[str, str] | None = None,
         python_arguments: Sequence[str] = (),
+        checkout: Path = CHECKOUT,
     ) -> None:
         self.directory = Path(directory)
         replicated = {"offsets.topic.replication.factor": str(min(3, brokers))}
@@ -58,6 +60,7 @@ class LocalCluster:
                 port=_former_port(self.directory / f"broker-{number}"),
                 properties={**replicated, **(properties or {})},
                 python_arguments=python_arguments,
+                checkout=checkout,
             )
             for number in range(1, brokers + 1)
         ]
