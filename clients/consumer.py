@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from clients.config import Properties, consumer_settings
 from clients.connection import Connection
@@ -26,16 +27,16 @@ from clients.fetched import FetchedBatch
 from clients.fetcher import Fetcher, FetchSettings
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import GroupIdentity
-from clients.groups.offsets import OffsetAndMetadata
-from clients.groups.opening import open_session
-from clients.groups.session import GroupSession
 from clients.handout import Deserializer, Handout
 from clients.isolation import Isolation
-from clients.message import ConsumerRecord, TopicPartition
+from clients.message import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from clients.network import Network
 from clients.offsets import EARLIEST, LATEST
 from clients.positions import Position
 from protocol.errors import ErrorCode, error_for
+
+if TYPE_CHECKING:
+    from clients.groups.session import GroupSession
 
 _ITERATION_WAIT_MS = 60_000
 _CLOSE_MS = 5_000
@@ -86,6 +87,8 @@ class Consumer(ConsumerQueries):
         self._is_closed = False
         self._group: GroupSession | None = None
         if settings["group.id"] is not None:
+            from clients.groups.opening import open_session  # Slow to import, and many do without.
+
             listener = rebalance_listener or RebalanceListener()
             self._group = open_session(
                 settings, connection, self._fetcher, _Hands(self), listener, rng or random.Random()

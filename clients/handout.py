@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 from clients.fetched import FetchedBatch
 from clients.fetcher import Fetcher
-from clients.groups.offsets import OffsetAndMetadata
-from clients.message import ConsumerRecord, TopicPartition
+from clients.message import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from clients.positions import Position
 from protocol.errors import BrokerError
 

@@ -22,6 +22,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class OffsetAndMetadata(NamedTuple):
+    """How far a group has read a partition: the offset of the next record, and a note beside it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """The numbers of partitions by their topics."""
     topics: dict[str, list[int]] = {}

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from clients.errors import ClientError, CommitFailedError, LogTruncatedError
     from clients.fetched import FetchedBatch
     from clients.groups.listener import RebalanceListener
-    from clients.groups.offsets import OffsetAndMetadata
     from clients.link import Call, Reply
-    from clients.message import ConsumerRecord, Message, RecordMetadata, TopicPartition
+    from clients.message import ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata, TopicPartition
     from clients.producer import Producer
     from clients.responses import BulkResponse, SendResponse
     from protocol.errors import BrokerError, ErrorCode
@@ -41,9 +40,14 @@ _HOMES = {
     "clients.errors": ("ClientError", "CommitFailedError", "LogTruncatedError"),
     "clients.fetched": ("FetchedBatch",),
     "clients.groups.listener": ("RebalanceListener",),
-    "clients.groups.offsets": ("OffsetAndMetadata",),
     "clients.link": ("Call", "Reply"),
-    "clients.message": ("ConsumerRecord", "Message", "RecordMetadata", "TopicPartition"),
+    "clients.message": (
+        "ConsumerRecord",
+        "Message",
+        "OffsetAndMetadata",
+        "RecordMetadata",
+        "TopicPartition",
+    ),
     "clients.producer": ("Producer",),
     "clients.responses": ("BulkResponse", "SendResponse"),
     "protocol.errors": ("BrokerError", "ErrorCode"),

@@ -12,13 +12,12 @@ from clients.errors import is_retriable
 from clients.groups.coordinator import COORDINATOR_MOVED, find_coordinator_request, place_in
 from clients.groups.membership import GroupIdentity
 from clients.groups.offsets import (
-    OffsetAndMetadata,
     commit_request,
     committed_in,
     fetch_request,
     fetched_in,
 )
-from clients.message import TopicPartition, by_topic
+from clients.message import OffsetAndMetadata, TopicPartition, by_topic
 from clients.metadata import Node
 from clients.offsets import wait_for_metadata
 from protocol.api import Request

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from clients.errors import CommitFailedError, is_retriable
 from clients.groups.coordinator import COORDINATOR_MOVED, Coordinator
 from clients.groups.membership import GroupIdentity
 from clients.link import Call, Reply
-from clients.message import TopicPartition, by_topic
+from clients.message import OffsetAndMetadata, TopicPartition, by_topic
 from protocol.api import Request, Response
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.offset_commit import (
@@ -28,14 +28,6 @@ from protocol.messages.offset_fetch import (
 )
 
 _PLACE_LOST = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
-
-
-class OffsetAndMetadata(NamedTuple):
-    """How far a group has read a partition: the offset of the next record, and a note beside it."""
-
-    offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
 
 
 def commit_request(

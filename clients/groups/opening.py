@@ -8,16 +8,12 @@ from typing import Any
 
 from clients.connection import Connection
 from clients.fetcher import Fetcher
-from clients.groups.assignors import load_assignors
-from clients.groups.classic import ClassicMembership
-from clients.groups.classic_requests import ClassicSettings
 from clients.groups.coordinator import Coordinator
 from clients.groups.listener import RebalanceListener
-from clients.groups.managed import ManagedMembership
-from clients.groups.managed_requests import ManagedSettings
 from clients.groups.membership import Membership
 from clients.groups.reader import Reader
 from clients.groups.session import GroupSession, SessionSettings
+from clients.metadata import Metadata
 
 _ID_BITS = 64
 
@@ -34,9 +30,9 @@ def open_session(
     coordinator = Coordinator(connection, settings["group.id"], settings["retry.backoff.ms"])
     membership: Membership
     if settings["group.protocol"] == "managed":
-        membership = ManagedMembership(_managed(settings, rng), coordinator, connection.metadata)
+        membership = _managed(settings, coordinator, connection.metadata, rng)
     else:
-        membership = ClassicMembership(_classic(settings), coordinator, connection.metadata)
+        membership = _classic(settings, coordinator, connection.metadata)
     session_settings = SessionSettings(
         group_id=settings["group.id"],
         is_auto_commit=settings["enable.auto.commit"],
@@ -47,8 +43,15 @@ def open_session(
     return GroupSession(session_settings, reader, fetcher, coordinator, membership, listener)
 
 
-def _classic(settings: Mapping[str, Any]) -> ClassicSettings:
-    return ClassicSettings(
+# A consumer speaks one of the protocols, and does not pay for importing the other.
+
+
+def _classic(settings: Mapping[str, Any], coordinator: Coordinator, metadata: Metadata) -> Membership:
+    from clients.groups.assignors import load_assignors
+    from clients.groups.classic import ClassicMembership
+    from clients.groups.classic_requests import ClassicSettings
+
+    classic = ClassicSettings(
         group_id=settings["group.id"],
         instance_id=settings["group.instance.id"],
         rack=settings["client.rack"] or None,
@@ -59,11 +62,17 @@ def _classic(settings: Mapping[str, Any]) -> ClassicSettings:
         retry_backoff_ms=settings["retry.backoff.ms"],
         assignors=load_assignors(settings["partition.assignment.strategy"]),
     )
+    return ClassicMembership(classic, coordinator, metadata)
 
 
-def _managed(settings: Mapping[str, Any], rng: random.Random) -> ManagedSettings:
+def _managed(
+    settings: Mapping[str, Any], coordinator: Coordinator, metadata: Metadata, rng: random.Random
+) -> Membership:
+    from clients.groups.managed import ManagedMembership
+    from clients.groups.managed_requests import ManagedSettings
+
     instance_id: str | None = settings["group.instance.id"]
-    return ManagedSettings(
+    managed = ManagedSettings(
         group_id=settings["group.id"],
         consumer_id=instance_id or f"{settings['client.id']}-{rng.getrandbits(_ID_BITS):016x}",
         is_static=instance_id is not None,
@@ -74,3 +83,4 @@ def _managed(settings: Mapping[str, Any], rng: random.Random) -> ManagedSettings
         ephemeral=settings["group.ephemeral"],
         assignment_strategy=settings["group.remote.assignor"],
     )
+    return ManagedMembership(managed, coordinator, metadata)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from clients.groups.offsets import OffsetAndMetadata
-from clients.message import TopicPartition
+from clients.message import OffsetAndMetadata, TopicPartition
 
 
 class Reader(Protocol):

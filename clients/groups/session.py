@@ -5,20 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from clients.errors import CommitFailedError, NoGroupError, RequestTimeoutError
 from clients.fetcher import Fetcher
 from clients.groups.coordinator import Coordinator
 from clients.groups.listener import RebalanceListener
-from clients.groups.managed import ManagedMembership
-from clients.groups.managed_requests import Rewind
 from clients.groups.membership import NO_GENERATION, GroupIdentity, Membership, Release, TakeUp
-from clients.groups.offsets import Commit, GroupOffsets, Inquiry, OffsetAndMetadata
+from clients.groups.offsets import Commit, GroupOffsets, Inquiry
 from clients.groups.reader import Reader
 from clients.link import Call, Reply
-from clients.message import TopicPartition
+from clients.message import OffsetAndMetadata, TopicPartition
 from clients.positions import Position
 from protocol.errors import error_for
+
+if TYPE_CHECKING:
+    from clients.groups.managed_requests import Rewind
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +352,9 @@ class GroupSession:
 
         Returns where they stand. Raises NoGroupError where the group's protocol knows no rewinding.
         """
+        from clients.groups.managed import ManagedMembership  # Others do without.
+        from clients.groups.managed_requests import Rewind
+
         membership = self.membership
         if not isinstance(membership, ManagedMembership):
             raise NoGroupError(

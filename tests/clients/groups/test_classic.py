@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clients.errors import CommitFailedError, ConfigError, NoGroupError
-from clients.groups.offsets import OffsetAndMetadata
-from clients.message import TopicPartition
+from clients.message import OffsetAndMetadata, TopicPartition
 from protocol.errors import BrokerError, ErrorCode, FencedInstanceIdError
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.heartbeat import HeartbeatRequest
