@@ -383,18 +383,17 @@ class Flush(Operation):
 
     __slots__ = ()
 
-    def __init__(self, key: ResourceKey) -> None:
-        super().__init__(NO_TICKET, [key])
+    def __init__(self, keys: Sequence[ResourceKey]) -> None:
+        super().__init__(NO_TICKET, keys)
 
     def begin(self, state: State, now_ms: int) -> Records:
-        (key,) = self.keys
-        return {key: state.resource(key).record()}
+        return {key: state.resources[key].record() for key in self.keys if key in state.resources}
 
     def carry_out(self, state: State, now_ms: int) -> None:
         """Nothing changes here."""
 
     def fail(self, state: State, error: BrokerError) -> None:
-        state.unwritten[self.keys[0]] = None
+        state.unwritten.update(dict.fromkeys(key for key in self.keys if key in state.resources))
 
 
 def is_gone(state: State, asker: Asker) -> bool:

@@ -35,6 +35,9 @@ from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import LossReason, ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
 
+_FLUSHED_TOGETHER = 50
+"""Resources that are written in one request, where nobody waits for it."""
+
 
 class OwnershipTable:
     """What this broker knows of the resources that it decides about.
@@ -254,10 +257,9 @@ class OwnershipTable:
 
     def flush(self, now_ms: int) -> None:
         """Write down what nobody waits for, and try again what could not be written."""
-        unwritten, self.state.unwritten = self.state.unwritten, {}
-        for key in unwritten:
-            if key in self.state.resources:
-                self._submit(Flush(key), now_ms)
+        unwritten, self.state.unwritten = list(self.state.unwritten), {}
+        for start in range(0, len(unwritten), _FLUSHED_TOGETHER):
+            self._submit(Flush(unwritten[start : start + _FLUSHED_TOGETHER]), now_ms)
         retry, self._to_retry = self._to_retry, {}
         for key in retry:
             if key in self.state.resources:
