@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 from twisted.python.failure import Failure
 
+from broker.network.interfaces import Address
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.group_membership import (
     NewOffset,
     RewindConsumerRequest,
@@ -125,14 +127,20 @@ class GroupTool(Client):
         self.process.run(self.keep_fresh)
 
     def rewind(self, at: TopicPartition, offset: int) -> None:
-        """Ask every broker, of whom one is the coordinator, to let the group go on from `offset`."""
-        for broker_id in self.brokers():
-            self.process.run(self._rewind, broker_id, at, offset)
+        """Ask the coordinator, where it is found at once, to let the group go on from `offset`."""
+        self.process.run(self._find, at, offset)
 
-    def _rewind(self, broker_id: int, at: TopicPartition, offset: int) -> None:
-        address = self.address_of(broker_id)
-        if address is None:
+    def _find(self, at: TopicPartition, offset: int) -> None:
+        request = FindCoordinatorRequest(key=self.group, key_type=0)
+        self.send(self.anyone(), request, 3).addCallbacks(
+            lambda response: self._rewind(response, at, offset), lambda failure: None
+        )
+
+    def _rewind(self, found: FindCoordinatorResponse, at: TopicPartition, offset: int) -> None:
+        if found.error_code != ErrorCode.NONE:
             return
+        # Where no generation is told, nobody knows whether it was written: a coordinator that resigns while
+        # it waits for that answers NOT_COORDINATOR as well.
         asked = Rewind(self.group, {at: offset})
         self._told.rewinds.append(asked)
         request = RewindConsumerRequest(
@@ -140,13 +148,10 @@ class GroupTool(Client):
         )
 
         def answered(response: RewindConsumerResponse) -> None:
-            codes = {row.error_code for row in response.actual_offsets}
-            if codes == {ErrorCode.NONE}:
+            if {row.error_code for row in response.actual_offsets} == {ErrorCode.NONE}:
                 asked.generation = response.controller_generation
-            elif codes == {ErrorCode.NOT_COORDINATOR}:
-                self._told.rewinds.remove(asked)
 
-        self.send(address, request).addCallbacks(answered, lambda failure: None)
+        self.send(Address(found.host, found.port), request).addCallbacks(answered, lambda failure: None)
 
     # The end
 
