@@ -223,6 +223,23 @@ class TestListeners:
         assert ("lost", (0, 1, 2)) in first.told
         assert len(first.owned) == 3
 
+    @pytest.mark.parametrize("protocol", ["classic", "managed"])
+    def test_what_was_fetched_before_a_long_absence_is_not_handed_out(
+        self, cluster: FakeCluster, protocol: str
+    ) -> None:
+        party = Party(cluster, group_protocol=protocol, max_poll_records=5)
+        sleeper = party.join("sleeper")
+        while len(sleeper.records) < 10:
+            sleeper.poll()
+        assert sleeper.poll(0), "there is more at hand"
+        before = len(sleeper.records)
+        cluster.time_ms += 10_000
+
+        assert sleeper.poll(0) == [] and len(sleeper.records) == before, "the session may be over"
+        party.settle()
+        party.run(30_000)
+        assert offsets_of(sleeper).keys() == set(range(6))
+
     def test_max_poll_interval(self, cluster: FakeCluster) -> None:
         party = Party(cluster, max_poll_interval_ms=1_000)
         alone = party.join("alone")
