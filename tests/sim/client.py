@@ -91,6 +91,13 @@ class Client:
         self._channels: dict[Address, BrokerChannel] = {}
         self._is_refreshing = False
 
+    def start(self) -> None:
+        self.process.run(self.begin)
+
+    def begin(self) -> None:
+        """What the process does first."""
+        self.keep_fresh()
+
     def later(self, seconds: float, function: Any, *arguments: Any) -> None:
         self.process.clock.callLater(seconds, function, *arguments)
 

@@ -57,11 +57,8 @@ class Consumer(Client):
         self._version = version
         self._readings: dict[TopicPartition, _Reading] = {}
 
-    def start(self) -> None:
-        self.process.run(self._begin)
-
-    def _begin(self) -> None:
-        self.keep_fresh()
+    def begin(self) -> None:
+        super().begin()
         self._tick()
 
     def positions(self) -> dict[Incarnation, int]:

@@ -123,9 +123,6 @@ class GroupTool(Client):
         self._told = told
         self._answers: dict[int, ErrorCode] = {}
 
-    def start(self) -> None:
-        self.process.run(self.keep_fresh)
-
     def rewind(self, at: TopicPartition, offset: int) -> None:
         """Ask the coordinator, where it is found at once, to let the group go on from `offset`."""
         self.process.run(self._find, at, offset)

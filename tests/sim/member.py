@@ -74,11 +74,8 @@ class Member(Client):
         self._turn = 0  # counts assignments: what belongs to an earlier one is over
         self._is_committing = False
 
-    def start(self) -> None:
-        self.process.run(self._begin)
-
-    def _begin(self) -> None:
-        self.keep_fresh()
+    def begin(self) -> None:
+        super().begin()
         self.find()
 
     def leave(self) -> None:

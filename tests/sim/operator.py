@@ -59,8 +59,8 @@ class Operator(Client):
         """Whether every topic has been made that is to be there, and nothing is under way."""
         return not self._missing and self._next is None and not self._is_asking
 
-    def start(self) -> None:
-        self.process.run(self.refresh)
+    def begin(self) -> None:
+        self.refresh()
 
     def begin_changes(self) -> None:
         if self._changes:

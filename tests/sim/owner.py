@@ -106,11 +106,8 @@ class Owner(Client):
         self._ticks = 0
         self._queue: deque[_Sent] = deque()
 
-    def start(self) -> None:
-        self.process.run(self._begin)
-
-    def _begin(self) -> None:
-        self.keep_fresh()
+    def begin(self) -> None:
+        super().begin()
         self._tick()
 
     @property

@@ -105,11 +105,8 @@ class Producer(Client):
         self._must_start_over = False
         self._one_way: dict[Address, _OneWay] = {}
 
-    def start(self) -> None:
-        self.process.run(self._begin)
-
-    def _begin(self) -> None:
-        self.keep_fresh()
+    def begin(self) -> None:
+        super().begin()
         self._tick()
 
     @property
