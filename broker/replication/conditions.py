@@ -93,8 +93,7 @@ class Conditions:
         log = partition.log
         end_offset = log.log_end_offset
         last_epoch = log.epochs.epoch_at(end_offset - 1)
-        refusal = self._refusals.get(origin, {}).get(partition.key) if origin is not None else None
-        if refusal is not None and refusal.covers(condition, origin):  # type: ignore[arg-type]
+        if origin is not None and self._is_poisoned(append, condition, origin):
             why = "a batch that was sent before this one was refused"
         elif condition.expected_offset != end_offset:
             why = f"it ends at {end_offset}, not at {condition.expected_offset}"
@@ -110,6 +109,10 @@ class Conditions:
         append.settles_at = end_offset
         message = f"nothing was appended to {append.topic}-{append.index}: {why}"
         return OffsetMismatchError(ErrorCode.OFFSET_MISMATCH, message, end_offset, last_epoch)
+
+    def _is_poisoned(self, append: Append, condition: Condition, origin: Origin) -> bool:
+        refusal = self._refusals.get(origin, {}).get((append.topic, append.index))
+        return refusal is not None and refusal.covers(condition, origin)
 
     def _remember(self, refused: Sequence[Append], origin: Origin) -> None:
         of_origin = self._refusals.setdefault(origin, {})

@@ -19,6 +19,7 @@ from protocol.messages.ownership_sight import (
     OwnershipState,
     ResourceToRelease,
 )
+from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
 from tests.broker.ownership.world import SESSION_MS, Owner, OwnershipWorld
 from tests.broker.world import Client, batch, fetch_request, only_fetched, only_produced, produce_request
 
@@ -357,6 +358,60 @@ def test_a_broker_that_stops_promotes_nobody(world: OwnershipWorld) -> None:
     anna.client.connection.close("the broker is stopping")
     written = world.zookeeper.znodes[PartitionKey(world.topic_id(T), 0).path][0]
     assert b'"generation":2' not in written
+
+
+def access(world: OwnershipWorld, owner: Owner, mode: ProducerAccessMode, **fields: int) -> int:
+    response = owner.client.call(
+        ProducerAccessRequest(
+            topic=T,
+            partition=fields.get("partition", 0),
+            producer_id=owner.owner_id,
+            mode=mode,
+            epoch=fields.get("epoch", -1),
+            session_timeout_ms=SESSION_MS,
+            timeout_ms=5000,
+        )
+    )
+    return response.error_code
+
+
+def test_an_exclusive_producer_keeps_out_those_who_never_asked(world: OwnershipWorld) -> None:
+    """ "the particular instance of that application is guaranteed to be only writer on that topic"
+    (PIP-68)."""
+    producer, stock = world.owner("producer"), world.client()
+    assert access(world, producer, ProducerAccessMode.EXCLUSIVE) == 0
+    assert (producer.write(T), write(stock)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    thief = world.owner("thief")
+    assert access(world, thief, ProducerAccessMode.EXCLUSIVE_WITH_FENCING) == 0
+    assert not is_open(producer)
+    producer.reconnect()
+    assert access(world, producer, ProducerAccessMode.EXCLUSIVE, epoch=1) == ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "error"),
+    [
+        ("off", ProducerAccessMode.EXCLUSIVE, ErrorCode.POLICY_VIOLATION),
+        ("off", ProducerAccessMode.WAIT_FOR_EXCLUSIVE, ErrorCode.POLICY_VIOLATION),
+        ("off", ProducerAccessMode.SHARED, ErrorCode.NONE),
+        ("required", ProducerAccessMode.SHARED, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("required", ProducerAccessMode.EXCLUSIVE, ErrorCode.NONE),
+    ],
+)
+def test_no_access_is_given_that_the_policy_does_not_hold(
+    tmp_path: Path, policy: str, mode: ProducerAccessMode, error: ErrorCode
+) -> None:
+    world = OwnershipWorld(tmp_path, topic_config={"single.writer": policy})
+    world.lead(T)
+    assert access(world, world.owner("producer"), mode) == error
+
+
+def test_bad_questions_for_access_are_refused(world: OwnershipWorld) -> None:
+    owner = world.owner("producer")
+    assert access(world, owner, 9) == ErrorCode.INVALID_REQUEST  # type: ignore[arg-type]
+    exclusive = ProducerAccessMode.EXCLUSIVE
+    assert access(world, owner, exclusive, epoch=-2) == ErrorCode.INVALID_REQUEST
+    assert access(world, owner, exclusive, partition=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_names_are_owned_at_their_groups_coordinator(world: OwnershipWorld) -> None:
