@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from broker.call import Call, Handler
 from broker.ownership import requests
 from broker.ownership.answers import Standings
-from broker.ownership.operations import Wanted
+from broker.ownership.claims import Wanted
 from broker.ownership.rules import check_generation
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import SessionTimeouts

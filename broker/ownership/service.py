@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from broker.network.connection import Connection
 from broker.network.interfaces import Clock, DelayedCall
 from broker.ownership.answers import Answers, Standings
+from broker.ownership.claims import Wanted
 from broker.ownership.effects import (
     Answer,
     Audit,
@@ -30,7 +31,7 @@ from broker.ownership.effects import (
 )
 from broker.ownership.guards import reader_guard, writer_guard
 from broker.ownership.homes import Homes
-from broker.ownership.operations import Asker, Forced, Held, Wanted
+from broker.ownership.operations import Asker, Forced, Held
 from broker.ownership.renewals import Renewals
 from broker.ownership.resources import Resource, partition_key
 from broker.ownership.state import LogEnds, Terms

@@ -11,21 +11,19 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from broker.ownership import standings
+from broker.ownership.claims import Claim, Promote, Wanted
 from broker.ownership.deadlines import OfOwner, OfSharer, OfWaiter, Watched
 from broker.ownership.effects import Effect, Fence, Reload, Write, Written
 from broker.ownership.operations import (
     NO_TICKET,
     Asker,
-    Claim,
     Flush,
     Forced,
     ForceRelease,
     Held,
     Operation,
-    Promote,
     Release,
     Resume,
-    Wanted,
 )
 from broker.ownership.resources import Resource
 from broker.ownership.rules import Verdict, judge_access, judge_claim

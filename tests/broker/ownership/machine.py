@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from broker.ownership.claims import Wanted
 from broker.ownership.effects import (
     Answer,
     Audit,
@@ -18,7 +19,7 @@ from broker.ownership.effects import (
     Tell,
     Write,
 )
-from broker.ownership.operations import Asker, Forced, Held, Wanted
+from broker.ownership.operations import Asker, Forced, Held
 from broker.ownership.resources import Entry
 from broker.ownership.state import LogEnds, Terms
 from broker.ownership.table import OwnershipTable
