@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from broker.ownership import operations, table
+from broker.ownership.claims import Claim
 from broker.ownership.effects import Write
 from broker.ownership.guards import WriterGuard
 from broker.ownership.homes import Homes
-from broker.ownership.operations import Claim
 from broker.ownership.resources import Entry, Resource
 from broker.ownership.rules import Granted, Refused, Verdict, judge_claim
 from broker.ownership.service import OwnershipService
