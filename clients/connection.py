@@ -26,7 +26,7 @@ from clients.errors import (
 from clients.link import Call, Link, LinkSettings, Reply
 from clients.metadata import Metadata, Node
 from clients.network import Channel, Network, SocketChannel, SystemNetwork
-from clients.wire import Authenticator
+from clients.wire import Authenticator, Wire
 from protocol.api import Request, Response
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -147,6 +147,14 @@ class Connection:
         """Whether a call to this broker would go out at once."""
         link = self._links.get(node)
         return link is not None and link.is_ready and not link.is_blocked(self.network.now_ms())
+
+    def conversation(self, node: int) -> Wire | None:
+        """The conversation with this broker on which the next call goes out; None while there is none.
+
+        Another object after every reconnect: what a broker ties to a connection is then to be said again.
+        """
+        link = self._links.get(node)
+        return None if link is None else link.wire
 
     def open(self, node: int) -> bool:
         """Have the connection to this broker come about, without a call; whether the broker is known.

@@ -40,7 +40,8 @@ class Call:
 class Reply:
     """How a call ended: with a response, or with an error that kept it from getting one.
 
-    `was_sent` tells whether a broker may have seen the request.
+    `was_sent` tells whether a broker may have seen the request. `conversation` is that in which the response
+    came: to a broker, who asks is the connection on which it is asked.
     """
 
     call: Call
@@ -48,6 +49,7 @@ class Reply:
     error: Exception | None = None
     latency_ms: int = 0
     was_sent: bool = True
+    conversation: Wire | None = None
 
 
 @dataclass(slots=True)
@@ -332,7 +334,8 @@ class Link:
         response: Response | None = None,
         error: Exception | None = None,
     ) -> Reply:
-        return Reply(waiting.call, response, error, now_ms - waiting.since_ms, waiting.is_sent)
+        conversation = None if response is None else self._wire
+        return Reply(waiting.call, response, error, now_ms - waiting.since_ms, waiting.is_sent, conversation)
 
 
 def _cannot_connect(link: Link, error: OSError) -> ConnectionFailedError:

@@ -1,0 +1,256 @@
+"""A lease: resources that one process owns, and keeps owning, by the own API.
+
+    with Lease({"bootstrap.servers": "localhost:9092"}, "scheduler", ["leader"], wait_ms=FOR_EVER) as lease:
+        lead(lease.generation("leader"))
+
+On connections of its own, which suits names, and partitions whose one writer is another process beside this
+one (`writer`). To write oneself there is `clients.ownership.exclusive`: there the claim travels with the
+records.
+
+Who renews: a thread in the background, from the claim on and whatever the application does; without one
+(`is_threaded` false) whoever calls `poll`, at least three times in each session timeout.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+from clients.config import Properties, admin_settings
+from clients.connection import Connection
+from clients.errors import ClosedError, RequestTimeoutError
+from clients.network import Network
+from clients.ownership.events import OwnershipEvent, Resource, TenureState
+from clients.ownership.tenure import FOR_EVER, Tenure, TenureSettings, error_of
+from clients.ownership.tenures import Tenures
+from clients.ownership.ways import NO_WRITER, OwnWay, Writer
+from protocol.messages.ownership import IF_FREE, Access
+
+__all__ = ["FOR_EVER", "IF_FREE", "Lease"]
+
+SESSION_TIMEOUT_MS = 10_000
+_IDLE_WAIT_MS = 60_000
+_CLOSE_MS = 5_000
+_EVENTS_MAX = 1_000
+
+
+class Lease:
+    """Resources of one group, for this process alone.
+
+    `generation` is what the claim names, for all or for each: IF_FREE takes from nobody, 0 takes it and
+    counts anew, any other takes it where none higher is in force. With IF_FREE a claim stands in the queue
+    for `wait_ms`. `owner_id` is unique to the process; one is made up where none is given. `on_event` is
+    called for every event, by whichever thread runs the loop: it must not block, nor call the lease.
+
+    All or none are granted; what is lost is not taken back, so make another lease if this process is meant
+    to. Raises ConfigError, ValueError.
+    """
+
+    def __init__(
+        self,
+        properties: Properties,
+        group: str,
+        resources: Iterable[Resource],
+        *,
+        access: Access = Access.WRITE,
+        generation: int | Mapping[Resource, int] = IF_FREE,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        wait_ms: int = 0,
+        owner_id: str | None = None,
+        writer: Writer = NO_WRITER,
+        on_event: Callable[[OwnershipEvent], object] = lambda _: None,
+        network: Network | None = None,
+        rng: random.Random | None = None,
+        is_threaded: bool = True,
+    ) -> None:
+        settings = admin_settings(properties)
+        self.owner_id = owner_id or str(uuid.uuid4())
+        self._connection = Connection(settings["bootstrap.servers"], settings, network=network, rng=rng)
+        self._network = self._connection.network
+        way = OwnWay(group, self.owner_id, session_timeout_ms, access, writer)
+        third_ms = settings["request.timeout.ms"] // 3
+        terms = TenureSettings(
+            retry_backoff_ms=settings["retry.backoff.ms"],
+            answer_timeout_ms=2 * third_ms,
+            held_wait_ms=third_ms,
+            queued_wait_ms=third_ms,
+        )
+        self._tenures = Tenures(
+            Tenure(
+                self._connection,
+                way,
+                resource,
+                terms,
+                generation=generation if isinstance(generation, int) else generation.get(resource, IF_FREE),
+                wait_ms=wait_ms,
+            )
+            for resource in resources
+        )
+        self._on_event = on_event
+        self._events: deque[OwnershipEvent] = deque(maxlen=_EVENTS_MAX)
+        self._failure: Exception | None = None
+        self._lock = threading.Condition(threading.RLock())
+        self._is_closed = False
+        self._is_threaded = is_threaded
+        self._thread: threading.Thread | None = None
+
+    # Claiming -----------------------------------------------------------------------------------------
+
+    def claim(self, timeout_ms: int | None = None) -> None:
+        """Wait until all resources are held.
+
+        Raises OwnershipRefusedError and other BrokerErrors where they cannot be had, RequestTimeoutError
+        where that takes longer than `timeout_ms`: then the claim goes on.
+        """
+        self._start()
+        with self._lock:
+            self._wait_until(lambda: self._tenures.is_held or self._tenures.error is not None, timeout_ms)
+            self._raise_problem()
+            if not self._tenures.is_held:
+                because = self._tenures.last_error
+                detail = "somebody else has it" if because is None else str(because)
+                raise RequestTimeoutError(f"not granted within {timeout_ms} ms: {detail}")
+
+    def poll(self, timeout_ms: int = 0) -> list[OwnershipEvent]:
+        """The events since the last call; waits up to `timeout_ms` for a first. Of very many,
+        the last 1,000."""
+        self._start()
+        with self._lock:
+            self._wait_until(lambda: bool(self._events) or self._failure is not None, timeout_ms)
+            events = list(self._events)
+            self._events.clear()
+        return events
+
+    # Looking ------------------------------------------------------------------------------------------
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all resources are this process's, as far as can be known: every broker has heard of it
+        less than a session timeout ago. That is no proof, since time passes after the look: what must never
+        be done twice has to be fenced, by the generation or by the broker that takes the records."""
+        with self._lock:
+            now_ms = self._network.now_ms()
+            return self._failure is None and all(
+                tenure.is_held and now_ms < tenure.valid_until_ms for tenure in self._tenures.tenures.values()
+            )
+
+    def check(self) -> None:
+        """Raise why the lease is lost, or was refused, if it is: OwnershipFencedError and others."""
+        with self._lock:
+            self._raise_problem()
+
+    def state(self, resource: Resource) -> TenureState:
+        """Where the claim of one of the resources stands. Raises KeyError for another."""
+        with self._lock:
+            return self._tenures.tenures[resource].state
+
+    def generation(self, resource: Resource) -> int:
+        """The generation that was granted. Raises what kept it from being so."""
+        with self._lock:
+            tenure = self._tenures.tenures[resource]
+            if tenure.grant is None:
+                raise error_of(tenure) if tenure.has_ended else ClosedError(f"{resource} is not granted yet")
+            return tenure.grant.generation
+
+    def fence_offset(self, resource: Resource) -> int | None:
+        """Where the partition ended when it was granted: no earlier owner writes there or later. None for a
+        name."""
+        with self._lock:
+            grant = self._tenures.tenures[resource].grant
+            return None if grant is None or grant.fence_offset < 0 else grant.fence_offset
+
+    # The loop -----------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the lease is closed")
+        if self._is_threaded and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="holdfast-lease", daemon=True)
+            self._thread.start()
+
+    def turn(self, max_wait_ms: int) -> None:
+        """One turn of the loop, for a lease without a thread; waits at most `max_wait_ms`."""
+        now_ms = self._network.now_ms()
+        with self._lock:
+            calls = self._tenures.calls(now_ms)
+            due_ms = self._tenures.next_event_ms(now_ms)
+        wait_ms = max_wait_ms if due_ms is None else max(0, min(max_wait_ms, due_ms - now_ms))
+        replies = self._connection.poll(wait_ms, *calls)
+        now_ms = self._network.now_ms()
+        with self._lock:
+            for reply in replies:
+                self._tenures.handle(reply, now_ms)
+            self._gather()
+
+    def _gather(self) -> None:
+        events = self._tenures.take_events()
+        self._events += events
+        for event in events:
+            self._on_event(event)
+        self._lock.notify_all()
+
+    def _run(self) -> None:
+        try:
+            while not (self._is_closed and self._tenures.has_ended):
+                self.turn(_IDLE_WAIT_MS)
+        except Exception as error:
+            with self._lock:
+                self._failure = error
+                self._lock.notify_all()
+
+    def _wait_until(self, is_so: Callable[[], bool], timeout_ms: int | None) -> None:
+        """Wait, with the lock, until it is so."""
+        if self._thread is not None:
+            self._network.wake()
+            self._lock.wait_for(
+                lambda: is_so() or self._failure is not None,
+                None if timeout_ms is None else timeout_ms / 1000,
+            )
+            return
+        deadline_ms = None if timeout_ms is None else self._network.now_ms() + timeout_ms
+        while True:
+            left_ms = _IDLE_WAIT_MS if deadline_ms is None else deadline_ms - self._network.now_ms()
+            self.turn(0 if is_so() else max(0, left_ms))
+            if is_so() or left_ms <= 0:
+                return
+
+    def _raise_problem(self) -> None:
+        problem = self._failure or self._tenures.error
+        if problem is not None:
+            raise problem
+
+    # The end ------------------------------------------------------------------------------------------
+
+    def close(self, timeout_ms: int = _CLOSE_MS) -> None:
+        """Let go of everything, so that the next in the queue has it at once. May be called again."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._tenures.release()
+            self._wait_until(lambda: self._tenures.has_ended, timeout_ms)
+            if not self._tenures.has_ended:
+                self._abandon()
+        if self._thread is not None:
+            self._network.wake()
+            self._thread.join()
+        self._connection.close()
+
+    def _abandon(self) -> None:
+        """Nobody answers: the brokers notice when the connections close."""
+        for tenure in self._tenures.tenures.values():
+            tenure.abandon()
+
+    def __enter__(self) -> Lease:
+        try:
+            self.claim()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

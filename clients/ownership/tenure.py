@@ -1,0 +1,372 @@
+"""One resource that is claimed, waited for, held, resumed and let go of: the machine, without any network.
+
+Its host sends `calls`, hands in replies by `handle`, and looks again at `next_event_ms`. An owner is a
+connection: the calls go through the connections of the host, and `is_held` is only so while the connection on
+which the grant was made, or resumed, is the one on which the host's next request would go.
+
+While it is held it is renewed: a silent owner loses what it has. A connection that breaks makes it DETACHED,
+and it is resumed on the next. What is LOST stays lost: whether to take it again, by another claim, is for the
+application to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from clients.connection import Connection
+from clients.errors import is_retriable
+from clients.link import Call, Reply
+from clients.metadata import NO_NODE
+from clients.ownership.events import ENDED, OwnershipEvent, Resource, TenureState
+from clients.ownership.homes import CoordinatorHome, Home, LeaderHome
+from clients.ownership.ways import Way, release, renewal, standing_in
+from clients.wire import Wire
+from protocol.api import Request
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.ownership import IF_FREE, LossReason, ResourceStanding
+
+FOR_EVER = -1
+"""The `wait_ms` of one that waits as long as it lives."""
+_NO_GRANT = -1
+_FENCED = (ErrorCode.OWNERSHIP_FENCED, ErrorCode.PRODUCER_FENCED)
+_MOVED = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.OWNERSHIP_DETACHED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TenureSettings:
+    """All times in ms. A Renew may wait at the broker for `held_wait_ms` while the resource is held, and for
+    `queued_wait_ms` while it is waited for: 0 where other answers must not wait behind it."""
+
+    retry_backoff_ms: int
+    answer_timeout_ms: int
+    held_wait_ms: int = 0
+    queued_wait_ms: int = 0
+
+
+class Tenure:
+    """A resource's. `generation` is what the claim names, `wait_ms` how long it stands in the queue: 0 is not
+    at all, FOR_EVER as long as it lives."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        way: Way,
+        resource: Resource,
+        settings: TenureSettings,
+        *,
+        generation: int = IF_FREE,
+        wait_ms: int = 0,
+    ) -> None:
+        self.resource = resource
+        self.state = TenureState.CLAIMING
+        self.grant: ResourceStanding | None = None
+        """What was granted, with `generation`, `fence_offset` and `leader_epoch`; also after it is lost."""
+        self.error: Exception | None = None
+        """Why it was refused or lost."""
+        self.last_error: Exception | None = None
+        """Why the last attempt brought nothing, where that may pass."""
+        self.valid_until_ms = 0
+        """Until when the broker, by this clock, does not take the owner for dead; without a pause in between
+        it cannot have granted it to another for silence."""
+        self.events: list[OwnershipEvent] = []
+        self._connection = connection
+        self._way = way
+        self._settings = settings
+        self._named_generation = generation
+        self._wait_ms = wait_ms
+        self._wait_until_ms: int | None = None
+        self._home = _home(connection, way, resource, settings)
+        self._node = NO_NODE
+        self._conversation: Wire | None = None
+        self._position = 0
+        self._call: Call | None = None
+        self._asked_at_ms = 0
+        self._not_before_ms = 0
+        self._must_look = False
+
+    # What hosts ask -----------------------------------------------------------------------------------
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will come of it any more."""
+        return self.state in ENDED
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the next request to the broker goes out on the connection that owns the resource."""
+        return self.state is TenureState.HELD and self._is_attached()
+
+    def _is_attached(self) -> bool:
+        return (
+            self._conversation is not None
+            and self._home.node() == self._node
+            and self._connection.conversation(self._node) is self._conversation
+        )
+
+    def doubt(self) -> None:
+        """A broker has treated the owner as a stranger: it is asked whether it is one."""
+        if self.state is TenureState.HELD:
+            self._detach()
+
+    def release(self) -> None:
+        """Let go: at once where nothing was asked yet."""
+        if self.has_ended or self.state is TenureState.RELEASING:
+            return
+        was_claiming = self.state is TenureState.CLAIMING
+        if was_claiming and self._call is None and self._asked_at_ms == 0:
+            self._end(TenureState.RELEASED)
+            return
+        self.state = TenureState.RELEASING
+        self._not_before_ms = 0
+        if not was_claiming:
+            self._call = None  # A Renew, maybe one that waits; what it brings does not matter any more.
+
+    def abandon(self) -> None:
+        """Let go without telling: the connection closes."""
+        if not self.has_ended:
+            self._end(TenureState.RELEASED)
+
+    # Out ----------------------------------------------------------------------------------------------
+
+    def calls(self, now_ms: int) -> list[Call]:
+        """What to send now."""
+        if self.has_ended:
+            return []
+        if self.state in (TenureState.HELD, TenureState.QUEUED) and not self._is_attached():
+            self._detach()
+        if self._call is not None or now_ms < self._not_before_ms:
+            return []
+        node = self._home.node()
+        if node == NO_NODE:
+            return self._home.calls(now_ms)
+        request = self._request(now_ms)
+        if request is None:
+            return []
+        self._asked_at_ms = max(now_ms, 1)
+        # Where no answer comes the connection has to go: the session ends with silence.
+        limit_ms = max(self._settings.answer_timeout_ms, self._way.session_timeout_ms)
+        self._call = Call(node, request, timeout_ms=limit_ms, tag=self)
+        return [self._call]
+
+    def _request(self, now_ms: int) -> Request[Any] | None:
+        answer_ms = self._settings.answer_timeout_ms
+        match self.state:
+            case TenureState.CLAIMING:
+                wait_ms = self._left_to_wait_ms(now_ms)
+                if wait_ms is None:
+                    waited = f"not granted within {self._wait_ms} ms"
+                    self._refuse(error_for(ErrorCode.REQUEST_TIMED_OUT, f"{self.resource}: {waited}"))
+                    return None
+                return self._way.claim(self.resource, self._named_generation, wait_ms, answer_ms)
+            case TenureState.QUEUED:
+                wait_ms = min(self._settings.queued_wait_ms, self._third_ms)
+                return renewal(self._way, self.resource, self._incarnation, wait_ms)
+            case TenureState.HELD:
+                wait_ms = min(self._settings.held_wait_ms, self._third_ms)
+                return renewal(self._way, self.resource, self._incarnation, wait_ms)
+            case TenureState.DETACHED:
+                assert self.grant is not None
+                return self._way.resume(self.resource, self.grant, answer_ms)
+        if self._must_look:
+            return renewal(self._way, self.resource, self._incarnation, 0)
+        return release(self._way, self.resource, self._incarnation)
+
+    @property
+    def _incarnation(self) -> int:
+        return _NO_GRANT if self.grant is None else self.grant.incarnation
+
+    @property
+    def _third_ms(self) -> int:
+        return self._way.session_timeout_ms // 3
+
+    def _left_to_wait_ms(self, now_ms: int) -> int | None:
+        """How long the claim may stand in the queue; None where that time is over."""
+        if self._wait_ms in (0, FOR_EVER):
+            return self._wait_ms
+        if self._wait_until_ms is None:
+            self._wait_until_ms = now_ms + self._wait_ms
+        left_ms = self._wait_until_ms - now_ms
+        return left_ms if left_ms > 0 else None
+
+    def next_event_ms(self, now_ms: int) -> int | None:
+        """When `calls` has something by itself."""
+        if self.has_ended or self._call is not None:
+            return None
+        if self._home.node() == NO_NODE:
+            return self._home.next_event_ms()
+        return max(now_ms, self._not_before_ms)
+
+    # In -----------------------------------------------------------------------------------------------
+
+    def handle(self, reply: Reply, now_ms: int) -> bool:
+        """Take in a reply; whether it was to one of these calls."""
+        if reply.call.tag is not self:
+            try:
+                return self._home.handle(reply, now_ms)
+            except Exception as error:
+                self._fail(error)
+                return True
+        if reply.call is not self._call:
+            return True
+        self._call = None
+        if reply.error is not None:
+            self._failed(reply.error, now_ms)
+            return True
+        assert reply.response is not None
+        standing = standing_in(reply.response, self.resource)
+        self._node, self._conversation = reply.call.node, reply.conversation
+        if self.state is TenureState.RELEASING:
+            self._handle_release(standing, now_ms)
+        elif standing.error_code == ErrorCode.NONE:
+            self._granted(standing, now_ms)
+        elif standing.error_code == ErrorCode.CLAIM_QUEUED:
+            self._queued(standing, now_ms)
+        else:
+            self._handle_error(standing, now_ms)
+        return True
+
+    def _granted(self, standing: ResourceStanding, now_ms: int) -> None:
+        was = self.state
+        self.state = TenureState.HELD
+        self.grant = standing
+        self.last_error = None
+        self.valid_until_ms = self._asked_at_ms + self._way.session_timeout_ms
+        if was is not TenureState.HELD or standing.is_contended:
+            self._tell(standing, is_resumed=was is TenureState.DETACHED)
+        self._renew_later(now_ms, self._settings.held_wait_ms, self._third_ms)
+
+    def _queued(self, standing: ResourceStanding, now_ms: int) -> None:
+        is_news = self.state is not TenureState.QUEUED or self._position != standing.position
+        self.state = TenureState.QUEUED
+        self._position = standing.position
+        self.last_error = None
+        if is_news:
+            self._tell(standing)
+        self._renew_later(now_ms, self._settings.queued_wait_ms, self._settings.retry_backoff_ms)
+
+    def _renew_later(self, now_ms: int, wait_ms: int, pause_ms: int) -> None:
+        """One that may wait at the broker does so again soon, the others come by from time to time."""
+        gap_ms = self._settings.retry_backoff_ms if wait_ms else pause_ms
+        self._not_before_ms = max(now_ms, self._asked_at_ms + min(gap_ms, self._third_ms))
+
+    def _handle_error(self, standing: ResourceStanding, now_ms: int) -> None:
+        error = error_for(standing.error_code, standing.error_message)
+        code = error.code
+        if code is ErrorCode.REQUEST_TIMED_OUT and self.state is TenureState.CLAIMING:
+            # The grant stands, or the place in the queue does: Renew tells.
+            self.state = TenureState.QUEUED
+            self._position = 0
+        elif code in _FENCED and self.grant is not None:
+            self._lose(error, standing)
+        elif code is ErrorCode.REQUEST_TIMED_OUT and self.state is TenureState.QUEUED:
+            self._refuse(error, standing)
+        elif code in _MOVED or error.retriable:
+            if code in _MOVED and code is not ErrorCode.OWNERSHIP_DETACHED:
+                self._home.forget()
+            if self.state in (TenureState.HELD, TenureState.QUEUED) and code in _MOVED:
+                self._detach()
+            self._pause(error, now_ms)
+        else:
+            self._fail(error, standing)
+
+    def _handle_release(self, standing: ResourceStanding, now_ms: int) -> None:
+        code = standing.error_code
+        if code == ErrorCode.NONE and standing.incarnation != _NO_GRANT:
+            self.grant = (
+                standing  # The answer to the claim, or to the look: now there is something to release.
+            )
+            self._must_look = False
+        elif code == ErrorCode.CLAIM_QUEUED:
+            self._must_look = False
+        elif code in _FENCED and self.grant is None and not self._must_look:
+            self._must_look = True  # It may have been promoted while its release was on the way.
+        elif code in _MOVED or error_for(code).retriable:
+            self._home.forget()
+            self._pause(error_for(code, standing.error_message), now_ms)
+        else:
+            self._end(TenureState.RELEASED)
+
+    def _failed(self, error: Exception, now_ms: int) -> None:
+        """A call got no answer."""
+        if not is_retriable(error):
+            self._fail(error)
+            return
+        self._home.forget()
+        if self.state in (TenureState.HELD, TenureState.QUEUED):
+            self._detach()
+        self._pause(error, now_ms)
+
+    def _pause(self, error: Exception, now_ms: int) -> None:
+        self.last_error = error
+        self._not_before_ms = now_ms + self._settings.retry_backoff_ms
+
+    # States -------------------------------------------------------------------------------------------
+
+    def _detach(self) -> None:
+        """The connection is another: resume on it; one that waits has lost its place, and claims anew."""
+        self._call = None
+        self._conversation = None
+        self._not_before_ms = 0
+        if self.state is TenureState.QUEUED:
+            self.state = TenureState.CLAIMING
+            return
+        self.state = TenureState.DETACHED
+        self._tell(self.grant)
+
+    def _fail(self, error: Exception, standing: ResourceStanding | None = None) -> None:
+        if self.state is TenureState.RELEASING:
+            self._end(TenureState.RELEASED)
+        elif self.state in (TenureState.HELD, TenureState.DETACHED):
+            self._lose(error, standing)
+        else:
+            self._refuse(error, standing)
+
+    def _lose(self, error: Exception, standing: ResourceStanding | None) -> None:
+        self.error = error
+        self._end(TenureState.LOST, standing)
+
+    def _refuse(self, error: Exception, standing: ResourceStanding | None = None) -> None:
+        self.error = error
+        self._end(TenureState.REFUSED, standing)
+
+    def _end(self, state: TenureState, standing: ResourceStanding | None = None) -> None:
+        self.state = state
+        self._call = None
+        self._conversation = None
+        self._tell(standing)
+
+    def _tell(self, standing: ResourceStanding | None, *, is_resumed: bool = False) -> None:
+        event = OwnershipEvent(self.resource, self.state, is_resumed=is_resumed, error=self.error)
+        if standing is not None:
+            event = OwnershipEvent(
+                self.resource,
+                self.state,
+                generation=standing.generation,
+                fence_offset=standing.fence_offset if standing.fence_offset >= 0 else None,
+                position=standing.position,
+                is_contended=standing.is_contended,
+                is_resumed=is_resumed,
+                reason=LossReason(standing.reason),
+                owner_id=standing.owner_id,
+                error=self.error,
+            )
+        self.events.append(event)
+
+
+def _home(connection: Connection, way: Way, resource: Resource, settings: TenureSettings) -> Home:
+    if isinstance(resource, str):
+        return CoordinatorHome(way.group, settings.retry_backoff_ms)
+    return LeaderHome(connection, resource)
+
+
+def error_of(tenure: Tenure) -> Exception:
+    """What is to be raised for a tenure that has ended."""
+    if tenure.error is not None:
+        return tenure.error
+    return BrokerError(ErrorCode.OWNERSHIP_FENCED, f"{tenure.resource} was released")

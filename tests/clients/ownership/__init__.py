@@ -1,0 +1,1 @@
+"""Owning things, from the side of the owner."""

@@ -1,0 +1,362 @@
+"""One resource's machine: what it asks, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from clients.connection import Connection
+from clients.errors import ConnectionFailedError, UnsupportedRequestError
+from clients.link import Call, Reply
+from clients.message import TopicPartition
+from clients.ownership.events import TenureState
+from clients.ownership.tenure import FOR_EVER, Tenure, TenureSettings
+from clients.ownership.tenures import Tenures
+from clients.ownership.ways import OwnWay
+from clients.wire import Wire
+from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
+from protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from protocol.messages.ownership import (
+    LossReason,
+    OwnRequest,
+    OwnResponse,
+    ReleaseRequest,
+    RenewRequest,
+    ResourceStanding,
+    ResumeRequest,
+)
+
+LOG = TopicPartition("log", 0)
+OTHER = TopicPartition("log", 1)
+SESSION_MS = 9000
+SETTINGS = TenureSettings(retry_backoff_ms=100, answer_timeout_ms=5000, queued_wait_ms=1000)
+
+
+class _Lines:
+    """The part of a Connection that a tenure sees: who leads, and which conversations there are."""
+
+    def __init__(self) -> None:
+        self.metadata = self
+        self.leaders = {LOG: 1, OTHER: 1}
+        self.renewals = 0
+        self.conversations: dict[int, Wire] = {}
+        self.connect(1)
+
+    def connect(self, node: int) -> None:
+        """Have a conversation with this broker that is not the one before."""
+        self.conversations[node] = Wire("anna", 1000)
+
+    def conversation(self, node: int) -> Wire | None:
+        return self.conversations.get(node)
+
+    def want(self, topic: str) -> None:
+        assert topic == "log"
+
+    def leader(self, topic: str, partition: int) -> int:
+        return self.leaders[TopicPartition(topic, partition)]
+
+    def renew(self) -> None:
+        self.renewals += 1
+
+
+class World:
+    """A tenure, its connections, and the time."""
+
+    def __init__(self, resource: TopicPartition | str = LOG, **options: Any) -> None:
+        self.lines = _Lines()
+        self.way = OwnWay("app", "anna", SESSION_MS)
+        self.tenure = self.tenure_of(resource, **options)
+        self.now_ms = 1000
+
+    def tenure_of(self, resource: TopicPartition | str, **options: Any) -> Tenure:
+        return Tenure(cast("Connection", self.lines), self.way, resource, SETTINGS, **options)
+
+    def call(self) -> Call:
+        """The one call that is due now."""
+        (call,) = self.tenure.calls(self.now_ms)
+        return call
+
+    def answer(self, call: Call, error: int = 0, **fields: Any) -> None:
+        standing = ResourceStanding(name="log", partition=0, error_code=error, **fields)
+        response = OwnResponse(group="app", error_code=0, resources=[standing])
+        conversation = self.lines.conversations[call.node]
+        assert self.tenure.handle(Reply(call, response, conversation=conversation), self.now_ms)
+
+    def grant(self) -> None:
+        self.answer(self.call(), generation=1, incarnation=7, fence_offset=40)
+
+    def states(self) -> list[TenureState]:
+        events, self.tenure.events = self.tenure.events, []
+        return [event.state for event in events]
+
+
+def test_a_claim_is_granted_and_renewed_by_thirds_of_the_session() -> None:
+    world = World(generation=110)
+    call = world.call()
+    assert isinstance(call.request, OwnRequest)
+    assert call.request.resources[0].generation == 110
+
+    world.answer(call, generation=110, incarnation=7, fence_offset=40)
+
+    assert world.tenure.is_held and world.tenure.grant is not None
+    assert world.tenure.grant.fence_offset == 40
+    assert world.tenure.next_event_ms(world.now_ms) == 4000
+    assert world.tenure.calls(3999) == []
+    world.now_ms = 4000
+    renewal = world.call()
+    assert isinstance(renewal.request, RenewRequest)
+    assert renewal.request.resources[0].incarnation == 7
+    assert world.tenure.valid_until_ms == 1000 + SESSION_MS
+    world.answer(renewal, generation=110, incarnation=7)
+    assert world.tenure.valid_until_ms == 4000 + SESSION_MS
+    assert world.states() == [TenureState.HELD]
+
+
+def test_a_claim_whose_answer_was_lost_is_repeated() -> None:
+    world = World()
+    world.tenure.handle(Reply(world.call(), error=ConnectionFailedError("cut")), world.now_ms)
+    assert world.tenure.calls(world.now_ms) == []
+    world.now_ms += 100
+
+    world.grant()
+
+    assert world.tenure.is_held and world.lines.renewals == 1
+
+
+def test_after_a_break_it_is_resumed_and_not_held_before() -> None:
+    world = World()
+    world.grant()
+    was_held = world.tenure.is_held
+    world.lines.connect(1)
+    assert (was_held, world.tenure.is_held) == (True, False)
+
+    resume = world.call()
+
+    assert isinstance(resume.request, ResumeRequest)
+    named = resume.request.resources[0]
+    assert (named.generation, named.incarnation) == (1, 7)
+    world.answer(resume, generation=1, incarnation=7, fence_offset=40)
+    assert world.tenure.is_held
+    assert world.states() == [TenureState.HELD, TenureState.DETACHED, TenureState.HELD]
+
+
+def test_a_grant_made_on_a_connection_that_has_broken_since_is_no_good() -> None:
+    world = World()
+    call = world.call()
+    response = OwnResponse(
+        group="app",
+        error_code=0,
+        resources=[ResourceStanding(name="log", partition=0, error_code=0, generation=1, incarnation=7)],
+    )
+    old = world.lines.conversations[1]
+    world.lines.connect(1)
+
+    world.tenure.handle(Reply(call, response, conversation=old), world.now_ms)
+
+    assert not world.tenure.is_held
+    assert isinstance(world.call().request, ResumeRequest)
+
+
+def test_it_follows_the_leader() -> None:
+    world = World()
+    world.grant()
+    world.lines.leaders[LOG] = 2
+    world.lines.connect(2)
+
+    resume = world.call()
+
+    assert resume.node == 2 and isinstance(resume.request, ResumeRequest)
+    world.answer(resume, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert world.tenure.calls(world.now_ms) == [] and world.lines.renewals == 1
+    world.now_ms += 100
+    world.answer(world.call(), generation=1, incarnation=7)
+    assert world.tenure.is_held
+
+
+def test_what_is_fenced_is_lost_for_good() -> None:
+    world = World()
+    world.grant()
+    world.lines.connect(1)
+
+    world.answer(
+        world.call(), ErrorCode.OWNERSHIP_FENCED, generation=2, reason=LossReason.STOLEN, owner_id="ben"
+    )
+
+    assert world.tenure.state is TenureState.LOST
+    assert isinstance(world.tenure.error, OwnershipFencedError)
+    lost = world.tenure.events[-1]
+    assert (lost.reason, lost.generation, lost.owner_id) == (LossReason.STOLEN, 2, "ben")
+    assert world.tenure.calls(world.now_ms + 60_000) == []
+    assert world.tenure.next_event_ms(world.now_ms) is None
+
+
+def test_a_refusal_says_who_has_it() -> None:
+    world = World()
+    world.answer(world.call(), ErrorCode.RESOURCE_OWNED, generation=4, owner_id="ben")
+    refused = world.tenure.events[-1]
+    assert (refused.state, refused.generation, refused.owner_id) == (TenureState.REFUSED, 4, "ben")
+    assert isinstance(refused.error, OwnershipRefusedError)
+
+
+def test_one_that_waits_asks_by_renewing_until_it_is_promoted() -> None:
+    world = World(wait_ms=FOR_EVER)
+    claim = world.call()
+    assert isinstance(claim.request, OwnRequest) and claim.request.wait_timeout_ms == -1
+    world.answer(claim, ErrorCode.CLAIM_QUEUED, position=2)
+    world.now_ms += 100
+    renewal = world.call()
+    assert isinstance(renewal.request, RenewRequest)
+    assert (renewal.request.max_wait_ms, renewal.request.resources[0].incarnation) == (1000, -1)
+
+    world.answer(renewal, ErrorCode.CLAIM_QUEUED, position=1)
+    world.now_ms += 100
+    world.answer(world.call(), generation=5, incarnation=9)
+
+    assert world.states() == [TenureState.QUEUED, TenureState.QUEUED, TenureState.HELD]
+    assert world.tenure.is_held
+
+
+def test_one_that_waits_claims_anew_on_another_connection_for_the_rest_of_its_time() -> None:
+    world = World(wait_ms=3000)
+    world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
+    world.lines.connect(1)
+    world.now_ms += 1000
+
+    again = world.call()
+
+    assert isinstance(again.request, OwnRequest) and again.request.wait_timeout_ms == 2000
+    world.tenure.handle(Reply(again, error=ConnectionFailedError("cut")), world.now_ms)
+    world.now_ms += 2000
+    assert world.tenure.calls(world.now_ms) == []
+    assert world.tenure.state is TenureState.REFUSED
+    assert getattr(world.tenure.error, "code", None) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_grant_that_is_not_committed_in_time_is_asked_after() -> None:
+    world = World()
+    world.answer(world.call(), ErrorCode.REQUEST_TIMED_OUT)
+    world.now_ms += 100
+    renewal = world.call()
+    assert isinstance(renewal.request, RenewRequest)
+    world.answer(renewal, generation=1, incarnation=7)
+    assert world.tenure.is_held
+
+
+def test_it_is_released_at_once_though_a_renewal_is_under_way() -> None:
+    world = World()
+    world.grant()
+    world.now_ms += 3000
+    renewal = world.call()
+
+    world.tenure.release()
+
+    release = world.call()
+    assert isinstance(release.request, ReleaseRequest)
+    assert release.request.resources[0].incarnation == 7
+    world.answer(renewal, ErrorCode.OWNERSHIP_FENCED, reason=LossReason.RELEASED)
+    world.answer(release)
+    assert world.tenure.state is TenureState.RELEASED
+
+
+def test_a_claim_that_is_given_up_is_released_when_its_answer_comes() -> None:
+    world = World()
+    claim = world.call()
+    world.tenure.release()
+    assert world.tenure.calls(world.now_ms) == []
+    world.answer(claim, generation=1, incarnation=7)
+
+    release = world.call()
+
+    assert isinstance(release.request, ReleaseRequest)
+    assert release.request.resources[0].incarnation == 7
+
+
+def test_one_that_is_promoted_while_it_leaves_the_queue_releases_what_it_got() -> None:
+    world = World(wait_ms=FOR_EVER)
+    world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
+    world.tenure.release()
+    world.answer(world.call(), ErrorCode.OWNERSHIP_FENCED)
+    look = world.call()
+    assert isinstance(look.request, RenewRequest)
+    world.answer(look, generation=2, incarnation=9)
+
+    release = world.call()
+
+    assert isinstance(release.request, ReleaseRequest)
+    assert release.request.resources[0].incarnation == 9
+    world.answer(release)
+    assert world.tenure.state is TenureState.RELEASED
+
+
+def test_what_a_broker_does_not_know_is_refused() -> None:
+    world = World()
+    world.tenure.handle(Reply(world.call(), error=UnsupportedRequestError("Own")), world.now_ms)
+    assert world.tenure.state is TenureState.REFUSED
+
+
+def test_a_stranger_asks_whether_it_is_one() -> None:
+    world = World()
+    world.grant()
+    world.tenure.doubt()
+    assert not world.tenure.is_held
+    assert isinstance(world.call().request, ResumeRequest)
+
+
+def test_a_name_is_asked_of_the_coordinator_wherever_that_goes() -> None:
+    world = World("leader")
+    for node, code in ((1, 0), (2, ErrorCode.NOT_COORDINATOR)):
+        search = world.call()
+        assert isinstance(search.request, FindCoordinatorRequest)
+        found = FindCoordinatorResponse(
+            coordinators=[Coordinator(key="app", node_id=node, host="b", port=1, error_code=0)]
+        )
+        world.tenure.handle(Reply(search, found), world.now_ms)
+        world.lines.connect(node)
+        claim = world.call()
+        assert claim.node == node
+        if not code:
+            world.answer(claim, ErrorCode.NOT_COORDINATOR)
+            world.now_ms += 200
+        else:
+            world.answer(claim, generation=1, incarnation=7)
+    assert world.tenure.is_held
+
+
+class TestSeveral:
+    def test_they_are_claimed_one_after_the_other_in_their_order(self) -> None:
+        world = World()
+        tenures = Tenures([world.tenure_of(OTHER), world.tenure])
+        (first,) = tenures.calls(world.now_ms)
+        assert isinstance(first.request, OwnRequest)
+        assert first.request.resources[0].partition == 0
+        world.answer(first, generation=1, incarnation=7)
+
+        (second,) = tenures.calls(world.now_ms)
+
+        assert isinstance(second.request, OwnRequest)
+        assert second.request.resources[0].partition == 1
+        assert not tenures.is_held
+
+    def test_where_one_is_refused_the_others_are_let_go_of(self) -> None:
+        world = World()
+        tenures = Tenures([world.tenure, world.tenure_of(OTHER)])
+        (first,) = tenures.calls(world.now_ms)
+        world.answer(first, generation=1, incarnation=7)
+        (second,) = tenures.calls(world.now_ms)
+        row = ResourceStanding(name="log", partition=1, error_code=ErrorCode.RESOURCE_OWNED)
+        response = OwnResponse(group="app", error_code=0, resources=[row])
+
+        assert tenures.handle(Reply(second, response, conversation=world.lines.conversations[1]), 1000)
+
+        (release,) = tenures.calls(world.now_ms)
+        assert isinstance(release.request, ReleaseRequest)
+        assert isinstance(tenures.error, OwnershipRefusedError)
+
+    def test_there_is_no_owner_of_nothing(self) -> None:
+        with pytest.raises(ValueError, match="no resource"):
+            Tenures([])

@@ -1,0 +1,177 @@
+"""Leases against a real broker: names and partitions that one process has for itself."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from broker.tools.broker_process import BrokerProcess
+from clients.errors import RequestTimeoutError
+from clients.message import TopicPartition
+from clients.network import SocketChannel, SystemNetwork
+from clients.ownership.events import OwnershipEvent, Resource, TenureState
+from clients.ownership.lease import FOR_EVER, Lease
+from clients.ownership.ways import Writer
+from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
+from protocol.messages.ownership import LossReason
+from tests.cluster import Cluster
+from tests.integration import clients
+
+WAIT_MS = 60_000
+_topics = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that these tests share, each with names of its own."""
+    cluster = Cluster(tmp_path_factory.mktemp("leases"), f"{zookeeper_server}/leases")
+    try:
+        yield cluster.start()[0]
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def log(broker: BrokerProcess) -> TopicPartition:
+    """A topic with one partition."""
+    topic = f"log-{next(_topics)}"
+    clients.create_topic(broker.address, topic)
+    return TopicPartition(topic, 0)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"leader-{uuid.uuid4()}"
+
+
+class _Cuttable(SystemNetwork):
+    """A network that can be cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._channels: list[SocketChannel] = []
+
+    def connect(self, host: str, port: int) -> SocketChannel:
+        self._channels.append(super().connect(host, port))
+        return self._channels[-1]
+
+    def cut(self) -> None:
+        """End all connections."""
+        for channel in self._channels:
+            if channel.fileno() >= 0:
+                channel.socket.shutdown(socket.SHUT_RDWR)
+
+
+def lease_on(broker: BrokerProcess, *resources: Resource, **options: object) -> Lease:
+    return Lease({"bootstrap.servers": broker.address}, "app", resources, **options)  # type: ignore[arg-type]
+
+
+def wait_for(lease: Lease, state: TenureState) -> OwnershipEvent:
+    """The next event of a kind."""
+    while True:
+        for event in lease.poll(WAIT_MS):
+            if event.state is state:
+                return event
+
+
+def test_a_name_is_leased_and_let_go_of(broker: BrokerProcess, name: str) -> None:
+    with lease_on(broker, name) as anna:
+        assert anna.is_held
+        assert (anna.generation(name), anna.fence_offset(name)) == (1, None)
+        with pytest.raises(OwnershipRefusedError) as refused:
+            lease_on(broker, name).__enter__()
+        assert refused.value.code is ErrorCode.RESOURCE_OWNED
+
+    with lease_on(broker, name) as ben:
+        assert ben.generation(name) == 2
+    assert not anna.is_held
+
+
+def test_a_claim_waits_in_the_queue_and_is_told_its_place(broker: BrokerProcess, name: str) -> None:
+    anna, ben, carl = (lease_on(broker, name, wait_ms=FOR_EVER) for _ in range(3))
+    anna.claim(WAIT_MS)
+    with pytest.raises(RequestTimeoutError):
+        ben.claim(0)
+    assert wait_for(ben, TenureState.QUEUED).position == 1
+    carl.poll()
+    assert wait_for(carl, TenureState.QUEUED).position == 2
+    assert wait_for(anna, TenureState.HELD).generation == 1
+    assert wait_for(anna, TenureState.HELD).is_contended
+
+    ben.close()
+    assert wait_for(carl, TenureState.QUEUED).position == 1
+    anna.close()
+
+    assert wait_for(carl, TenureState.HELD).generation == 2
+    assert carl.is_held
+    carl.close()
+
+
+def test_one_from_whom_it_is_taken_is_told_and_does_not_take_it_back(
+    broker: BrokerProcess, name: str
+) -> None:
+    anna = lease_on(broker, name)
+    anna.claim(WAIT_MS)
+    ben = lease_on(broker, name, generation=1, owner_id="ben")
+    ben.claim(WAIT_MS)
+
+    lost = wait_for(anna, TenureState.LOST)
+
+    assert (lost.reason, lost.generation, lost.owner_id) == (LossReason.STOLEN, 2, "ben")
+    assert not anna.is_held
+    with pytest.raises(OwnershipFencedError):
+        anna.check()
+    with pytest.raises(OwnershipFencedError):
+        anna.claim(WAIT_MS)
+    assert ben.is_held
+    anna.close()
+    ben.close()
+
+
+def test_all_resources_of_a_lease_are_had_or_none(
+    broker: BrokerProcess, log: TopicPartition, name: str
+) -> None:
+    first, last = f"a-{name}", f"z-{name}"
+    anna = lease_on(broker, last)
+    anna.claim(WAIT_MS)
+
+    with pytest.raises(OwnershipRefusedError):
+        lease_on(broker, last, log, first).__enter__()
+
+    with lease_on(broker, first, log) as ben:
+        assert (ben.generation(first), ben.generation(log), ben.fence_offset(log)) == (2, 2, 0)
+    anna.close()
+
+
+def test_a_lease_goes_on_after_a_break_of_the_connection(broker: BrokerProcess, log: TopicPartition) -> None:
+    clients.produce(broker.address, log.topic, [b"a", b"b"])
+    network = _Cuttable()
+    anna = lease_on(broker, log, writer=Writer(client_id="loader"), network=network)
+    anna.claim(WAIT_MS)
+    assert (anna.generation(log), anna.fence_offset(log)) == (1, 2)
+    wait_for(anna, TenureState.HELD)
+
+    network.cut()
+
+    assert wait_for(anna, TenureState.DETACHED).generation == 1
+    resumed = wait_for(anna, TenureState.HELD)
+    assert (resumed.is_resumed, resumed.generation) == (True, 1)
+    assert clients.produce(broker.address, log.topic, [b"c"], **{"client.id": "loader"}) == [2]
+    anna.close()
+
+
+def test_an_owner_that_is_silent_loses_its_lease_to_the_one_that_waits(
+    broker: BrokerProcess, name: str
+) -> None:
+    silent = lease_on(broker, name, session_timeout_ms=2000, is_threaded=False)
+    silent.claim(WAIT_MS)
+    with lease_on(broker, name, wait_ms=FOR_EVER) as ben:
+        assert ben.generation(name) == 2
+        assert not silent.is_held
+        lost = wait_for(silent, TenureState.LOST)
+        assert lost.reason is LossReason.SESSION_TIMED_OUT
+    silent.close()
