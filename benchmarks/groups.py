@@ -26,10 +26,13 @@ import click
 from benchmarks.group_load import GroupJob, GroupRun, frame_of, job_json, run_from_json
 from benchmarks.results import Latency, percentiles, print_json, print_table
 from benchmarks.targets import Target, cpu_seconds, create_topic
+from broker.tools.broker_process import receive
 from broker.tools.local_cluster import LocalCluster
 from coordinator.group_effects import TopicPartition
 from coordinator.group_partitions import OFFSETS_TOPIC
 from coordinator.group_records import CommittedOffset, offset_record
+from protocol.api import decode_response
+from protocol.errors import ErrorCode
 from protocol.frames import SIZE
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -185,7 +188,7 @@ def _reload(records: int, distinct: int, per_batch: int) -> dict[str, Any]:
     with _cluster({"offsets.topic.num.partitions": "1"}) as cluster:
         (broker,) = cluster.brokers
         host, port = Target("holdfast", cluster.bootstrap).first_address
-        _ask(host, port, FindCoordinatorRequest(key="group"), 1)
+        _find_coordinator(host, port)
         broker.stop()
         (directory,) = (path for log_dir in broker.log_dirs for path in log_dir.glob(f"{OFFSETS_TOPIC}-0"))
         for path in directory.iterdir():
@@ -266,7 +269,7 @@ class _Probe:
                 with socket.create_connection(self._address, timeout=10) as connection:
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self._ask_on(connection)
-            except OSError:
+            except (OSError, EOFError):
                 time.sleep(_PROBE_PAUSE_S)
 
     def _ask_on(self, connection: socket.socket) -> None:
@@ -278,20 +281,23 @@ class _Probe:
             self.samples_ms.append((time.perf_counter() - sent) * 1000)
 
 
-def _ask(host: str, port: int, request: Any, version: int) -> None:
-    with socket.create_connection((host, port), timeout=60) as connection:
-        connection.sendall(frame_of(request, version))
-        _read(connection)
+def _find_coordinator(host: str, port: int) -> None:
+    """Wait until the broker coordinates groups, which has it make what it takes."""
+    request = FindCoordinatorRequest(key="group")
+    deadline = time.monotonic() + _GRACE_S
+    with socket.create_connection((host, port), timeout=_GRACE_S) as connection:
+        while time.monotonic() < deadline:
+            connection.sendall(frame_of(request, 1))
+            answer = decode_response(FindCoordinatorRequest, 1, _read(connection))
+            if answer.error_code == ErrorCode.NONE:
+                return
+            time.sleep(0.05)
+    raise RuntimeError("there is no coordinator")
 
 
-def _read(connection: socket.socket) -> None:
-    (size,) = SIZE.unpack(connection.recv(SIZE.size, socket.MSG_WAITALL) or bytes(SIZE.size))
-    left = size
-    while left:
-        chunk = connection.recv(left)
-        if not chunk:
-            raise ConnectionResetError("the broker hung up")
-        left -= len(chunk)
+def _read(connection: socket.socket) -> bytes:
+    (size,) = SIZE.unpack(receive(connection, SIZE.size))
+    return receive(connection, size)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,15 @@
 Versions: from 1 on the kind of key is named (0: group, 1: transaction), from 4 on several keys may be asked
 for at once (KIP-699).
 
-The first group that is asked for has `__consumer_offsets` made, which the answer waits for. Transactional ids
-are refused for good: there are no transactions.
+The first group that is asked for has `__consumer_offsets` made. The answer does not wait for that: without a
+controller it takes long, and all that the client asks behind it on this connection would wait as well. Until
+the topic is there it is COORDINATOR_NOT_AVAILABLE, and clients ask again. Transactional ids are refused for
+good: there are no transactions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
 from broker.groups.offsets_topic import OffsetsTopic
@@ -30,12 +30,10 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
     metadata: MetadataCache
     default_listener: str
 
-    def handle(self, call: Call, request: FindCoordinatorRequest) -> Deferred[FindCoordinatorResponse]:
+    def handle(self, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         if request.key_type != GROUP:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "this broker has no transactions")
-        return self.topic.ensure().addCallback(lambda _: self._found(call, request))
-
-    def _found(self, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        self.topic.ensure()
         return _response(call, [self._find(call, key) for key in _keys(call, request)])
 
     def _find(self, call: Call, group_id: str) -> Coordinator:

@@ -61,6 +61,8 @@ class GroupBroker(World):
         self.offsets_replicas: Sequence[int] = (local_id,)
         self.created: list[str] = []
         self.creation_error = ErrorCode.NONE
+        self.controller: Deferred[None] = succeed(None)
+        """Fires when there is a controller that makes topics."""
         self.groups = Groups(
             self.settings,
             self.clock,
@@ -78,9 +80,14 @@ class GroupBroker(World):
 
     def _create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
         self.created += names
+        created: Deferred[dict[str, ErrorCode]] = Deferred()
+        self.controller.addCallback(lambda _: created.callback(self._made(names)))
+        return created
+
+    def _made(self, names: list[str]) -> dict[str, ErrorCode]:
         if self.creation_error is ErrorCode.NONE:
             self.make_offsets_topic()
-        return succeed(dict.fromkeys(names, self.creation_error))
+        return dict.fromkeys(names, self.creation_error)
 
     def make_offsets_topic(self) -> None:
         for index in range(self.settings["offsets.topic.num.partitions"]):

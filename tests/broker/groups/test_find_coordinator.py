@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from broker.groups.offsets_topic import offsets_topic
 from broker.settings import broker_settings
 from coordinator.group_partitions import OFFSETS_TOPIC, partition_of_group
 from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.groups.group_broker import GroupBroker
 
@@ -102,6 +104,21 @@ def test_where_the_topic_cannot_be_made_the_answer_says_why(
     broker.creation_error = ErrorCode.NONE
     (found,) = client.call(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
     assert found.error_code == ErrorCode.NONE
+
+
+def test_nobody_waits_for_the_topic_while_there_is_no_controller(broker: GroupBroker) -> None:
+    broker.controller = Deferred()
+    client = broker.client()
+
+    for _ in range(2):
+        (found,) = client.call(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+        assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    client.call(ApiVersionsRequest())
+    assert broker.created == [OFFSETS_TOPIC], "it is asked for once, however many ask"
+
+    broker.controller.callback(None)
+    (found,) = client.call(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+    assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
 
 
 def test_a_partition_without_leader_has_no_coordinator(broker: GroupBroker) -> None:
