@@ -52,8 +52,11 @@ class RequestBatch:
     def leader_and_isr(
         self, brokers: Iterable[int], partitions: Iterable[TopicPartition], *, is_new: bool = False
     ) -> None:
-        """Tell those of `brokers` that are alive and keep these partitions who leads them."""
-        partitions = list(partitions)
+        """Tell those of `brokers` that are alive and keep these partitions who leads them.
+
+        Of a topic that is to go nobody is told: one that has removed its log would begin another.
+        """
+        partitions = [at for at in partitions if not self._state.is_deleting(at)]
         for broker_id in brokers:
             for at in partitions:
                 partition = self._state.partition(at)
@@ -66,8 +69,7 @@ class RequestBatch:
         """Tell a broker of all the replicas that it keeps, and of the whole cluster."""
         self._complete[broker_id] = None
         self._replicas.setdefault(broker_id, {})
-        mine = [at for at in self._state.partitions_on(broker_id) if not self._state.is_deleting(at)]
-        self.leader_and_isr([broker_id], mine)
+        self.leader_and_isr([broker_id], self._state.partitions_on(broker_id))
         self.metadata([at for at, _ in self._state.partitions()], to=[broker_id])
 
     def metadata(self, partitions: Iterable[TopicPartition], *, to: Iterable[int] | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.controller_effects import Answer, RemoveTopic, Send, SetBrokers, WriteStates
+from coordinator.controller_effects import Answer, Effect, RemoveTopic, Send, SetBrokers, WriteStates
 from coordinator.controller_events import (
     AlterPartitions,
     BalanceDue,
@@ -163,6 +163,23 @@ def test_a_broker_that_dies_in_the_midst_of_a_deletion_is_told_again() -> None:
     assert sent_to(effects, 2, StopReplicaRequest)
     machine.answer_all(effects)
     assert "t" not in machine.store.topics
+
+
+def test_a_replica_that_is_to_go_is_not_taken_up_again_when_another_is_lost() -> None:
+    machine = Machine(1, 2)
+    created = machine.create("t", (1, 2))
+    stops = machine.delete("t")
+    machine.answer(2, *_answered(stops, 2))
+    request = sent_to(created, 1, LeaderAndIsrRequest)[0]
+    response = healthy_answer(request)
+    response.topics[0].partition_errors[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    effects = machine.answer(1, request, response)  # Told late that its disk has failed.
+    assert led(effects, 2) == {}
+
+
+def _answered(effects: list[Effect], broker_id: int) -> tuple[StopReplicaRequest, object]:
+    request = sent_to(effects, broker_id, StopReplicaRequest)[0]
+    return request, healthy_answer(request)
 
 
 def test_a_replica_that_cannot_be_removed_keeps_the_topic() -> None:
