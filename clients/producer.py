@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from types import NoneType, TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from clients.batch import Batch
 from clients.columns import as_bytes, in_chunks
@@ -25,6 +25,7 @@ from clients.entrance import Entrance
 from clients.errors import ClosedError
 from clients.message import Message
 from clients.network import Network
+from clients.ownership.writing import Writing
 from clients.partitioner import Partitioner, by_key
 from clients.queues import Queues
 from clients.responses import BulkResponse, GroupResponse, RecordResponse, SendResponse, SpanResponse
@@ -66,7 +67,8 @@ class Producer:
     Keys are serialized by the thread that calls `send`, since the partition follows from them, and values as
     well, since a message must not change once it is sent; encoding and compression are the background
     thread's. `partitioner` gets the serialized key. Without a thread (`is_threaded` false, for simulations)
-    the caller runs the loop by `turn`, and whatever waits runs it meanwhile. Raises ConfigError.
+    the caller runs the loop by `turn`, and whatever waits runs it meanwhile. `own` makes what the partitions
+    written to have to be owned by (`clients.ownership`). Raises ConfigError.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Producer:
         network: Network | None = None,
         rng: random.Random | None = None,
         is_threaded: bool = True,
+        own: Callable[[Connection], Writing] | None = None,
     ) -> None:
         settings = producer_settings(properties)
         self.settings = settings
@@ -95,7 +98,13 @@ class Producer:
         )
         self._network = self._connection.network
         self._has_serializers = key_serializer is not to_bytes or value_serializer is not to_bytes
-        self._sender = Sender(self._queues, self._connection, _sender_settings(settings), partitioner)
+        self._sender = Sender(
+            self._queues,
+            self._connection,
+            _sender_settings(settings),
+            partitioner,
+            None if own is None else own(self._connection),
+        )
         self._entrance = Entrance(
             self._queues,
             mutex,
@@ -198,7 +207,7 @@ class Producer:
         """Send what waits, for at most `timeout_ms`, then stop. What is not acknowledged by then fails with
         ClosedError. May be called again, and by a callback."""
         _close_at_exit.discard(self)
-        is_own_thread = threading.current_thread() is self._thread
+        is_own_thread = self._is_own_thread()
         if not self._entrance.is_closed and not is_own_thread:
             self.flush(timeout_ms)
         with self._lock:
@@ -212,7 +221,10 @@ class Producer:
         if not is_own_thread:
             self._thread.join()
 
-    def __enter__(self) -> Producer:
+    def _is_own_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

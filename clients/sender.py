@@ -20,6 +20,7 @@ from clients.errors import DeliveryTimeoutError
 from clients.link import Call, Reply
 from clients.metadata import NO_NODE
 from clients.outcomes import Outcomes
+from clients.ownership.writing import STRANGER, Writing
 from clients.partitioner import Partitioner
 from clients.produce_requests import encode, produce_request
 from clients.producer_id import NO_PRODUCER, ProducerId
@@ -35,7 +36,12 @@ class Sender:
     those that say otherwise."""
 
     def __init__(
-        self, queues: Queues, connection: Connection, settings: SenderSettings, partitioner: Partitioner
+        self,
+        queues: Queues,
+        connection: Connection,
+        settings: SenderSettings,
+        partitioner: Partitioner,
+        writing: Writing | None = None,
     ) -> None:
         self.is_flushing = 0
         """How many callers wait for all that is queued: nothing lingers meanwhile. Under the lock."""
@@ -46,6 +52,7 @@ class Sender:
         self._network = connection.network
         self._settings = settings
         self._partitioner = partitioner
+        self._writing = writing
         self._id = ProducerId(settings.retry_backoff_ms)
         self._outcomes = Outcomes(queues, settings)
         self._seen_update = 0
@@ -61,11 +68,18 @@ class Sender:
         now_ms = self._network.now_ms()
         wait_ms = min(max_wait_ms, max(0, self._next_turn_ms - now_ms))
         calls, self._outbox = self._outbox, []
+        if self._writing is not None:
+            with self._lock:
+                claims, due_ms = self._writing.calls(now_ms)
+            calls += claims
+            wait_ms = wait_ms if due_ms is None else max(0, min(wait_ms, due_ms - now_ms))
         replies = self._connection.poll(wait_ms, *calls)
         now_ms = self._network.now_ms()
         with self._lock:
             for reply in replies:
                 self._handle_reply(reply, now_ms)
+            if self._writing is not None:
+                self._follow_ownership(self._writing)
             self._queues.forget_idle()
             self._handle_metadata(now_ms)
             self._handle_incomplete(now_ms)
@@ -120,6 +134,8 @@ class Sender:
     # Responses ----------------------------------------------------------------------------------------
 
     def _handle_reply(self, reply: Reply, now_ms: int) -> None:
+        if self._writing is not None and self._writing.handle(reply, now_ms):
+            return
         if self._id.owns(reply):
             error = self._id.handle(reply, now_ms)
             self._queues.fatal_error = self._queues.fatal_error or error
@@ -158,6 +174,10 @@ class Sender:
 
     def _handle_error(self, batch: Batch, row: PartitionProduceResponse, now_ms: int) -> None:
         error = error_for(row.error_code, row.error_message)
+        if self._writing is not None and error.code is STRANGER:
+            doubt = self._writing.doubt(batch.topic, batch.partition)
+            self._outcomes.failed(batch, doubt, now_ms)
+            return
         if error.retriable:
             if row.current_leader.leader_id != NO_NODE:
                 self._metadata.leader_moved(
@@ -169,6 +189,13 @@ class Sender:
             else:
                 self._metadata.renew()
         self._outcomes.failed(batch, error, now_ms)
+
+    def _follow_ownership(self, writing: Writing) -> None:
+        callbacks = writing.callbacks()
+        if callbacks:
+            self._outcomes.callbacks += callbacks
+            self._queues.fatal_error = self._queues.fatal_error or writing.problem()
+            self._lock.notify_all()
 
     # Metadata -----------------------------------------------------------------------------------------
 
@@ -271,7 +298,7 @@ class Sender:
         for topic in self._queues.waiting:
             self._place_keyless(topic, now_ms)
         for queue in self._queues.busy:
-            if not queue.batches:
+            if not queue.batches or not self._may_write(queue):
                 continue
             node = self._metadata.leader(queue.topic, queue.partition)
             if node == NO_NODE:
@@ -284,6 +311,9 @@ class Sender:
                 sizes[node] = sizes.get(node, 0) + size
                 taken.setdefault(node, []).append(self._take(queue))
         return taken
+
+    def _may_write(self, queue: PartitionQueue) -> bool:
+        return self._writing is None or self._writing.may_send(queue.topic, queue.partition)
 
     def _can_send_to(self, node: int) -> bool:
         in_flight = self._requests_in_flight.get(node, 0)

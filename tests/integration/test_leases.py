@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import uuid
 from collections.abc import Iterator
 
@@ -12,7 +11,6 @@ import pytest
 from broker.tools.broker_process import BrokerProcess
 from clients.errors import RequestTimeoutError
 from clients.message import TopicPartition
-from clients.network import SocketChannel, SystemNetwork
 from clients.ownership.events import OwnershipEvent, Resource, TenureState
 from clients.ownership.lease import FOR_EVER, Lease
 from clients.ownership.ways import Writer
@@ -20,6 +18,7 @@ from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedErr
 from protocol.messages.ownership import LossReason
 from tests.cluster import Cluster
 from tests.integration import clients
+from tests.integration.cuttable import CuttableNetwork
 
 WAIT_MS = 60_000
 _topics = itertools.count(1)
@@ -46,24 +45,6 @@ def log(broker: BrokerProcess) -> TopicPartition:
 @pytest.fixture
 def name() -> str:
     return f"leader-{uuid.uuid4()}"
-
-
-class _Cuttable(SystemNetwork):
-    """A network that can be cut."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._channels: list[SocketChannel] = []
-
-    def connect(self, host: str, port: int) -> SocketChannel:
-        self._channels.append(super().connect(host, port))
-        return self._channels[-1]
-
-    def cut(self) -> None:
-        """End all connections."""
-        for channel in self._channels:
-            if channel.fileno() >= 0:
-                channel.socket.shutdown(socket.SHUT_RDWR)
 
 
 def lease_on(broker: BrokerProcess, *resources: Resource, **options: object) -> Lease:
@@ -149,7 +130,7 @@ def test_all_resources_of_a_lease_are_had_or_none(
 
 def test_a_lease_goes_on_after_a_break_of_the_connection(broker: BrokerProcess, log: TopicPartition) -> None:
     clients.produce(broker.address, log.topic, [b"a", b"b"])
-    network = _Cuttable()
+    network = CuttableNetwork()
     anna = lease_on(broker, log, writer=Writer(client_id="loader"), network=network)
     anna.claim(WAIT_MS)
     assert (anna.generation(log), anna.fence_offset(log)) == (1, 2)

@@ -1,0 +1,215 @@
+"""The exclusive producer (PIP-68): one that has a topic, or some of its partitions, for itself.
+
+    with ExclusiveProducer(properties, "journal", ProducerAccessMode.WAIT_FOR_EXCLUSIVE) as producer:
+        producer.send(Message("journal", value="I lead"))
+
+To be had in four modes: SHARED beside others that have asked for that, EXCLUSIVE or not at all,
+WAIT_FOR_EXCLUSIVE when those before have gone, EXCLUSIVE_WITH_FENCING at once, whoever has it.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+
+from clients.config import Properties, producer_settings, required_acks
+from clients.connection import Connection
+from clients.errors import ConfigError, RequestTimeoutError
+from clients.message import Message, TopicPartition
+from clients.network import Network
+from clients.ownership.events import OwnershipEvent
+from clients.ownership.tenure import FOR_EVER, Tenure, TenureSettings
+from clients.ownership.tenures import Tenures
+from clients.ownership.ways import AccessWay
+from clients.ownership.writing import Writing
+from clients.partitioner import Partitioner, by_key
+from clients.producer import Producer, Serializer, to_bytes
+from clients.responses import BulkResponse, SendResponse
+from protocol.errors import ErrorCode, error_for
+from protocol.messages.producer_access import ProducerAccessMode
+
+SESSION_TIMEOUT_MS = 10_000
+_CLOSE_MS = 5_000
+
+
+class ExclusiveProducer(Producer):
+    """A producer of one topic, with access to `partitions`: all that there are, where none are named.
+
+    Returns when access is granted; to get into the queue and go on, `is_waiting` false: then what is sent
+    waits until it is, `on_event` tells, and `claim` waits. `timeout_ms` is how long to wait: None is for ever
+    with WAIT_FOR_EXCLUSIVE, else `max.block.ms`. `on_event` is called by the sending thread for every
+    OwnershipEvent; it must not block.
+
+    Access lost is lost for good: what waits fails with ProducerFencedError, and every later `send` raises it.
+    A producer that lost its connection, and nothing else, goes on by itself. Raises OwnershipRefusedError
+    where the mode does not let it in, RequestTimeoutError, ConfigError (acks must be all).
+    """
+
+    def __init__(
+        self,
+        properties: Properties,
+        topic: str,
+        mode: ProducerAccessMode = ProducerAccessMode.EXCLUSIVE,
+        *,
+        partitions: Iterable[int] | None = None,
+        timeout_ms: int | None = None,
+        is_waiting: bool = True,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        producer_id: str | None = None,
+        on_event: Callable[[OwnershipEvent], object] = lambda _: None,
+        key_serializer: Serializer = to_bytes,
+        value_serializer: Serializer = to_bytes,
+        partitioner: Partitioner = by_key,
+        network: Network | None = None,
+        rng: random.Random | None = None,
+        is_threaded: bool = True,
+    ) -> None:
+        settings = producer_settings(properties)
+        if required_acks(settings) != -1:
+            raise ConfigError(f"acks={settings['acks']}: an exclusive producer needs acks=all")
+        self.topic = topic
+        self.mode = mode
+        self.producer_id = producer_id or str(uuid.uuid4())
+        self.partitions: Sequence[int] = sorted(set(partitions or ()))
+        if partitions is not None and not self.partitions:
+            raise ValueError("no partition to have access to")
+        self._wait_ms = timeout_ms
+        if timeout_ms is None:
+            waits = mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE
+            self._wait_ms = None if waits else settings["max.block.ms"]
+        self._partitioner = partitioner
+        self._turns: Iterator[int] = count()
+        way = AccessWay(self.producer_id, session_timeout_ms, mode)
+        terms = TenureSettings(
+            retry_backoff_ms=settings["retry.backoff.ms"],
+            answer_timeout_ms=2 * settings["request.timeout.ms"] // 3,
+            queued_wait_ms=settings["request.timeout.ms"] // 3,
+        )
+        queue_ms = 0
+        if mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE:
+            queue_ms = FOR_EVER if self._wait_ms is None else self._wait_ms
+
+        def own(connection: Connection) -> Writing:
+            if not self.partitions:
+                self.partitions = _partitions_of(connection, topic, settings["max.block.ms"])
+            self._tenures = Tenures(
+                Tenure(connection, way, TopicPartition(topic, number), terms, wait_ms=queue_ms)
+                for number in self.partitions
+            )
+            return Writing(self._tenures, on_event)
+
+        super().__init__(
+            properties,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=self._choose,
+            network=network,
+            rng=rng,
+            is_threaded=is_threaded,
+            own=own,
+        )
+        if is_waiting:
+            try:
+                self.claim(self._wait_ms)
+            except BaseException:
+                self.close(0)
+                raise
+
+    def _choose(self, topic: str, key: bytes | None, partition_count: int) -> int:
+        """One of the partitions that this producer has: by the key, else in turn."""
+        index = self._partitioner(topic, key, len(self.partitions))
+        return self.partitions[next(self._turns) % len(self.partitions) if index is None else index]
+
+    # Access -------------------------------------------------------------------------------------------
+
+    def claim(self, timeout_ms: int | None = None) -> None:
+        """Wait until access is granted. Raises what the constructor does."""
+        with self._lock:
+            self._network.wake()
+            self._wait_until(
+                lambda: self._tenures.is_held or self._queues.fatal_error is not None, timeout_ms
+            )
+            if self._queues.fatal_error is not None:
+                raise self._queues.fatal_error
+            if not self._tenures.is_held:
+                because = self._tenures.last_error
+                detail = "others have it" if because is None else str(because)
+                raise RequestTimeoutError(f"{self.topic}: no access within {timeout_ms} ms: {detail}")
+
+    @property
+    def has_access(self) -> bool:
+        """Whether all partitions are this producer's, as far as is known."""
+        with self._lock:
+            return self._queues.fatal_error is None and self._tenures.is_held
+
+    def epoch(self, partition: int = 0) -> int | None:
+        """The topic epoch that was granted; None before that, and for SHARED."""
+        with self._lock:
+            grant = self._tenures.tenures[TopicPartition(self.topic, partition)].grant
+            return None if grant is None or grant.generation < 0 else grant.generation
+
+    def fence_offset(self, partition: int = 0) -> int | None:
+        """Where the partition ended when access was granted: nobody before writes there or later."""
+        with self._lock:
+            grant = self._tenures.tenures[TopicPartition(self.topic, partition)].grant
+            return None if grant is None or grant.fence_offset < 0 else grant.fence_offset
+
+    # Sending ------------------------------------------------------------------------------------------
+
+    def send(self, *messages: Message) -> SendResponse:
+        """As `Producer.send`. Raises ValueError for a topic or partition that this producer does not have."""
+        for message in messages:
+            self._check(message.topic, message.partition)
+        return super().send(*messages)
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[object],
+        *,
+        keys: Iterable[object] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> BulkResponse:
+        """As `Producer.send_many`; without keys all goes to one partition. Raises as `send` does."""
+        self._check(topic, partition)
+        if partition is None and keys is None:
+            partition = self._choose(topic, None, 0)
+        return super().send_many(topic, values, keys=keys, partition=partition, timestamp=timestamp)
+
+    def _check(self, topic: str, partition: int | None) -> None:
+        if topic != self.topic or (partition is not None and partition not in self.partitions):
+            place = topic if partition is None else f"{topic}-{partition}"
+            raise ValueError(f"{place}: this producer has access to {self.topic}-{list(self.partitions)}")
+
+    # The end ------------------------------------------------------------------------------------------
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """As `Producer.close`; then lets go of the topic, so that the next that waits has it at once."""
+        if not self._entrance.is_closed and self._queues.fatal_error is None and not self._is_own_thread():
+            self.flush(timeout_ms)
+            with self._lock:
+                self._tenures.release()
+                self._network.wake()
+                limit_ms = _CLOSE_MS if timeout_ms is None else min(timeout_ms, _CLOSE_MS)
+                self._wait_until(
+                    lambda: self._tenures.has_ended or self._queues.fatal_error is not None, limit_ms
+                )
+        super().close(timeout_ms)
+
+
+def _partitions_of(connection: Connection, topic: str, timeout_ms: int) -> list[int]:
+    """The numbers of a topic's partitions. Raises what kept them from being known in time."""
+    metadata = connection.metadata
+    metadata.want(topic)
+    deadline_ms = connection.network.now_ms() + timeout_ms
+    while topic not in metadata.topics:
+        left_ms = deadline_ms - connection.network.now_ms()
+        if left_ms <= 0:
+            raise metadata.topic_error(topic) or error_for(
+                ErrorCode.REQUEST_TIMED_OUT, f"nothing is known of topic {topic} after {timeout_ms} ms"
+            )
+        connection.keep(connection.poll(left_ms))
+    return [info.partition for info in metadata.topics[topic].partitions]

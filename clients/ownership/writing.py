@@ -1,0 +1,73 @@
+"""Ownership on the connections of a producer: its sending loop hosts the claims, so that they and the records
+go the same way, and what a partition gets is held back while the partition is not held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from clients.errors import ConnectionFailedError
+from clients.link import Call, Reply
+from clients.message import TopicPartition
+from clients.ownership.events import OwnershipEvent, TenureState
+from clients.ownership.tenure import Tenure, error_of
+from clients.ownership.tenures import Tenures
+from protocol.errors import BrokerError, ErrorCode, error_for
+
+STRANGER = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+"""What a broker says to one that writes and is not the owner; maybe of a connection that it has restored the
+owner without."""
+
+
+class Writing:
+    """What the sending loop asks. The producer's lock must be held for all of it."""
+
+    def __init__(self, tenures: Tenures, on_event: Callable[[OwnershipEvent], object]) -> None:
+        self.tenures = tenures
+        self._on_event = on_event
+        self._has_begun = False
+
+    def calls(self, now_ms: int) -> tuple[list[Call], int | None]:
+        """What to send now, and when to look again."""
+        return self.tenures.calls(now_ms), self.tenures.next_event_ms(now_ms)
+
+    def handle(self, reply: Reply, now_ms: int) -> bool:
+        """Take in a reply; whether it was to one of these calls."""
+        return self.tenures.handle(reply, now_ms)
+
+    def callbacks(self) -> list[Callable[[], object]]:
+        """What is to be called back, without the lock, because of what has happened."""
+        return [partial(self._on_event, event) for event in self.tenures.take_events()]
+
+    def may_send(self, topic: str, partition: int) -> bool:
+        """Whether batches for a partition may go. Before all partitions are held none are written."""
+        if not self._has_begun:
+            self._has_begun = self.tenures.is_held
+        tenure = self._tenure(topic, partition)
+        return self._has_begun and tenure is not None and tenure.is_held
+
+    def doubt(self, topic: str, partition: int) -> Exception:
+        """A broker has called the owner a stranger: ask whether it is. The error to go on with meanwhile."""
+        tenure = self._tenure(topic, partition)
+        if tenure is not None:
+            tenure.doubt()
+        return ConnectionFailedError(f"{topic}-{partition} is not owned on this connection: to be resumed")
+
+    def problem(self) -> Exception | None:
+        """Why nothing can be written any more: ProducerFencedError where it was lost."""
+        for tenure in self.tenures.tenures.values():
+            if tenure.state is TenureState.LOST:
+                return _fenced(tenure)
+        return self.tenures.error
+
+    def _tenure(self, topic: str, partition: int) -> Tenure | None:
+        return self.tenures.tenures.get(TopicPartition(topic, partition))
+
+
+def _fenced(tenure: Tenure) -> Exception:
+    error = error_of(tenure)
+    if not isinstance(error, BrokerError):
+        return error
+    fenced = error_for(ErrorCode.PRODUCER_FENCED, str(error))
+    fenced.__cause__ = error
+    return fenced

@@ -1,0 +1,200 @@
+"""Exclusive producers (PIP-68) against a real broker: each test is a sentence of the seed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.tools.broker_process import BrokerProcess
+from clients.errors import ClosedError, ConfigError, RequestTimeoutError
+from clients.message import Message
+from clients.ownership.events import OwnershipEvent, TenureState
+from clients.ownership.exclusive import ExclusiveProducer
+from clients.producer import Producer
+from protocol.errors import AuthorizationError, ErrorCode, OwnershipRefusedError, ProducerFencedError
+from protocol.messages.producer_access import ProducerAccessMode
+from tests.cluster import Cluster
+from tests.integration import clients
+from tests.integration.cuttable import CuttableNetwork
+
+WAIT_MS = 60_000
+EXCLUSIVE = ProducerAccessMode.EXCLUSIVE
+FENCING = ProducerAccessMode.EXCLUSIVE_WITH_FENCING
+SHARED = ProducerAccessMode.SHARED
+WAITING = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
+_topics = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that these tests share, each with a topic of its own."""
+    cluster = Cluster(tmp_path_factory.mktemp("exclusive"), f"{zookeeper_server}/exclusive")
+    try:
+        yield cluster.start()[0]
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    """A topic with one partition."""
+    topic = f"topic-{next(_topics)}"
+    clients.create_topic(broker.address, topic)
+    return topic
+
+
+def producer_on(
+    broker: BrokerProcess, topic: str, mode: ProducerAccessMode = EXCLUSIVE, **options: Any
+) -> ExclusiveProducer:
+    return ExclusiveProducer({"bootstrap.servers": broker.address}, topic, mode, **options)
+
+
+def write(producer: Producer, topic: str, value: str) -> int:
+    """Send a message; its offset."""
+    response = producer.send(Message(topic, value=value))
+    producer.flush(WAIT_MS)
+    return response.result(0).offset
+
+
+def test_exclusive_fails_immediately_if_there_is_already_a_producer_connected(
+    broker: BrokerProcess, topic: str
+) -> None:
+    with producer_on(broker, topic) as anna:
+        assert (anna.epoch(), anna.fence_offset(), anna.has_access) == (1, 0, True)
+        with pytest.raises(OwnershipRefusedError) as refused:
+            producer_on(broker, topic)
+        assert refused.value.code is ErrorCode.RESOURCE_OWNED
+        assert write(anna, topic, "a") == 0
+    with producer_on(broker, topic) as ben:
+        assert (ben.epoch(), ben.fence_offset()) == (2, 1)
+
+
+def test_other_producers_receive_an_error_immediately(broker: BrokerProcess, topic: str) -> None:
+    with producer_on(broker, topic), Producer({"bootstrap.servers": broker.address}) as stock:
+        with pytest.raises(AuthorizationError):
+            write(stock, topic, "no")
+        with pytest.raises(OwnershipRefusedError):
+            producer_on(broker, topic, SHARED)
+
+
+def test_those_who_wait_are_promoted_in_their_order_when_the_session_is_closed(
+    broker: BrokerProcess, topic: str
+) -> None:
+    """ "Suspend the producer creation until we can be promoted to be exclusive"."""
+    events: list[OwnershipEvent] = []
+    anna = producer_on(broker, topic)
+    ben = producer_on(broker, topic, WAITING, is_waiting=False, on_event=events.append)
+    with pytest.raises(RequestTimeoutError):
+        producer_on(broker, topic, WAITING, timeout_ms=500)
+    early = ben.send(Message(topic, value="b"))
+    assert write(anna, topic, "a") == 0
+    assert not ben.has_access and not early.done
+
+    anna.close()
+
+    ben.claim(WAIT_MS)
+    assert early.result(WAIT_MS).offset == 1
+    assert (ben.epoch(), ben.fence_offset()) == (2, 1)
+    ben.close()
+    assert [event.state for event in events] == [
+        TenureState.QUEUED, TenureState.HELD, TenureState.RELEASED
+    ]  # fmt: skip
+
+
+def test_one_that_waits_is_promoted_when_the_last_shared_producer_leaves(
+    broker: BrokerProcess, topic: str
+) -> None:
+    shared = [producer_on(broker, topic, SHARED) for _ in range(2)]
+    assert [write(each, topic, "s") for each in shared] == [0, 1]
+    assert shared[0].epoch() is None
+    waiting = producer_on(broker, topic, WAITING, is_waiting=False)
+    with pytest.raises(RequestTimeoutError):
+        waiting.claim(200)
+
+    shared[0].close()
+    with pytest.raises(RequestTimeoutError):
+        waiting.claim(200)
+    shared[1].close()
+
+    waiting.claim(WAIT_MS)
+    assert write(waiting, topic, "w") == 2
+    waiting.close()
+
+
+def test_a_fenced_producer_gets_producer_fenced_the_next_time_it_publishes_and_for_good(
+    broker: BrokerProcess, topic: str
+) -> None:
+    anna = producer_on(broker, topic)
+    write(anna, topic, "a")
+
+    with producer_on(broker, topic, FENCING) as ben:
+        assert ben.epoch() == 2
+        with pytest.raises(ProducerFencedError):
+            write(anna, topic, "late")
+        with pytest.raises(ProducerFencedError):
+            anna.send(Message(topic, value="later"))
+        assert not anna.has_access
+        assert write(ben, topic, "b") == 1
+    anna.close()
+    with pytest.raises((ProducerFencedError, ClosedError)):
+        anna.send(Message(topic, value="after all"))
+
+
+def test_a_producer_that_loses_its_connection_goes_on_and_nothing_is_lost_or_doubled(
+    broker: BrokerProcess, topic: str
+) -> None:
+    network = CuttableNetwork()
+    states: list[TenureState] = []
+    with producer_on(
+        broker, topic, network=network, on_event=lambda event: states.append(event.state)
+    ) as anna:
+        responses = []
+        for number in range(300):
+            responses.append(anna.send(Message(topic, value=str(number))))
+            if number % 100 == 50:
+                anna.flush()
+                responses.append(anna.send(Message(topic, value="cut")))
+                network.cut()
+        assert [each.result(WAIT_MS).offset for each in responses] == list(range(303))
+        assert anna.epoch() == 1
+    assert states.count(TenureState.DETACHED) == 3
+
+
+def test_one_that_slept_too_long_is_fenced_by_the_next_exclusive_producer(
+    broker: BrokerProcess, topic: str
+) -> None:
+    """ "If the producer experiences a network partition with the broker … this producer will be evicted"."""
+    sleeper = producer_on(broker, topic, session_timeout_ms=2000, is_threaded=False)
+    write(sleeper, topic, "a")
+
+    with producer_on(broker, topic, WAITING, timeout_ms=WAIT_MS) as ben:
+        assert ben.fence_offset() == 1
+        with pytest.raises(ProducerFencedError):
+            write(sleeper, topic, "late")
+        assert write(ben, topic, "b") == 1
+
+
+def test_a_topic_with_several_partitions_is_had_as_a_whole_or_in_part(broker: BrokerProcess) -> None:
+    clients.create_topic(broker.address, "wide", partitions=3)
+    with producer_on(broker, "wide", partitions=[1]) as anna:
+        with pytest.raises(OwnershipRefusedError):
+            producer_on(broker, "wide")
+        placed = [anna.send(Message("wide", value="x")).result(WAIT_MS).partition for _ in range(3)]
+        assert placed == [1, 1, 1]
+        with pytest.raises(ValueError, match="wide-0"):
+            anna.send(Message("wide", partition=0))
+        with pytest.raises(ValueError, match="other"):
+            anna.send(Message("other"))
+    with producer_on(broker, "wide") as ben:
+        placed = [ben.send(Message("wide", value="x")).result(WAIT_MS).partition for _ in range(6)]
+        assert placed == [0, 1, 2, 0, 1, 2]
+        assert ben.send_many("wide", ["x"] * 10).result(WAIT_MS) is not None
+        assert (ben.epoch(0), ben.epoch(1)) == (2, 2)
+
+
+def test_an_exclusive_producer_must_wait_for_all_replicas(broker: BrokerProcess) -> None:
+    with pytest.raises(ConfigError, match="acks=all"):
+        ExclusiveProducer({"bootstrap.servers": broker.address, "acks": "1"}, "any")
