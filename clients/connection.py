@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from clients.config import ADMIN_ROWS, Properties, load_settings, split_address
 from clients.errors import (
@@ -23,12 +23,17 @@ from clients.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
+from clients.feedback.events import Events, OnEvent
+from clients.feedback.traffic import Traffic
 from clients.link import Call, Link, LinkSettings, Reply
 from clients.metadata import Metadata, Node
 from clients.network import Channel, Network, SocketChannel, SystemNetwork
 from clients.wire import Authenticator, Wire
 from protocol.api import Request, Response
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from clients.feedback.snapshots import ConnectionFeedback
 
 ANY_NODE = -1
 """Send to whichever broker answers soonest."""
@@ -44,7 +49,8 @@ class Connection:
     """Connections to all brokers of a cluster that are talked to. Belongs to one thread, save for `wake`.
 
     `settings` are connection properties besides the bootstrap servers (or checked settings that a client
-    already has). `network`, `rng` and `authenticator` are for simulations and for SASL.
+    already has). `network`, `rng` and `authenticator` are for simulations and for SASL. `on_event` is told of
+    what happens (`clients.feedback.events`), towards the end of `poll`.
     """
 
     def __init__(
@@ -56,6 +62,7 @@ class Connection:
         rng: random.Random | None = None,
         authenticator: Authenticator | None = None,
         allow_auto_topic_creation: bool = False,
+        on_event: OnEvent | None = None,
     ) -> None:
         checked = _checked(bootstrap, settings or {})
         self.network: Network = network or SystemNetwork(
@@ -63,10 +70,13 @@ class Connection:
             send_buffer_bytes=checked["send.buffer.bytes"],
             receive_buffer_bytes=checked["receive.buffer.bytes"],
         )
+        self.events = Events(on_event)
+        self._traffic = Traffic(self.events)
         self.metadata = Metadata(
             max_age_ms=checked["metadata.max.age.ms"],
             retry_backoff_ms=checked["retry.backoff.ms"],
             allow_auto_topic_creation=allow_auto_topic_creation,
+            events=self.events,
         )
         self._rng = rng or random.Random()
         self._authenticator = authenticator
@@ -117,7 +127,9 @@ class Connection:
             if channel in links:
                 replies += links[channel].on_ready(now_ms)
         replies += self._tick(now_ms)
-        return self._without_renewal(replies, now_ms)
+        replies = self._without_renewal(replies, now_ms)
+        self.events.tell()
+        return replies
 
     def ask(self, node: int, request: Request[R], timeout_ms: int | None = None) -> R:
         """Send one request and wait for its response.
@@ -198,6 +210,12 @@ class Connection:
         link = self._links.get(node)
         return None if link is None or link.wire is None else dict(link.wire.versions)
 
+    def feedback(self) -> ConnectionFeedback:
+        """What has been counted so far. May be called by any thread."""
+        from clients.feedback.snapshots import connection_feedback  # Slow to import, and many do without.
+
+        return connection_feedback(self._traffic)
+
     def wake(self) -> None:
         """Make a `poll` under way return. May be called by any thread."""
         self.network.wake()
@@ -210,6 +228,7 @@ class Connection:
             for link in self._all_links():
                 link.close(ClosedError("the connection is closed"), now_ms)
             self.network.close()
+            self.events.tell()
 
     def __enter__(self) -> Connection:
         return self
@@ -349,6 +368,7 @@ class Connection:
         for node in nodes.values():
             if node.id not in self._links:
                 self._links[node.id] = self._link_to(node)
+                self._links[node.id].meter.tally.node = node.id
         for link in self._bootstrap:
             if not link.pending:
                 link.hang_up()
@@ -368,6 +388,7 @@ class Connection:
             self.network,
             self._link_settings,
             self._rng,
+            self._traffic.meter(f"{host}:{port}"),
             self._authenticator,
             on_failure=self.metadata.renew,
         )

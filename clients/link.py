@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clients.errors import ClientError, ConnectionFailedError, RequestTimeoutError
+from clients.feedback.traffic import Meter
 from clients.network import Channel, Network
 from clients.wire import Authenticator, Received, Wire
 from protocol.api import Request, Response
@@ -76,7 +77,8 @@ class LinkSettings:
 class Link:
     """One broker's line. Opened when there is something to say, and again, after a pause, when it broke.
 
-    `on_failure` is called when a connection breaks, or does not come about: the broker may be gone.
+    `on_failure` is called when a connection breaks, or does not come about: the broker may be gone. `meter`
+    counts what happens.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Link:
         network: Network,
         settings: LinkSettings,
         rng: random.Random,
+        meter: Meter,
         authenticator: Authenticator | None = None,
         on_failure: Callable[[], object] = lambda: None,
     ) -> None:
@@ -96,11 +99,13 @@ class Link:
         self._network = network
         self._settings = settings
         self._rng = rng
+        self.meter = meter
         self._authenticator = authenticator
         self._on_failure = on_failure
         self._channel: Channel | None = None
         self._wire: Wire | None = None
         self._is_connected = False
+        self._has_stood = False
         self._setup_deadline_ms = 0
         self._used_at_ms = 0
         self.failures = 0
@@ -208,6 +213,7 @@ class Link:
                 if count == 0:
                     break
                 self._used_at_ms = now_ms
+                self.meter.tally.bytes_out += count
                 received += self._wire.sent(count)
         except OSError as error:
             return replies + self._failed(_broken(self, error), now_ms)
@@ -229,6 +235,7 @@ class Link:
                 refused.append(self._end(waiting, now_ms, error=error))
                 continue
             waiting.is_sent = True
+            self.meter.requested(waiting.call.request.api.name)
             self._in_flight[self._next_token] = waiting
             self._next_token += 1
         return refused
@@ -268,19 +275,28 @@ class Link:
             except (BrokerError, ClientError) as error:
                 return replies + self._failed(error, now_ms)
             self._used_at_ms = now_ms
+            self.meter.tally.bytes_in += count
             if self._wire.is_ready:
-                self.failures = 0
-                self.last_error = None
+                self._has_opened()
             replies += self._replies(received, now_ms)
         return replies
+
+    def _has_opened(self) -> None:
+        self.failures = 0
+        self.last_error = None
+        if not self._has_stood:
+            self._has_stood = True
+            self.meter.opened()
 
     def _replies(self, received: list[Received], now_ms: int) -> list[Reply]:
         replies = []
         for token, response in received:
+            waiting = self._in_flight.pop(token)
             throttle_ms = getattr(response, "throttle_time_ms", 0)
             if throttle_ms > 0:
                 self._throttled_until_ms = max(self._throttled_until_ms, now_ms + throttle_ms)
-            replies.append(self._end(self._in_flight.pop(token), now_ms, response=response))
+                self.meter.throttled(waiting.call.request.api.name, throttle_ms)
+            replies.append(self._end(waiting, now_ms, response=response))
         return replies
 
     def _expire(self, now_ms: int) -> list[Reply]:
@@ -303,12 +319,16 @@ class Link:
 
     def _failed(self, error: Exception, now_ms: int) -> list[Reply]:
         """The connection is gone, and with it all that waited for it."""
+        self.meter.broke(error, had_stood=self._has_stood)
+        self._drop_channel()
+        return self._give_up(error, now_ms)
+
+    def _give_up(self, error: Exception, now_ms: int) -> list[Reply]:
         self.last_error = error
         self._on_failure()
         waiting = [*self._in_flight.values(), *self._queued]
         self._in_flight.clear()
         self._queued.clear()
-        self.hang_up()
         pause_ms = min(self._settings.backoff_ms << min(self.failures, 16), self._settings.backoff_max_ms)
         self._not_before_ms = now_ms + int(pause_ms * self._rng.uniform(0.8, 1.2))
         self.failures += 1
@@ -316,15 +336,21 @@ class Link:
 
     def hang_up(self) -> None:
         """Close the connection; calls must not be under way. The next call opens a new one."""
+        if self._has_stood:
+            self.meter.tally.closed += 1
+        self._drop_channel()
+
+    def _drop_channel(self) -> None:
         if self._channel is not None:
             self._channel.close()
         self._channel = None
         self._wire = None
-        self._is_connected = False
+        self._is_connected = self._has_stood = False
 
     def close(self, error: Exception, now_ms: int) -> list[Reply]:
         """Hang up for good; the calls that have no response get `error`."""
-        return self._failed(error, now_ms)
+        self.hang_up()
+        return self._give_up(error, now_ms)
 
     def _end(
         self,
@@ -334,8 +360,13 @@ class Link:
         response: Response | None = None,
         error: Exception | None = None,
     ) -> Reply:
+        latency_ms = now_ms - waiting.since_ms
+        if error is not None:
+            self.meter.failed(waiting.call.request.api.name)
+        elif response is not None:
+            self.meter.answered(waiting.call.request.api.name, latency_ms)
         conversation = None if response is None else self._wire
-        return Reply(waiting.call, response, error, now_ms - waiting.since_ms, waiting.is_sent, conversation)
+        return Reply(waiting.call, response, error, latency_ms, waiting.is_sent, conversation)
 
 
 def _cannot_connect(link: Link, error: OSError) -> ConnectionFailedError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from clients.feedback.events import Events, LeaderMoved
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -61,7 +62,14 @@ class TopicInfo:
 class Metadata:
     """The view, and when it is to be renewed. Times are the caller's clock, in ms."""
 
-    def __init__(self, *, max_age_ms: int, retry_backoff_ms: int, allow_auto_topic_creation: bool) -> None:
+    def __init__(
+        self,
+        *,
+        max_age_ms: int,
+        retry_backoff_ms: int,
+        allow_auto_topic_creation: bool,
+        events: Events | None = None,
+    ) -> None:
         self.cluster_id: str | None = None
         self.controller_id = NO_NODE
         self.nodes: dict[int, Node] = {}
@@ -73,6 +81,7 @@ class Metadata:
         self._max_age_ms = max_age_ms
         self._retry_backoff_ms = retry_backoff_ms
         self._allow_auto_topic_creation = allow_auto_topic_creation
+        self._events = events or Events()
         self._wanted: dict[str, None] = {}
         self._is_stale = True
         self._renewed_at_ms = 0
@@ -131,7 +140,7 @@ class Metadata:
             known = None  # Deleted and created again: its epochs begin anew.
         epochs = {} if known is None else {info.partition: info for info in known.partitions}
         partitions = tuple(
-            self._partition(partition, epochs.get(partition.partition_index))
+            self._partition(name, partition, epochs.get(partition.partition_index))
             for partition in sorted(row.partitions, key=lambda partition: partition.partition_index)
         )
         available = tuple(info.partition for info in partitions if info.leader != NO_NODE)
@@ -141,9 +150,13 @@ class Metadata:
             available = known.available  # Partitioners tell by the object whether anything changed.
         self.topics[name] = TopicInfo(name, row.topic_id, row.is_internal, partitions, available)
 
-    def _partition(self, row: MetadataResponsePartition, known: PartitionInfo | None) -> PartitionInfo:
+    def _partition(
+        self, topic: str, row: MetadataResponsePartition, known: PartitionInfo | None
+    ) -> PartitionInfo:
         if known is not None and 0 <= row.leader_epoch < known.leader_epoch:
             return known  # The broker that answered has not heard yet of a leader that we know.
+        if known is not None and known.leader != row.leader_id:
+            self._note_move(topic, known, row.leader_id, row.leader_epoch)
         return PartitionInfo(
             row.partition_index,
             row.leader_id,
@@ -152,6 +165,9 @@ class Metadata:
             tuple(row.isr_nodes),
             tuple(row.offline_replicas),
         )
+
+    def _note_move(self, topic: str, before: PartitionInfo, leader: int, leader_epoch: int) -> None:
+        self._events.note(LeaderMoved(topic, before.partition, leader, leader_epoch, before.leader))
 
     def topic_error(self, topic: str) -> BrokerError | None:
         """Why `topic` is not in the view."""
@@ -175,6 +191,7 @@ class Metadata:
         if info is None or leader not in self.nodes or leader_epoch <= info.leader_epoch:
             self.renew()
             return
+        self._note_move(topic, info, leader, leader_epoch)
         whole = self.topics[topic]
         moved = PartitionInfo(partition, leader, leader_epoch, info.replicas, info.isr, info.offline_replicas)
         partitions = (*whole.partitions[:partition], moved, *whole.partitions[partition + 1 :])

@@ -1,0 +1,54 @@
+"""Counts of batches, from the queue to their outcome."""
+
+from __future__ import annotations
+
+from clients.batch import Batch
+from clients.feedback.events import BatchFailed, BatchRetried, BatchSplit, Events
+
+
+class SendingTally:
+    """What a producer counts, under its lock."""
+
+    def __init__(self, events: Events) -> None:
+        self.batches_acknowledged = 0
+        self.batches_failed = 0
+        self.batches_retried = 0
+        self.batches_split = 0
+        self.batches_filled = 0
+        """Those whose fill has been looked at: when they went to be sent for the first time."""
+        self.fill_sum = 0.0
+        self.records_acknowledged = 0
+        self.records_failed = 0
+        self.bytes_acknowledged = 0
+        self.bytes_failed = 0
+        self._events = events
+
+    def taken(self, batch: Batch, limit: int) -> None:
+        """A batch goes to be sent that may come to `limit` bytes."""
+        if batch.builder is not None:
+            self.batches_filled += 1
+            self.fill_sum += min(1.0, batch.size / max(limit, 1))
+
+    def retried(self, batch: Batch, error: Exception) -> None:
+        """A batch will be sent again."""
+        self.batches_retried += 1
+        self._events.note(BatchRetried(batch.topic, batch.partition, len(batch), batch.attempts, error))
+
+    def split(self, batch: Batch, error: Exception) -> None:
+        """A batch will be sent as two."""
+        self.batches_split += 1
+        self._events.note(BatchSplit(batch.topic, batch.partition, len(batch), error))
+
+    def finished(self, batch: Batch, error: Exception | None) -> None:
+        """A batch is about to have its outcome. Only the first that it gets counts."""
+        if batch.is_done:
+            return
+        if error is None:
+            self.batches_acknowledged += 1
+            self.records_acknowledged += len(batch)
+            self.bytes_acknowledged += batch.size
+        else:
+            self.batches_failed += 1
+            self.records_failed += len(batch)
+            self.bytes_failed += batch.size
+            self._events.note(BatchFailed(batch.topic, batch.partition, len(batch), error))

@@ -1,0 +1,113 @@
+"""Counts of requests and connections, by API and by broker.
+
+Counted by the thread that runs the event loop; others may look.
+"""
+
+from __future__ import annotations
+
+from clients.feedback.events import ConnectionFailed, ConnectionLost, ConnectionOpened, Events, Throttled
+
+
+class RequestTally:
+    """Requests of one kind, or to one broker, and what became of them."""
+
+    __slots__ = ("failures", "latency_max_ms", "latency_ms", "requests", "responses", "throttled_ms")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.responses = 0
+        self.failures = 0
+        self.throttled_ms = 0
+        self.latency_ms = 0
+        self.latency_max_ms = 0
+
+    def answered(self, latency_ms: int) -> None:
+        """A response has come."""
+        self.responses += 1
+        self.latency_ms += latency_ms
+        if latency_ms > self.latency_max_ms:
+            self.latency_max_ms = latency_ms
+
+
+class BrokerTally(RequestTally):
+    """The same to one address, and the connections and bytes there."""
+
+    __slots__ = ("bytes_in", "bytes_out", "closed", "failed", "lost", "node", "opened")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node = -1
+        self.opened = 0
+        self.closed = 0
+        self.lost = 0
+        self.failed = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+
+class Traffic:
+    """All that a connection counts. One line to a broker that breaks and comes again stays one line here, as
+    do the several lines that there may be to one address."""
+
+    def __init__(self, events: Events) -> None:
+        self.apis: dict[str, RequestTally] = {}
+        self.brokers: dict[str, BrokerTally] = {}
+        self.events = events
+
+    def meter(self, address: str) -> Meter:
+        """What a line to this address counts with."""
+        return Meter(self, address, self.brokers.setdefault(address, BrokerTally()))
+
+    def api(self, name: str) -> RequestTally:
+        """The requests of one kind."""
+        tally = self.apis.get(name)
+        if tally is None:
+            tally = self.apis[name] = RequestTally()
+        return tally
+
+
+class Meter:
+    """Counts what happens on one line."""
+
+    __slots__ = ("_address", "_traffic", "tally")
+
+    def __init__(self, traffic: Traffic, address: str, tally: BrokerTally) -> None:
+        self.tally = tally
+        self._traffic = traffic
+        self._address = address
+
+    def opened(self) -> None:
+        """The connection stands."""
+        self.tally.opened += 1
+        self._traffic.events.note(ConnectionOpened(self.tally.node, self._address))
+
+    def broke(self, error: Exception, *, had_stood: bool) -> None:
+        """The connection broke, or did not come about."""
+        node = self.tally.node
+        if had_stood:
+            self.tally.lost += 1
+            self._traffic.events.note(ConnectionLost(node, self._address, error))
+        else:
+            self.tally.failed += 1
+            self._traffic.events.note(ConnectionFailed(node, self._address, error))
+
+    def requested(self, api: str) -> None:
+        """A request is on its way."""
+        self.tally.requests += 1
+        self._traffic.api(api).requests += 1
+
+    def answered(self, api: str, latency_ms: int) -> None:
+        """Its response is there."""
+        self.tally.answered(latency_ms)
+        self._traffic.api(api).answered(latency_ms)
+
+    def failed(self, api: str) -> None:
+        """A request has got no response, or could not be sent."""
+        self.tally.failures += 1
+        self._traffic.api(api).failures += 1
+
+    def throttled(self, api: str, throttle_ms: int) -> None:
+        """The broker has asked for a pause."""
+        self.tally.throttled_ms += throttle_ms
+        self._traffic.api(api).throttled_ms += throttle_ms
+        self._traffic.events.note(Throttled(self.tally.node, self._address, api, throttle_ms))
