@@ -51,9 +51,14 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
         read = gatherResults([*reads, self.prepare(request)], consumeErrors=True)
         return read.addCallbacks(lambda _: self._assign(request), _registration_ended)
 
-    def _assign(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    def _assign(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
         self.strays.before_roles(request)
-        response = self.replicas.apply_leader_and_isr(request)
+        assigned = self.replicas.apply_leader_and_isr(
+            request, lambda: check_broker_epoch(request.broker_epoch, self.broker_epoch())
+        )
+        return assigned.addCallback(self._assigned)
+
+    def _assigned(self, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
         if response.error_code == ErrorCode.NONE:
             self.applied()
         return response

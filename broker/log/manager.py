@@ -73,6 +73,8 @@ class LogManager:
     directories: list[LogDirectory] = field(init=False)
     _files: OpenFiles = field(init=False)
     _overrides: dict[str, Mapping[str, Any]] = field(init=False, default_factory=dict)
+    _latest_config: tuple[str, LogConfig] | None = field(init=False, default=None)
+    """The topic whose logs were made last, and their settings: one's logs are made one after the other."""
 
     def __post_init__(self) -> None:
         self.directories = [LogDirectory(self.disk, os.path.abspath(path)) for path in self.paths]
@@ -323,16 +325,21 @@ class LogManager:
         Where the topic's own do not go with the broker's, which have changed since, they go without them: a
         replica that cannot be made would be worse.
         """
+        if self._latest_config is not None and self._latest_config[0] == topic:
+            return self._latest_config[1]
         overrides = self._overrides.get(topic, {})
         try:
-            return LogConfig.of(overrides, self.defaults)
+            config = LogConfig.of(overrides, self.defaults)
         except SettingError as error:
             logger.error("Topic %s is kept without this broker's defaults: %s", topic, error)
-            return LogConfig.of(overrides)
+            config = LogConfig.of(overrides)
+        self._latest_config = topic, config
+        return config
 
     def configure(self, topic: str, overrides: Mapping[str, Any]) -> None:
         """Take a topic's own settings, at once. Raises `SettingError`, and then nothing has changed."""
         config = LogConfig.of(overrides, self.defaults)
+        self._latest_config = None
         if overrides:
             self._overrides[topic] = dict(overrides)
         else:
@@ -347,6 +354,7 @@ class LogManager:
         A topic whose own settings do not go with them keeps what it has.
         """
         self.defaults = defaults
+        self._latest_config = None
         configs: dict[str, LogConfig | None] = {}
         for log in self:
             topic = log.topic_partition.topic

@@ -63,11 +63,33 @@ class _Loading:
 def create_log(disk: Disk, request: LoadRequest) -> Log:
     """A new log, in a directory that is made for it. Raises OSError."""
     disk.make_directory(request.directory)
+    was_empty = not disk.list(request.directory)
     if request.topic_id is not None:
         write_partition_metadata(disk, request.directory, request.topic_id)
-    log = load_log(disk, request)
+    log = _empty_log(disk, request) if was_empty else load_log(disk, request)
     log.is_new = True
     return log
+
+
+def _empty_log(disk: Disk, request: LoadRequest) -> Log:
+    """A log in a directory without files, where there is nothing to look for: topics may have many of them
+    made at once, on the reactor's thread."""
+    files = OpenFiles(disk, capacity=16)
+    offset = request.log_start_offset
+    epochs = LeaderEpochs()
+    epochs.is_dirty = True
+    return Log(
+        request.partition,
+        request.directory,
+        request.config,
+        files,
+        [Segment.create(files, request.directory, offset, request.config, request.now_ms)],
+        log_start_offset=offset,
+        recovery_point=offset,
+        epochs=epochs,
+        producers=ProducerStates(request.producer_expiration_ms),
+        topic_id=request.topic_id,
+    )
 
 
 def write_partition_metadata(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
+
 from broker.log.flusher import Flusher
 from broker.log.manager import LogManager
 from broker.log.names import TopicPartition
@@ -55,6 +57,10 @@ NO_LEADER_EPOCH = -1
 """In StopReplica: do not check the leader epoch."""
 EPOCH_DURING_DELETE = -2
 """In StopReplica: the topic is being deleted, whatever the leader epoch."""
+
+_WORK_PER_TURN = 64
+_WORK_OF_NEW_REPLICA = 32
+"""To begin a role is one piece of work, some 50 µs; to make a log takes as long as so many of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,28 +401,47 @@ class Replicas:
 
     # -- what the controller says ------------------------------------------------------------------------
 
-    def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Become leader or follower of what the request assigns to this broker."""
+    def apply_leader_and_isr(
+        self, request: LeaderAndIsrRequest, check_current: Callable[[], None] = lambda: None
+    ) -> Deferred[LeaderAndIsrResponse]:
+        """Take the leader and the in-sync set of each partition, unless the controller has been replaced.
+
+        What makes many logs, or begins very many roles, is done in turns, between which others have theirs:
+        the caller sees to it that the controller says nothing else meanwhile. `check_current` is called
+        before every turn; what it raises ends it, and fails the Deferred.
+        """
         if request.controller_epoch < self.controller_epoch:
-            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, topics=[])
+            return succeed(LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, topics=[]))
         self.controller_epoch = request.controller_epoch
+        return ensureDeferred(self._apply_states(request, check_current))
+
+    async def _apply_states(
+        self, request: LeaderAndIsrRequest, check_current: Callable[[], None]
+    ) -> LeaderAndIsrResponse:
         begun: list[Partition] = []
-        topics = [
-            LeaderAndIsrTopicError(
-                topic_id=topic.topic_id,
-                partition_errors=[
-                    LeaderAndIsrPartitionError(
-                        partition_index=state.partition_index,
-                        error_code=self._apply_state(topic, state, begun),
-                    )
-                    for state in topic.partition_states
-                ],
-            )
-            for topic in request.topic_states
-        ]
+        topics: list[LeaderAndIsrTopicError] = []
+        work = 0
+        for topic in request.topic_states:
+            errors: list[LeaderAndIsrPartitionError] = []
+            topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+            for state in topic.partition_states:
+                if work >= _WORK_PER_TURN:
+                    work = 0
+                    await self._next_turn()
+                    check_current()
+                work += 1 if self.find(topic.topic_name, state.partition_index) else _WORK_OF_NEW_REPLICA
+                code = self._apply_state(topic, state, begun)
+                errors.append(
+                    LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code)
+                )
         if begun:
             _log_leading(begun)
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
+
+    def _next_turn(self) -> Deferred[None]:
+        turn: Deferred[None] = Deferred()
+        self._clock.callLater(0, turn.callback, None)
+        return turn
 
     def _apply_state(
         self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: list[Partition]

@@ -12,7 +12,7 @@ from broker.strays import Strays
 from coordinator.placement import Assignment
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
-from tests.broker.world import World
+from tests.broker.world import World, fired
 from tests.coordinator.machine import Machine, sent_to
 
 ME, OTHER = 1, 2
@@ -40,7 +40,9 @@ class Return:
         effects = self.machine.start(ME)
         for request in sent_to(effects, ME, LeaderAndIsrRequest):
             self.strays.before_roles(request)
-            self.world.replicas.apply_leader_and_isr(request)
+            assigned = self.world.replicas.apply_leader_and_isr(request)
+            self.world.clock.advance(0)
+            fired(assigned)
         for metadata in sent_to(effects, ME, UpdateMetadataRequest):
             self.world.metadata.update(metadata)
             self.strays.after_metadata(metadata)

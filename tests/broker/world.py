@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from twisted.internet.defer import Deferred, DeferredLock, maybeDeferred
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
 from broker.dispatch import Dispatcher
 from broker.handlers.api_versions import ApiVersionsHandler
@@ -274,7 +275,7 @@ class World:
             is_new=True,
         )
         topic_id = self.topic_id(topic)
-        response = self.replicas.apply_leader_and_isr(
+        assigned = self.replicas.apply_leader_and_isr(
             LeaderAndIsrRequest(
                 controller_id=LOCAL_ID,
                 controller_epoch=controller_epoch,
@@ -285,6 +286,7 @@ class World:
                 live_leaders=[],
             )
         )
+        response = fired(assigned)
         told = UpdateMetadataPartitionState(
             partition_index=index,
             controller_epoch=controller_epoch,
@@ -333,6 +335,17 @@ class World:
                 ],
             )
         )
+
+
+def fired(deferred: Deferred[T]) -> T:
+    """The result of a Deferred that has it, which is raised where it is a failure."""
+    results: list[T] = []
+    failures: list[Failure] = []
+    deferred.addCallbacks(results.append, failures.append)
+    if failures:
+        failures[0].raiseException()
+    (result,) = results
+    return result
 
 
 def batch(*values: bytes, timestamp: int = int(START_S * 1000), **producer: int) -> bytes:

@@ -29,6 +29,7 @@ from tests.broker.world import (
     World,
     batch,
     fetch_request,
+    fired,
     only_fetched,
     only_produced,
     produce_request,
@@ -63,6 +64,29 @@ def stop(
     return response.error_code or response.partition_errors[0].error_code
 
 
+def _new_topic(world: World, name: str, partitions: int, leader_epoch: int = 0) -> LeaderAndIsrRequest:
+    """What a controller says of a topic whose only replicas are this broker's."""
+    states = [
+        LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=1,
+            leader=1,
+            leader_epoch=leader_epoch,
+            isr=[1],
+            partition_epoch=0,
+            replicas=[1],
+            adding_replicas=[],
+            removing_replicas=[],
+            is_new=True,
+        )
+        for index in range(partitions)
+    ]
+    topic = LeaderAndIsrTopicState(topic_name=name, topic_id=world.topic_id(name), partition_states=states)
+    return LeaderAndIsrRequest(
+        controller_id=1, controller_epoch=1, type=0, topic_states=[topic], live_leaders=[]
+    )
+
+
 class TestRoles:
     def test_a_new_leader_notes_where_its_epoch_begins(self, world: World) -> None:
         world.assign("t", leader_epoch=3)
@@ -77,31 +101,38 @@ class TestRoles:
     def test_the_log_has_one_line_of_all_that_a_broker_takes_over_at_once(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
-        states = [
-            LeaderAndIsrPartitionState(
-                partition_index=index,
-                controller_epoch=1,
-                leader=1,
-                leader_epoch=4,
-                isr=[1],
-                partition_epoch=0,
-                replicas=[1],
-                adding_replicas=[],
-                removing_replicas=[],
-                is_new=True,
-            )
-            for index in range(3)
-        ]
-        topic = LeaderAndIsrTopicState(topic_name="t", topic_id=world.topic_id("t"), partition_states=states)
-        request = LeaderAndIsrRequest(
-            controller_id=1, controller_epoch=1, type=0, topic_states=[topic], live_leaders=[]
-        )
+        request = _new_topic(world, "t", 3, leader_epoch=4)
         with caplog.at_level(logging.INFO):
             for _ in range(2):  # The second time nothing begins.
-                world.replicas.apply_leader_and_isr(request)
+                assigned = world.replicas.apply_leader_and_isr(request)
+                world.clock.advance(0)
+                fired(assigned)
         assert [line for line in caplog.messages if line.startswith("Leading")] == [
             "Leading t-0 from epoch 4 on, and 2 partitions more"
         ]
+
+    def test_others_have_their_turn_while_many_logs_are_made(self, world: World) -> None:
+        world.assign("t")
+        assigned = world.replicas.apply_leader_and_isr(_new_topic(world, "many", 50))
+        assert not assigned.called
+        assert 0 < len(world.replicas.of_topic("many")) < 10
+        assert append(world) == 0
+        world.clock.advance(0)
+        response = fired(assigned)
+        assert len(world.replicas.of_topic("many")) == 50
+        errors = response.topics[0].partition_errors
+        assert [(row.partition_index, row.error_code) for row in errors] == [(n, 0) for n in range(50)]
+
+    def test_what_is_to_be_done_in_turns_ends_when_it_is_not_current_any_more(self, world: World) -> None:
+        def check_current() -> None:
+            if len(world.replicas.of_topic("many")) > 10:
+                raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
+
+        assigned = world.replicas.apply_leader_and_isr(_new_topic(world, "many", 50), check_current)
+        world.clock.advance(0)
+        with pytest.raises(BrokerError, match="STALE_BROKER_EPOCH"):
+            fired(assigned)
+        assert len(world.replicas.of_topic("many")) < 20
 
     def test_an_older_leader_epoch_is_refused(self, world: World) -> None:
         world.assign("t", leader_epoch=3)
