@@ -41,6 +41,10 @@ class Entrance:
     ) -> None:
         self.is_closed = False
         """Whether nothing comes in any more. Under the lock."""
+        self.refused = 0
+        """How many messages did not get in. Under the lock, as is the next."""
+        self.waited_ms = 0
+        """How long callers have waited for room, added up."""
         self._queues = queues
         self._mutex = mutex
         self._lock = queues.lock
@@ -148,6 +152,7 @@ class Entrance:
                     size + count * BULK_OVERHEAD
                 )
                 if error is not None:
+                    self.refused += count
                     topic = of_topic.topic
                     batch = Batch.failed(topic, partition, timestamp, self._lock, error, count)
                     index, should_wake = 0, False
@@ -196,6 +201,7 @@ class Entrance:
         """Wait until `buffer.memory` has room for a message."""
         if self._queues.used + cost <= self._buffer_memory or self._queues.used == 0:
             return None
+        since_ms = self._now_ms()
         self._queues.waiting_for_room += 1
         self._network.wake()
         try:
@@ -210,6 +216,7 @@ class Entrance:
             )
         finally:
             self._queues.waiting_for_room -= 1
+            self.waited_ms += self._now_ms() - since_ms
         if self.is_closed:
             return ClosedError("the producer was closed while a message waited for room")
         if not has_room:
@@ -221,5 +228,6 @@ class Entrance:
     def _failed(
         self, topic: str, partition: int | None, timestamp: int, error: Exception
     ) -> tuple[Batch, int]:
+        self.refused += 1
         place = UNPLACED if partition is None else partition
         return Batch.failed(topic, place, timestamp, self._lock, error), 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from clients.batch import Batch
 from clients.errors import DeliveryTimeoutError, is_retriable
+from clients.feedback.sending import SendingTally
 from clients.queues import PartitionQueue, Queues
 from clients.sender_settings import SenderSettings
 from protocol.errors import BrokerError, ErrorCode
@@ -18,11 +19,12 @@ _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 class Outcomes:
     """Decides, batch by batch. The lock must be held for all but `call_back`."""
 
-    def __init__(self, queues: Queues, settings: SenderSettings) -> None:
+    def __init__(self, queues: Queues, settings: SenderSettings, tally: SendingTally) -> None:
         self.callbacks: list[Callable[[], object]] = []
         """What is to be called back."""
         self._queues = queues
         self._settings = settings
+        self._tally = tally
 
     def succeeded(self, batch: Batch) -> None:
         """A batch that was under way is acknowledged."""
@@ -56,11 +58,13 @@ class Outcomes:
         else:
             queue.in_flight.remove(batch)
             queue.put_back(batch)
+            self._tally.retried(batch, error)
             batch.last_error = error
             batch.retry_at_ms = now_ms if is_lost else now_ms + self._backoff_ms(batch.attempts)
 
     def _split(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
         """Send a batch that the broker will not take as two: that is no retry, for it is another request."""
+        self._tally.split(batch, error)
         queue.in_flight.remove(batch)
         batch.last_error = error
         if batch.base_sequence >= 0:
@@ -92,6 +96,7 @@ class Outcomes:
 
     def finish(self, batch: Batch, error: Exception | None) -> None:
         """A batch has its outcome."""
+        self._tally.finished(batch, error)
         self.callbacks += batch.finish(error)
         self._queues.release(batch)
 

@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from types import NoneType, TracebackType
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from clients.batch import Batch
 from clients.columns import as_bytes, in_chunks
@@ -23,6 +23,7 @@ from clients.config import Properties, producer_settings, required_acks
 from clients.connection import Connection
 from clients.entrance import Entrance
 from clients.errors import ClosedError
+from clients.feedback.events import OnEvent
 from clients.message import Message
 from clients.network import Network
 from clients.ownership.writing import Writing
@@ -35,6 +36,9 @@ from protocol.batches import Compression
 from protocol.compression import codec_named
 from protocol.record_codec import encode_headers
 from protocol.records import TYPICAL_OVERHEAD
+
+if TYPE_CHECKING:
+    from clients.feedback.snapshots import ProducerFeedback
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
 """(topic, key or value) -> bytes, None for null. Raises what it likes: `send` raises it to its caller."""
@@ -68,7 +72,8 @@ class Producer:
     well, since a message must not change once it is sent; encoding and compression are the background
     thread's. `partitioner` gets the serialized key. Without a thread (`is_threaded` false, for simulations)
     the caller runs the loop by `turn`, and whatever waits runs it meanwhile. `own` makes what the partitions
-    written to have to be owned by (`clients.ownership`). Raises ConfigError.
+    written to have to be owned by (`clients.ownership`). The background thread tells `on_event` of what
+    happens (`clients.feedback.events`). Raises ConfigError.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class Producer:
         network: Network | None = None,
         rng: random.Random | None = None,
         is_threaded: bool = True,
+        on_event: OnEvent | None = None,
         own: Callable[[Connection], Writing] | None = None,
     ) -> None:
         settings = producer_settings(properties)
@@ -94,7 +100,12 @@ class Producer:
         batch_size = min(settings["batch.size"], settings["buffer.memory"] // 8)
         self._queues = Queues(self._lock, batch_size, settings["linger.ms"], codec, _level(codec, settings))
         self._connection = Connection(
-            settings["bootstrap.servers"], settings, network=network, rng=rng, allow_auto_topic_creation=True
+            settings["bootstrap.servers"],
+            settings,
+            network=network,
+            rng=rng,
+            allow_auto_topic_creation=True,
+            on_event=on_event,
         )
         self._network = self._connection.network
         self._has_serializers = key_serializer is not to_bytes or value_serializer is not to_bytes
@@ -238,6 +249,20 @@ class Producer:
         """How many partitions a topic has, as far as this producer knows."""
         info = self._connection.metadata.topics.get(topic)
         return None if info is None else len(info.partitions)
+
+    def feedback(self) -> ProducerFeedback:
+        """What has become of what was sent, and what was asked of brokers. May be called by any thread."""
+        from clients.feedback.snapshots import producer_feedback  # Slow to import, and many do without.
+
+        with self._lock:
+            return producer_feedback(
+                self._connection.feedback(),
+                self._sender.tally,
+                self._queues.pending(),
+                records_refused=self._entrance.refused,
+                buffer_used_bytes=self._queues.used,
+                buffer_wait_ms=self._entrance.waited_ms,
+            )
 
     # The sending thread -------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from clients.batch import Batch
 from clients.connection import Connection
 from clients.errors import DeliveryTimeoutError
+from clients.feedback.sending import SendingTally
 from clients.link import Call, Reply
 from clients.metadata import NO_NODE
 from clients.outcomes import Outcomes
@@ -45,6 +46,7 @@ class Sender:
     ) -> None:
         self.is_flushing = 0
         """How many callers wait for all that is queued: nothing lingers meanwhile. Under the lock."""
+        self.tally = SendingTally(connection.events)
         self._queues = queues
         self._lock = queues.lock
         self._connection = connection
@@ -54,7 +56,7 @@ class Sender:
         self._partitioner = partitioner
         self._writing = writing
         self._id = ProducerId(settings.retry_backoff_ms)
-        self._outcomes = Outcomes(queues, settings)
+        self._outcomes = Outcomes(queues, settings, self.tally)
         self._seen_update = 0
         self._requests_in_flight: dict[int, int] = {}
         self._outbox: list[Call] = []
@@ -92,6 +94,7 @@ class Sender:
             expects_response = self._settings.acks != 0
             self._outbox.append(Call(node, request, tag=batches, expects_response=expects_response))
         self._outcomes.call_back()
+        self._connection.events.tell()
 
     def fail_all(self, error: Exception) -> None:
         """Give up all that waits or is under way."""
@@ -112,6 +115,7 @@ class Sender:
                     queue.in_flight.clear()
             self._lock.notify_all()
         self._outcomes.call_back()
+        self._connection.events.tell()
 
     def _configure_connections(self) -> None:
         """Open the connections to the leaders of what waits."""
@@ -350,6 +354,7 @@ class Sender:
     def _take(self, queue: PartitionQueue) -> Batch:
         batch = queue.take()
         batch.attempts += 1
+        self.tally.taken(batch, self._queues.topics[batch.topic].batch_size)
         if self._settings.is_idempotent and batch.base_sequence < 0:
             batch.base_sequence = queue.sequences.stamp(len(batch))
         return batch

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from clients.batch import Batch
 from clients.feedback.sending import SendingTally
 from clients.feedback.traffic import BrokerTally, RequestTally, Traffic
 from clients.message import TopicPartition
@@ -161,21 +162,21 @@ def connection_feedback(traffic: Traffic) -> ConnectionFeedback:
 def producer_feedback(
     connection: ConnectionFeedback,
     sending: SendingTally,
+    pending: Iterable[Batch],
     *,
-    records_waiting: int,
-    bytes_waiting: int,
     records_refused: int,
     buffer_used_bytes: int,
     buffer_wait_ms: int,
 ) -> ProducerFeedback:
-    """The counts of a producer."""
+    """The counts of a producer. `pending` are the batches that wait or are under way."""
+    waiting = [batch for batch in pending if not batch.is_done]
     return ProducerFeedback(
         connection=connection,
-        records_waiting=records_waiting,
+        records_waiting=sum(len(batch) for batch in waiting),
         records_acknowledged=sending.records_acknowledged,
         records_failed=sending.records_failed,
         records_refused=records_refused,
-        bytes_waiting=bytes_waiting,
+        bytes_waiting=sum(_size(batch) for batch in waiting),
         bytes_acknowledged=sending.bytes_acknowledged,
         bytes_failed=sending.bytes_failed,
         batches_acknowledged=sending.batches_acknowledged,
@@ -186,6 +187,12 @@ def producer_feedback(
         buffer_used_bytes=buffer_used_bytes,
         buffer_wait_ms=buffer_wait_ms,
     )
+
+
+def _size(batch: Batch) -> int:
+    # `Batch.size` is for the sending thread, which may be encoding the batch just now.
+    builder = batch.builder
+    return len(batch.encoded or b"") if builder is None else builder.size
 
 
 def _sum(tallies: list[RequestTally]) -> RequestTally:

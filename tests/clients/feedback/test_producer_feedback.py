@@ -1,0 +1,195 @@
+"""What a producer counts and tells, against brokers in memory, a turn at a time."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from clients.errors import BufferFullError, RecordTooLargeError
+from clients.feedback.events import (
+    BatchFailed,
+    BatchRetried,
+    BatchSplit,
+    ConnectionLost,
+    Event,
+    LeaderMoved,
+    Throttled,
+)
+from clients.message import Message
+from clients.producer import Producer
+from protocol.errors import ErrorCode, MessageTooLargeError, NotLeaderOrFollowerError
+from protocol.messages.produce import ProduceRequest
+from tests.clients.fake_cluster import FakeCluster
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.add_topic("flights")
+    return cluster
+
+
+@pytest.fixture
+def told() -> list[Event]:
+    return []
+
+
+def producer_on(
+    cluster: FakeCluster, told: list[Event], properties: dict[str, Any] | None = None
+) -> Producer:
+    given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, **(properties or {})}
+    rng = random.Random(1)
+    return Producer(given, network=cluster, rng=rng, is_threaded=False, on_event=told.append)
+
+
+def test_records_wait_and_are_then_acknowledged(cluster: FakeCluster, told: list[Event]) -> None:
+    producer = producer_on(cluster, told)
+    for n in range(10):
+        producer.send(Message("flights", value=b"%04d" % n))
+
+    before = producer.feedback()
+    producer.flush()
+    after = producer.feedback()
+
+    assert (before.records_waiting, before.records_acknowledged, before.records_queued) == (10, 0, 10)
+    assert before.bytes_waiting > 40 and before.buffer_used_bytes > 0
+    assert (after.records_waiting, after.records_acknowledged, after.records_queued) == (0, 10, 10)
+    assert after.bytes_acknowledged == sum(len(batch) for batch in cluster.topics["flights"][0].batches)
+    assert after.batches_acknowledged == len(cluster.topics["flights"][0].batches)
+    assert (after.buffer_used_bytes, after.bytes_waiting, after.records_failed) == (0, 0, 0)
+    assert after.connection.apis["Produce"].responses == after.connection.apis["Produce"].requests > 0
+
+
+def test_a_snapshot_does_not_change(cluster: FakeCluster, told: list[Event]) -> None:
+    producer = producer_on(cluster, told)
+    before = producer.feedback()
+    producer.send(Message("flights", value=b"v"))
+    producer.flush()
+
+    assert (before.records_queued, before.connection.total.requests) == (0, 0)
+    assert before.batch_fill is None
+
+
+def test_fill_tells_how_full_batches_went_out(cluster: FakeCluster, told: list[Event]) -> None:
+    producer = producer_on(cluster, told, {"batch.size": 10_000})
+    producer.send(Message("flights", value=b"the topic is known"))
+    producer.flush()
+    small = producer.feedback().batch_fill
+    for _ in range(40):
+        producer.send(Message("flights", value=bytes(970)))
+    producer.flush()
+    full = producer.feedback().batch_fill
+
+    assert small is not None and full is not None
+    assert 0 < small < 0.05 and 0.7 < full <= 1
+
+
+def test_a_batch_that_is_sent_again_is_told_of_and_counted(cluster: FakeCluster, told: list[Event]) -> None:
+    producer = producer_on(cluster, told)
+    cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    cluster.brokers[1].fail_next(ProduceRequest, "cut")
+    producer.send_many("flights", [b"1", b"2", b"3"], partition=0)
+    producer.flush()
+
+    seen = producer.feedback()
+    retried = [event for event in told if isinstance(event, BatchRetried)]
+    lost = [event for event in told if isinstance(event, ConnectionLost)]
+    assert [(event.topic, event.partition, event.records) for event in retried] == [("flights", 0, 3)] * 2
+    assert [event.attempts for event in retried] == [1, 2]
+    assert isinstance(retried[0].error, NotLeaderOrFollowerError) and retried[1].error == lost[0].error
+    assert (seen.batches_retried, seen.batches_acknowledged, seen.records_acknowledged) == (2, 1, 3)
+    assert seen.connection.apis["Produce"].requests == 3 and seen.connection.apis["Produce"].failures == 1
+
+
+def test_a_batch_that_is_given_up_is_told_of_and_counted(cluster: FakeCluster, told: list[Event]) -> None:
+    producer = producer_on(cluster, told, {"retries": 0})
+    producer.send(Message("flights", value=b"the topic is known"))
+    producer.flush()
+    cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_ENOUGH_REPLICAS)
+    lost = producer.send(Message("flights", value=b"1"))
+    producer.flush()
+
+    (failed,) = [event for event in told if isinstance(event, BatchFailed)]
+    assert failed == BatchFailed("flights", 0, 1, lost.error)
+    seen = producer.feedback()
+    assert (seen.records_acknowledged, seen.records_failed, seen.batches_failed) == (1, 1, 1)
+    assert seen.bytes_failed > 0 and seen.records_waiting == 0
+
+
+def test_a_batch_that_is_too_large_is_told_of_before_its_halves_arrive(
+    cluster: FakeCluster, told: list[Event]
+) -> None:
+    cluster.topics["flights"][0].max_batch_bytes = 1500
+    producer = producer_on(cluster, told)
+    producer.send_many("flights", [bytes(1000), bytes(1000)], partition=0)
+    producer.flush()
+
+    (split,) = [event for event in told if isinstance(event, BatchSplit)]
+    assert split.records == 2 and isinstance(split.error, MessageTooLargeError)
+    seen = producer.feedback()
+    assert (seen.batches_split, seen.batches_acknowledged, seen.records_acknowledged) == (1, 2, 2)
+
+
+def test_what_does_not_get_in_is_refused_and_waiting_for_room_takes_time(
+    cluster: FakeCluster, told: list[Event]
+) -> None:
+    producer = producer_on(cluster, told, {"buffer.memory": 20_000, "max.block.ms": 100})
+    producer.send(Message("flights", value=b"the topic is known"))
+    producer.flush()
+    cluster.brokers[1].stop()
+    assert isinstance(producer.send(Message("flights", value=bytes(30_000))).error, RecordTooLargeError)
+    responses = [producer.send(Message("flights", value=bytes(100))) for _ in range(100)]
+    refused = sum(isinstance(response.error, BufferFullError) for response in responses)
+
+    seen = producer.feedback()
+
+    assert 0 < refused < 100
+    assert seen.records_refused == refused + 1
+    assert seen.records_waiting == 100 - refused
+    assert seen.buffer_wait_ms == 100 * refused
+    assert 19_000 < seen.buffer_used_bytes <= 20_000
+
+
+def test_pauses_that_brokers_ask_for_are_told_of(cluster: FakeCluster, told: list[Event]) -> None:
+    producer = producer_on(cluster, told)
+    cluster.brokers[1].throttle_time_ms = 2000
+    producer.send(Message("flights", value=b"1"))
+    producer.flush()
+
+    assert Throttled(1, "broker-1:9092", "Produce", 2000) in told
+    seen = producer.feedback().connection
+    assert seen.apis["Produce"].throttled_ms == seen.total.throttled_ms == 2000
+
+
+def test_a_leader_that_moves_is_told_of() -> None:
+    cluster, told = FakeCluster(2), []
+    (partition,) = cluster.add_topic("flights", 1)
+    producer = producer_on(cluster, told)
+    producer.send(Message("flights", value=b"1"))
+    producer.flush()
+    partition.leader, partition.leader_epoch = 2, 1
+    producer.send(Message("flights", value=b"2"))
+    producer.flush()
+
+    moves = [event for event in told if isinstance(event, LeaderMoved)]
+    assert moves == [LeaderMoved("flights", 0, leader=2, leader_epoch=1, leader_before=1)]
+
+
+def test_events_are_told_without_the_lock_so_that_a_callback_may_ask(cluster: FakeCluster) -> None:
+    told = []
+
+    def on_event(event: Event) -> None:
+        assert not producer._lock._is_owned()
+        told.append((type(event), producer.feedback().batches_retried))
+
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap}, network=cluster, is_threaded=False, on_event=on_event
+    )
+    cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    producer.send(Message("flights", value=b"1"))
+    while not told or told[-1][0] is not BatchRetried:
+        producer.turn(100)
+
+    assert told[-1] == (BatchRetried, 1)
