@@ -8,7 +8,6 @@ from protocol.api import Request, Response, request
 from protocol.messages.ownership import NOT_ADVERTISED
 from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
-
 FEATURE = "holdfast.producer.access"
 
 
