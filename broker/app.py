@@ -248,15 +248,18 @@ class Node:
             self.groups.topic.partition_of,
         )
         # Until this life of the broker is registered, what a controller says is meant for the one before.
-        self._controllers_words = DeferredLock()
-        self._controllers_words.acquire()
+        self._metadata_in_order = DeferredLock()
+        self._roles_in_order = DeferredLock()
+        self._metadata_in_order.acquire()
+        self._roles_in_order.acquire()
         self.membership.add_listener(self.dynamic)
         self.membership.add_listener(self.candidacy)
         self.dispatcher.add(self._handlers(view))
 
     def listen_to_controllers(self) -> None:
         """Take what controllers have said and will say: their broker epochs can be told apart from now on."""
-        self._controllers_words.release()
+        self._metadata_in_order.release()
+        self._roles_in_order.release()
 
     def _peers(self, client_id: str, timeout_ms: int) -> Peers:
         around = self._around
@@ -286,7 +289,7 @@ class Node:
         strays = Strays(self.broker_id, logs, replicas)
         changes = ConfigChanges(self.broker_id, view, self._dynamic_settings, self.dynamic, metadata)
         listener = self.endpoints.inter_broker
-        in_order = self._controllers_words
+        in_order = self._roles_in_order
 
         def broker_epoch() -> int:
             return self.membership.broker_epoch
@@ -326,7 +329,7 @@ class Node:
                 strays,
                 self._assigned,
             ),
-            UpdateMetadataHandler(metadata, broker_epoch, in_order, strays),
+            UpdateMetadataHandler(metadata, broker_epoch, self._metadata_in_order, in_order, strays),
             StopReplicaHandler(replicas, broker_epoch, in_order),
             AlterPartitionHandler(self.controller),
             ControlledShutdownHandler(self.controller),

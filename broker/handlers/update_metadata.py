@@ -2,6 +2,10 @@
 lives, and who leads.
 
 News from a controller that has been replaced, or meant for an earlier life of this broker, changes nothing.
+
+It does not wait for the LeaderAndIsr before it to be carried out, which takes a while where very many
+partitions change: meanwhile clients are better sent to leaders that are about to begin than to one that has
+gone.
 """
 
 from __future__ import annotations
@@ -21,22 +25,34 @@ from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetad
 
 @dataclass(eq=False)
 class UpdateMetadataHandler(Handler[UpdateMetadataRequest, UpdateMetadataResponse]):
+    """`in_order` is for this handler alone; `after_roles` is what LeaderAndIsr and StopReplica wait for."""
+
     request = UpdateMetadataRequest
     metadata: MetadataCache
     broker_epoch: Callable[[], int]
     in_order: DeferredLock
+    after_roles: DeferredLock
     strays: Strays
 
     def handle(self, call: Call, request: UpdateMetadataRequest) -> Deferred[UpdateMetadataResponse]:
-        return self.in_order.run(self._apply, request)
+        told = self.in_order.run(self._apply, request)
+        self.after_roles.run(self._look_for_strays, request)
+        return told
 
     def _apply(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         check_broker_epoch(request.broker_epoch, self.broker_epoch())
         if request.controller_epoch < self.metadata.controller_epoch:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
         self.metadata.update(request)
-        self.strays.after_metadata(request)
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+    def _look_for_strays(self, request: UpdateMetadataRequest) -> None:
+        try:
+            check_broker_epoch(request.broker_epoch, self.broker_epoch())
+        except BrokerError:
+            return
+        if request.controller_epoch == self.metadata.controller_epoch:
+            self.strays.after_metadata(request)
 
     def failed(
         self, call: Call, request: UpdateMetadataRequest, error: BrokerError
