@@ -27,9 +27,10 @@ class Batch:
     """
 
     __slots__ = (
-        "_callbacks", "_lock", "attempts", "base_offset", "base_sequence", "builder", "cost", "created_ms",
-        "encoded", "error", "heirs", "is_closed", "is_done", "last_error", "log_append_time", "number",
-        "partition", "retry_at_ms", "timestamps", "topic",
+        "_callbacks", "_lock", "attempt", "attempts", "base_offset", "base_sequence", "builder", "cost",
+        "created_ms", "encoded", "error", "expected_epoch", "expected_offset", "heirs", "is_closed",
+        "is_done", "last_error", "log_append_time", "mismatch", "number", "partition", "retry_at_ms",
+        "timestamps", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,14 @@ class Batch:
         """Its place in the order of the partition, given when it is first taken to be sent; () before that.
         The parts of a batch have its number and their own behind it."""
         self.base_sequence = -1
+        self.expected_offset = -1
+        """Where the log has to end for it (KIP-27); -1: anywhere."""
+        self.expected_epoch = -1
+        """The leader epoch that the record before it has to have; -1: any."""
+        self.attempt = -1
+        """Under which attempt a batch with a condition was sent (`PartitionQueue.attempt`)."""
+        self.mismatch: Exception | None = None
+        """The refusal of a batch before this one, whose condition rests on that one."""
         self.attempts = 0
         self.retry_at_ms = 0
         self.is_done = False
@@ -144,6 +153,9 @@ class Batch:
         if self.base_sequence >= 0:
             first.base_sequence = self.base_sequence
             second.base_sequence = (self.base_sequence + middle) & SEQUENCE_MASK
+        if self.expected_offset >= 0:
+            first.expected_offset, first.expected_epoch = self.expected_offset, self.expected_epoch
+            second.expected_offset = self.expected_offset + middle
         first.cost = self.cost // 2
         second.cost = self.cost - first.cost
         self.cost = 0

@@ -93,6 +93,30 @@ class Entrance:
             self._network.wake()
         return batch, index
 
+    def enqueue_at(
+        self,
+        topic: str,
+        partition: int,
+        expected: tuple[int, int],
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        size: int,
+    ) -> tuple[Batch, int]:
+        """As `enqueue`, for a message that is to land at an offset, behind a record of a leader epoch."""
+        with self._mutex:
+            error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
+            if error is not None:
+                return self._failed(topic, partition, timestamp, error)
+            queue = self._queues.topic(topic).queue(partition)
+            batch, index, should_wake = self._queues.append_at(
+                queue, *expected, timestamp, key, value, headers, size, self._now_ms()
+            )
+        if should_wake:
+            self._network.wake()
+        return batch, index
+
     def enqueue_columns(
         self,
         topic: str,

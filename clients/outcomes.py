@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from clients.batch import Batch
+from clients.conditions import judged
 from clients.errors import DeliveryTimeoutError, is_retriable
 from clients.feedback.sending import SendingTally
 from clients.queues import PartitionQueue, Queues
@@ -37,6 +38,8 @@ class Outcomes:
     def failed(self, batch: Batch, error: Exception, now_ms: int, *, was_sent: bool = True) -> None:
         """Send the batch again if that may help and time is left; else give it up."""
         queue = self._queues.queue_of(batch)
+        if batch.expected_offset >= 0:
+            error = judged(queue, batch, error)
         code = error.code if isinstance(error, BrokerError) else None
         is_lost = code in _LOST_SEQUENCE and batch.base_sequence >= 0
         if code in _FENCED and batch.base_sequence >= 0:
@@ -46,9 +49,10 @@ class Outcomes:
         if is_lost and queue.is_first(batch):
             # Nothing before it is missing: the numbers themselves are wrong, and the batch is not written.
             queue.sequences.must_restart = True
-        if not was_sent:
+        is_bystander = code is ErrorCode.OPERATION_NOT_ATTEMPTED
+        if not was_sent or is_bystander:
             batch.attempts -= 1
-        may_help = is_lost or is_retriable(error)
+        may_help = is_lost or is_bystander or is_retriable(error)
         if code is ErrorCode.MESSAGE_TOO_LARGE and len(batch) > 1 and not batch.is_done:
             self._split(queue, batch, error)
         elif batch.is_done or not may_help or batch.attempts > self._settings.retries:
@@ -60,7 +64,16 @@ class Outcomes:
             queue.put_back(batch)
             self._tally.retried(batch, error)
             batch.last_error = error
-            batch.retry_at_ms = now_ms if is_lost else now_ms + self._backoff_ms(batch.attempts)
+            batch.retry_at_ms = (
+                now_ms if is_lost or is_bystander else now_ms + self._backoff_ms(batch.attempts)
+            )
+
+    def give_up_mismatched(self, queue: PartitionQueue) -> None:
+        """Give up what waits and rests on a batch that was refused."""
+        for batch in [batch for batch in queue.batches if batch.mismatch is not None]:
+            assert batch.mismatch is not None
+            queue.batches.remove(batch)
+            self.give_up(queue, batch, batch.mismatch)
 
     def _split(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
         """Send a batch that the broker will not take as two: that is no retry, for it is another request."""

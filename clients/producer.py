@@ -22,11 +22,10 @@ from clients.columns import as_bytes, in_chunks
 from clients.config import Properties, producer_settings, required_acks
 from clients.connection import Connection
 from clients.entrance import Entrance
-from clients.errors import ClosedError
+from clients.errors import ClosedError, ConfigError
 from clients.feedback.events import OnEvent
-from clients.message import Message
+from clients.message import UNKNOWN_OFFSET, Message
 from clients.network import Network
-from clients.ownership.writing import Writing
 from clients.partitioner import Partitioner, by_key
 from clients.queues import Queues
 from clients.responses import BulkResponse, GroupResponse, RecordResponse, SendResponse, SpanResponse
@@ -39,6 +38,7 @@ from protocol.records import TYPICAL_OVERHEAD
 
 if TYPE_CHECKING:
     from clients.feedback.snapshots import ProducerFeedback
+    from clients.ownership.writing import Writing
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
 """(topic, key or value) -> bytes, None for null. Raises what it likes: `send` raises it to its caller."""
@@ -147,6 +147,8 @@ class Producer:
                 raise ValueError("no message to send")
             return GroupResponse(tuple([self.send(message) for message in messages]))
         message = messages[0]
+        if message.offset != UNKNOWN_OFFSET:
+            return self._send_at(message, message.offset, -1)
         topic, key, value, headers = message.topic, message.key, message.value, message.headers
         if self._has_serializers or type(value) is not bytes or key is not None:
             key = as_bytes(topic, self._key_serializer(topic, key))
@@ -162,6 +164,43 @@ class Producer:
         timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
         return RecordResponse(
             *self._entrance.enqueue(topic, message.partition, timestamp, key, value, headers, size)
+        )
+
+    def send_at(self, expected_offset: int, *messages: Message, last_leader_epoch: int = -1) -> SendResponse:
+        """Queue messages of one partition, to be written only if its log ends at `expected_offset` (KIP-27).
+
+        As `send` of messages with that `offset`, and those after it; a `last_leader_epoch` is what the record
+        before the first has to have. Where the log ends elsewhere they fail with OffsetMismatchError, which
+        says where, and with them all other messages with an `offset` that wait for the partition. Several
+        messages are one batch, all or none, as far as they fit in `batch.size`. Needs
+        `enable.idempotence`: ConfigError; and brokers of Holdfast: UnsupportedRequestError.
+        """
+        if not messages:
+            raise ValueError("no message to send")
+        with self._lock:
+            responses: list[SendResponse] = []
+            for index, message in enumerate(messages):
+                if (message.topic, message.partition) != (messages[0].topic, messages[0].partition):
+                    raise ValueError("messages for one partition, for they are to land one after the other")
+                epoch = -1 if index else last_leader_epoch
+                responses.append(self._send_at(message, expected_offset + index, epoch))
+        return responses[0] if len(responses) == 1 else GroupResponse(tuple(responses))
+
+    def _send_at(self, message: Message, offset: int, last_leader_epoch: int) -> SendResponse:
+        if offset < 0 or message.partition is None:
+            raise ValueError(f"offset {offset} of partition {message.partition}: both have to be named")
+        if not self.settings["enable.idempotence"]:
+            raise ConfigError("a message with an offset needs enable.idempotence=true: a retry must not fail")
+        key = as_bytes(message.topic, self._key_serializer(message.topic, message.key))
+        value = as_bytes(message.topic, self._value_serializer(message.topic, message.value))
+        headers = tuple(message.headers)
+        size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"") + len(encode_headers(headers))
+        timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
+        expected = (offset, last_leader_epoch)
+        return RecordResponse(
+            *self._entrance.enqueue_at(
+                message.topic, message.partition, expected, timestamp, key, value, headers, size
+            )
         )
 
     def send_many(

@@ -60,6 +60,8 @@ class PartitionQueue:
     """Sent and not answered, in the order of their numbers."""
     sequences: Sequences = field(default_factory=Sequences)
     next_number: int = 0
+    attempt: int = 0
+    """Counts the refusals of batches with conditions: a broker then knows what was sent after them."""
 
     @property
     def is_idle(self) -> bool:
@@ -221,6 +223,45 @@ class Queues:
         cost = size + len(values) * BULK_OVERHEAD
         batch.cost += cost
         self.used += cost
+        return batch, index, should_wake
+
+    def append_at(
+        self,
+        queue: PartitionQueue,
+        expected_offset: int,
+        expected_epoch: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        size: int,
+        now_ms: int,
+    ) -> tuple[Batch, int, bool]:
+        """Add a message that is to land at `expected_offset`, behind those that are to land before it.
+
+        Returns as `append` does. No message without a condition gets into its batch, and it does not linger.
+        """
+        topic = self.topics[queue.topic]
+        batch = queue.batches[-1] if queue.batches else None
+        builder = None if batch is None or batch.expected_offset < 0 else batch.builder
+        should_wake = False
+        if (
+            batch is None
+            or builder is None
+            or batch.expected_offset + len(batch) != expected_offset
+            or builder.size + size > topic.batch_size
+            or expected_epoch != -1
+        ):
+            batch, _ = self._begin_batch(topic, queue.partition, queue.batches, now_ms)
+            batch.expected_offset, batch.expected_epoch = expected_offset, expected_epoch
+            batch.is_closed = True
+            builder = batch.builder
+            assert builder is not None
+            should_wake = True
+        index = len(batch)
+        builder.append(timestamp, key, value, headers)
+        batch.cost += size + RECORD_OVERHEAD
+        self.used += size + RECORD_OVERHEAD
         return batch, index, should_wake
 
     def room_for(self, topic: TopicQueues, partition: int, ends: Sequence[int], start: int) -> int:

@@ -14,22 +14,27 @@ One thread runs it, and only that thread touches the connection; what it shares 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from clients.batch import Batch
+from clients.conditions import FEATURE, refusal
 from clients.connection import Connection
-from clients.errors import DeliveryTimeoutError
+from clients.errors import DeliveryTimeoutError, UnsupportedRequestError, is_retriable
 from clients.feedback.sending import SendingTally
 from clients.link import Call, Reply
 from clients.metadata import NO_NODE
 from clients.outcomes import Outcomes
-from clients.ownership.writing import STRANGER, Writing
 from clients.partitioner import Partitioner
 from clients.produce_requests import encode, produce_request
 from clients.producer_id import NO_PRODUCER, ProducerId
 from clients.queues import PartitionQueue, Queues, TopicQueues, without_key
 from clients.sender_settings import SenderSettings
-from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from protocol.records import set_producer
+
+if TYPE_CHECKING:
+    from clients.ownership.writing import Writing
 
 
 class Sender:
@@ -90,7 +95,12 @@ class Sender:
         for node, batches in taken:
             for batch in batches:
                 encode(batch, self._queues.queue_of(batch).sequences)
-            request = produce_request(batches, self._settings.acks, self._settings.request_timeout_ms)
+            request = produce_request(
+                batches,
+                self._settings.acks,
+                self._settings.request_timeout_ms,
+                tells_offsets=self._knows_conditions(node),
+            )
             expects_response = self._settings.acks != 0
             self._outbox.append(Call(node, request, tag=batches, expects_response=expects_response))
         self._outcomes.call_back()
@@ -177,12 +187,10 @@ class Sender:
                 self._handle_error(batch, row, now_ms)
 
     def _handle_error(self, batch: Batch, row: PartitionProduceResponse, now_ms: int) -> None:
-        error = error_for(row.error_code, row.error_message)
-        if self._writing is not None and error.code is STRANGER:
-            doubt = self._writing.doubt(batch.topic, batch.partition)
-            self._outcomes.failed(batch, doubt, now_ms)
-            return
-        if error.retriable:
+        error: Exception = refusal(row)
+        if self._writing is not None:
+            error = self._writing.doubted(batch.topic, batch.partition, error)
+        if is_retriable(error):
             if row.current_leader.leader_id != NO_NODE:
                 self._metadata.leader_moved(
                     batch.topic,
@@ -193,6 +201,8 @@ class Sender:
             else:
                 self._metadata.renew()
         self._outcomes.failed(batch, error, now_ms)
+        if batch.expected_offset >= 0:
+            self._outcomes.give_up_mismatched(self._queues.queue_of(batch))
 
     def _follow_ownership(self, writing: Writing) -> None:
         callbacks = writing.callbacks()
@@ -309,12 +319,24 @@ class Sender:
                 self._metadata.renew()
                 continue
             if self._can_send_to(node) and self._may_go(queue, now_ms):
+                if queue.batches[0].expected_offset >= 0 and not self._knows_conditions(node):
+                    self._refuse_condition(queue, node)
+                    self._look_again(now_ms)
+                    continue
                 size = queue.batches[0].size
                 if node in taken and sizes[node] + size > self._settings.max_request_size:
                     continue  # It goes with the next round, or when a response has come.
                 sizes[node] = sizes.get(node, 0) + size
                 taken.setdefault(node, []).append(self._take(queue))
         return taken
+
+    def _knows_conditions(self, node: int) -> bool:
+        conversation = self._connection.conversation(node)
+        return conversation is not None and FEATURE in conversation.features
+
+    def _refuse_condition(self, queue: PartitionQueue, node: int) -> None:
+        error = f"broker {node} does not announce {FEATURE}: no message can have an offset there"
+        self._outcomes.give_up(queue, queue.batches.popleft(), UnsupportedRequestError(error))
 
     def _may_write(self, queue: PartitionQueue) -> bool:
         return self._writing is None or self._writing.may_send(queue.topic, queue.partition)
@@ -355,6 +377,7 @@ class Sender:
         batch = queue.take()
         batch.attempts += 1
         self.tally.taken(batch, self._queues.topics[batch.topic].batch_size)
+        batch.attempt = queue.attempt
         if self._settings.is_idempotent and batch.base_sequence < 0:
             batch.base_sequence = queue.sequences.stamp(len(batch))
         return batch

@@ -38,9 +38,9 @@ class ExclusiveProducer(Producer):
     """A producer of one topic, with access to `partitions`: all that there are, where none are named.
 
     Returns when access is granted; to get into the queue and go on, `is_waiting` false: then what is sent
-    waits until it is, `on_event` tells, and `claim` waits. `timeout_ms` is how long to wait: None is for ever
-    with WAIT_FOR_EXCLUSIVE, else `max.block.ms`. `on_event` is called by the sending thread for every
-    OwnershipEvent; it must not block.
+    waits until it is, `on_ownership` tells, and `claim` waits. `timeout_ms` is how long to wait: None is for
+    ever with WAIT_FOR_EXCLUSIVE, else `max.block.ms`. `on_ownership` is called by the sending thread for
+    every OwnershipEvent; it must not block.
 
     Access lost is lost for good: what waits fails with ProducerFencedError, and every later `send` raises it.
     A producer that lost its connection, and nothing else, goes on by itself. Raises OwnershipRefusedError
@@ -58,7 +58,7 @@ class ExclusiveProducer(Producer):
         is_waiting: bool = True,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         producer_id: str | None = None,
-        on_event: Callable[[OwnershipEvent], object] = lambda _: None,
+        on_ownership: Callable[[OwnershipEvent], object] = lambda _: None,
         key_serializer: Serializer = to_bytes,
         value_serializer: Serializer = to_bytes,
         partitioner: Partitioner = by_key,
@@ -98,7 +98,7 @@ class ExclusiveProducer(Producer):
                 Tenure(connection, way, TopicPartition(topic, number), terms, wait_ms=queue_ms)
                 for number in self.partitions
             )
-            return Writing(self._tenures, on_event)
+            return Writing(self._tenures, on_ownership)
 
         super().__init__(
             properties,
@@ -178,6 +178,10 @@ class ExclusiveProducer(Producer):
         if partition is None and keys is None:
             partition = self._choose(topic, None, 0)
         return super().send_many(topic, values, keys=keys, partition=partition, timestamp=timestamp)
+
+    def _send_at(self, message: Message, offset: int, last_leader_epoch: int) -> SendResponse:
+        self._check(message.topic, message.partition)
+        return super()._send_at(message, offset, last_leader_epoch)
 
     def _check(self, topic: str, partition: int | None) -> None:
         if topic != self.topic or (partition is not None and partition not in self.partitions):

@@ -14,7 +14,7 @@ from clients.ownership.tenure import Tenure, error_of
 from clients.ownership.tenures import Tenures
 from protocol.errors import BrokerError, ErrorCode, error_for
 
-STRANGER = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_STRANGER = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 """What a broker says to one that writes and is not the owner; maybe of a connection that it has restored the
 owner without."""
 
@@ -46,11 +46,13 @@ class Writing:
         tenure = self._tenure(topic, partition)
         return self._has_begun and tenure is not None and tenure.is_held
 
-    def doubt(self, topic: str, partition: int) -> Exception:
-        """A broker has called the owner a stranger: ask whether it is. The error to go on with meanwhile."""
+    def doubted(self, topic: str, partition: int, error: Exception) -> Exception:
+        """What an answer to a batch comes to. Where a broker has called the owner a stranger it is asked
+        whether that is so, and meanwhile the batch can be sent again."""
         tenure = self._tenure(topic, partition)
-        if tenure is not None:
-            tenure.doubt()
+        if tenure is None or not isinstance(error, BrokerError) or error.code is not _STRANGER:
+            return error
+        tenure.doubt()
         return ConnectionFailedError(f"{topic}-{partition} is not owned on this connection: to be resumed")
 
     def problem(self) -> Exception | None:

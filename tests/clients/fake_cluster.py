@@ -72,6 +72,7 @@ from protocol.messages.produce import (
 from protocol.records import Record, iterate
 from protocol.schema import decode_from, received_records
 from tests.clients import fake_groups
+from tests.clients.fake_conditions import FakeConditions
 from tests.clients.fake_groups import FakeGroups
 
 GROUP_CONFIG = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
@@ -190,6 +191,7 @@ class FakeBroker:
         """How much goes through a channel at a time."""
         self.versions = VERSIONS | fake_groups.VERSIONS
         self.features = dict(fake_groups.FEATURES)
+        self.conditions = FakeConditions()
         self.throttle_time_ms = 0
         self.requests: list[Request[Any]] = []
         self.faults: deque[tuple[type[Request[Any]], str | ErrorCode]] = deque()
@@ -337,9 +339,13 @@ class FakeBroker:
 
     def _produce(self, request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
         topics = []
+        refusals = self.conditions.judge(self, request) if error is ErrorCode.NONE else {}
         for topic in request.topic_data:
             rows = []
             for data in topic.partition_data:
+                if (topic.name, data.index) in refusals:
+                    rows.append(refusals[topic.name, data.index])
+                    continue
                 partition = self.cluster.partition(topic.name, data.index)
                 code, offset = error, -1
                 if partition is None or partition.leader != self.node:

@@ -86,7 +86,7 @@ def test_those_who_wait_are_promoted_in_their_order_when_the_session_is_closed(
     """ "Suspend the producer creation until we can be promoted to be exclusive"."""
     events: list[OwnershipEvent] = []
     anna = producer_on(broker, topic)
-    ben = producer_on(broker, topic, WAITING, is_waiting=False, on_event=events.append)
+    ben = producer_on(broker, topic, WAITING, is_waiting=False, on_ownership=events.append)
     with pytest.raises(RequestTimeoutError):
         producer_on(broker, topic, WAITING, timeout_ms=500)
     early = ben.send(Message(topic, value="b"))
@@ -149,7 +149,7 @@ def test_a_producer_that_loses_its_connection_goes_on_and_nothing_is_lost_or_dou
     network = CuttableNetwork()
     states: list[TenureState] = []
     with producer_on(
-        broker, topic, network=network, on_event=lambda event: states.append(event.state)
+        broker, topic, network=network, on_ownership=lambda event: states.append(event.state)
     ) as anna:
         responses = []
         for number in range(300):

@@ -1,0 +1,61 @@
+"""How a fake broker judges the conditions of a produce request (KIP-27): all before anything is appended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clients.conditions import FEATURE
+from protocol.batches import split
+from protocol.errors import ErrorCode
+from protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
+from protocol.schema import received_records
+
+if TYPE_CHECKING:
+    from tests.clients.fake_cluster import FakeBroker, FakePartition
+
+Place = tuple[str, int]
+Answers = dict[Place, PartitionProduceResponse]
+
+
+class FakeConditions:
+    """The conditions that one broker has judged. `refused` is the last attempt refused in each partition."""
+
+    def __init__(self) -> None:
+        self.refused: dict[Place, int] = {}
+
+    def judge(self, broker: FakeBroker, request: ProduceRequest) -> Answers:
+        """The answers of all partitions where the request is refused; else none."""
+        if FEATURE not in broker.features:
+            return {}
+        rows = {
+            (topic.name, data.index): data for topic in request.topic_data for data in topic.partition_data
+        }
+        answers: Answers = {}
+        for place, data in rows.items():
+            partition = broker.cluster.partition(*place)
+            assert partition is not None
+            if data.expected_offset >= 0 and not _is_duplicate(partition, data):
+                is_poisoned = data.attempt <= self.refused.get(place, -1)
+                if is_poisoned or data.expected_offset != partition.end_offset:
+                    answers[place] = PartitionProduceResponse(
+                        index=data.index,
+                        error_code=ErrorCode.OFFSET_MISMATCH,
+                        base_offset=-1,
+                        next_offset=partition.end_offset,
+                        last_leader_epoch=partition.leader_epoch,
+                    )
+        if not answers:
+            return {}
+        for place, data in rows.items():
+            if data.expected_offset >= 0:
+                self.refused[place] = max(self.refused.get(place, -1), data.attempt)
+            code = ErrorCode.OPERATION_NOT_ATTEMPTED
+            answers.setdefault(
+                place, PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
+            )
+        return answers
+
+
+def _is_duplicate(partition: FakePartition, data: PartitionProduceData) -> bool:
+    (header,) = split(bytearray(received_records(data.records)))
+    return (header.producer_id, header.producer_epoch, header.base_sequence) in partition.seen

@@ -1,0 +1,198 @@
+"""Messages that say at which offset they are to land (KIP-27), against brokers in memory."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from clients.conditions import FEATURE
+from clients.errors import ConfigError, UnsupportedRequestError
+from clients.message import Message
+from clients.producer import Producer
+from protocol.batches import split
+from protocol.errors import ErrorCode, OffsetMismatchError
+from protocol.messages.produce import PartitionProduceData, ProduceRequest
+from tests.clients.fake_cluster import FakeCluster
+
+LOG = "log"
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.brokers[1].features[FEATURE] = 1
+    cluster.add_topic(LOG, 2)
+    return cluster
+
+
+def producer_on(cluster: FakeCluster, **properties: Any) -> Producer:
+    given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, **properties}
+    return Producer(given, network=cluster.network(), rng=random.Random(1), is_threaded=False)
+
+
+def at(offset: int, value: str = "x", partition: int = 0) -> Message:
+    return Message(LOG, value=value, partition=partition, offset=offset)
+
+
+def values_in(cluster: FakeCluster, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in cluster.topics[LOG][partition].records()]
+
+
+def sent(cluster: FakeCluster) -> list[PartitionProduceData]:
+    """What was sent of partition 0, in order."""
+    return [
+        data
+        for request in cluster.brokers[1].requests
+        if isinstance(request, ProduceRequest)
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if data.index == 0
+    ]
+
+
+def test_a_message_lands_at_the_offset_that_it_expects(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    first = producer.send(at(0, "a"))
+    assert producer.flush(10_000)
+    second = producer.send(at(1, "b"))
+    assert producer.flush(10_000)
+
+    assert (first.offset, second.offset) == (0, 1)
+    assert [data.expected_offset for data in sent(cluster)] == [0, 1]
+
+
+def test_one_that_expects_another_offset_is_told_where_the_log_ends(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    producer.send(Message(LOG, value="a", partition=0), Message(LOG, value="b", partition=0))
+    producer.flush(10_000)
+
+    late = producer.send(at(1, "late"))
+    assert producer.flush(10_000)
+
+    assert isinstance(late.error, OffsetMismatchError)
+    assert (late.error.next_offset, late.error.last_leader_epoch) == (2, 0)
+    again = producer.send(at(2, "c"))
+    assert producer.flush(10_000)
+    assert again.offset == 2
+    assert values_in(cluster) == [b"a", b"b", b"c"]
+
+
+def test_what_is_sent_together_is_one_batch_all_or_none(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    messages = [Message(LOG, value=str(number), partition=0) for number in range(5)]
+    wrong = producer.send_at(3, *messages)
+    producer.flush(10_000)
+    right = producer.send_at(0, *messages)
+    producer.flush(10_000)
+
+    assert isinstance(wrong.error, OffsetMismatchError)
+    assert right.error is None
+    assert [(data.expected_offset, data.expected_leader_epoch) for data in sent(cluster)] == [
+        (3, -1),
+        (0, -1),
+    ]
+    assert values_in(cluster) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_the_epoch_of_the_last_record_may_be_named(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    producer.send_at(0, Message(LOG, value="a", partition=0), last_leader_epoch=7)
+    producer.flush(10_000)
+    assert sent(cluster)[0].expected_leader_epoch == 7
+
+
+def test_a_refusal_refuses_what_was_sent_behind_it_and_not_what_comes_after(cluster: FakeCluster) -> None:
+    """ "Poisoning": messages 6, 7, 8 rest on 5; none of them may land by chance."""
+    producer = producer_on(cluster, **{"batch.size": 1})
+    behind = [producer.send(at(offset, "behind")) for offset in (5, 0, 1)]
+    other = producer.send(Message(LOG, value="other", partition=1))
+    assert producer.flush(10_000)
+
+    assert [type(each.error) for each in behind] == [OffsetMismatchError] * 3
+    assert values_in(cluster) == []
+    assert other.offset == 0
+    after = producer.send(at(0, "after"))
+    producer.flush(10_000)
+    assert after.offset == 0
+
+
+def test_a_partition_of_the_same_request_that_was_not_attempted_is_sent_again(cluster: FakeCluster) -> None:
+    """ "The others answer OPERATION_NOT_ATTEMPTED: send them again"."""
+    producer = producer_on(cluster, retries=1)
+    wrong = producer.send(at(9))
+    good = [producer.send(at(0, "g", partition=1)), producer.send(at(1, "h", partition=1))]
+    assert producer.flush(10_000)
+
+    assert isinstance(wrong.error, OffsetMismatchError)
+    assert [each.offset for each in good] == [0, 1]
+    assert values_in(cluster, 1) == [b"g", b"h"]
+
+
+@pytest.mark.parametrize("how", ["cut", "cut after", ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_retry_answers_the_original_offset(cluster: FakeCluster, how: str | ErrorCode) -> None:
+    producer = producer_on(cluster, **{"batch.size": 1})
+    cluster.brokers[1].fail_next(ProduceRequest, how)
+    responses = [producer.send(at(offset, str(offset))) for offset in range(4)]
+    assert producer.flush(60_000)
+
+    assert [each.offset for each in responses] == [0, 1, 2, 3]
+    assert values_in(cluster) == [b"0", b"1", b"2", b"3"]
+
+
+def test_attempts_go_on_after_a_refusal_that_passes(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    response = producer.send(at(0))
+    assert producer.flush(60_000)
+    assert response.offset == 0
+    assert [data.attempt for data in sent(cluster)] == [0, 1]
+
+
+def test_batches_without_a_condition_say_so_in_their_base_offset(cluster: FakeCluster) -> None:
+    """ "The record's `offset` (-1 by default)": for topics with `check.expected.offsets`."""
+    producer = producer_on(cluster)
+    producer.send(Message(LOG, value="any", partition=0))
+    producer.flush(10_000)
+    producer.send(at(1))
+    producer.flush(10_000)
+    offsets = [split(bytearray(bytes(data.records)))[0].base_offset for data in sent(cluster) if data.records]
+    assert offsets == [-1, 1]
+
+
+def test_a_broker_that_knows_of_no_conditions_is_not_asked(cluster: FakeCluster) -> None:
+    del cluster.brokers[1].features[FEATURE]
+    producer = producer_on(cluster)
+    refused = producer.send(at(0))
+    plain = producer.send(Message(LOG, value="plain", partition=0))
+    assert producer.flush(10_000)
+
+    assert isinstance(refused.error, UnsupportedRequestError)
+    assert plain.offset == 0
+    assert split(bytearray(bytes(sent(cluster)[0].records or b"")))[0].base_offset == 0
+
+
+def test_offset_and_partition_are_named_and_retries_are_recognised(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    with pytest.raises(ValueError, match="both have to be named"):
+        producer.send(Message(LOG, value="x", offset=3))
+    with pytest.raises(ValueError, match="both have to be named"):
+        producer.send(at(-2))
+    with pytest.raises(ValueError, match="one partition"):
+        producer.send_at(0, at(0), at(0, partition=1))
+    with pytest.raises(ConfigError, match=r"enable\.idempotence"):
+        producer_on(cluster, **{"enable.idempotence": False}).send(at(0))
+
+
+def test_messages_with_and_without_a_condition_share_no_batch(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    responses = [
+        producer.send(Message(LOG, value="a", partition=0)),
+        producer.send(at(1, "b")),
+        producer.send(at(2, "c")),
+        producer.send(Message(LOG, value="d", partition=0)),
+    ]
+    assert producer.flush(10_000)
+    assert [each.offset for each in responses] == [0, 1, 2, 3]
+    assert [data.expected_offset for data in sent(cluster)] == [-1, 1, -1]
