@@ -210,7 +210,7 @@ class RemoteCall(Call):
 
     def answer(self, response: Response) -> None:
         connection = self.connection
-        if connection.is_closed:
+        if connection.close_reason is not None:
             return
         quotas = self._dispatcher.quotas
         if quotas is not None:

@@ -21,6 +21,7 @@ from uuid import UUID
 from broker.call import Call, Handler
 from broker.metadata import ZERO_ID, MetadataCache
 from broker.network.connection import Connection
+from broker.replication.admission import NO_CONNECTION
 from broker.replication.fetch_sessions import (
     FINAL_EPOCH,
     FIRST_EPOCH,
@@ -44,6 +45,7 @@ from protocol.messages.fetch import (
     FetchResponse,
     LeaderIdAndEpoch,
     PartitionData,
+    SnapshotId,
 )
 
 _log = logging.getLogger(__name__)
@@ -51,6 +53,8 @@ _log = logging.getLogger(__name__)
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_LEADER = 12
+# What most answers say nothing of, one object for all of them: replaced, never changed.
+_NO_EPOCH_END, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -67,11 +71,14 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     """By connection, the fetches that wait."""
 
     def handle(self, call: Call, request: FetchRequest) -> None:
-        reader = _reader(call, request)
-        if reader.is_follower:
+        connection = call.connection
+        connection_id = NO_CONNECTION if connection is None else connection.id
+        with_state = call.version >= _FIRST_VERSION_WITH_REPLICA_STATE
+        replica_id = request.replica_state.replica_id if with_state else request.replica_id
+        if replica_id >= 0:
             # Answers leave in order: this one's would wait for an earlier fetch that waits for records. A
             # follower that asks again, for other partitions, is not to be kept waiting for them.
-            for earlier in list(self._waiting.get(reader.connection_id, ())):
+            for earlier in list(self._waiting.get(connection_id, ())):
                 earlier.expire()
         max_bytes = min(max(request.max_bytes, 0), self.max_bytes)
         limits = ReadLimits(min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms)
@@ -79,18 +86,21 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
         def answered() -> None:
             if parked is not None:
-                self._waiting.get(reader.connection_id, {}).pop(parked, None)
+                self._waiting.get(connection_id, {}).pop(parked, None)
 
-        session = self._session(call, request, reader)
+        session = None
+        if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION:
+            reader = Reader(call.principal, replica_id, request.replica_state.replica_epoch, connection_id)
+            session = self._session(call, request, reader)
         if session is None:
-            parked = self._fetch_all(call, request, reader, limits, answered)
+            parked = self._fetch_all(call, request, replica_id, connection_id, limits, answered)
         else:
             is_full = request.session_epoch == FIRST_EPOCH
             parked = self._fetch_news(call, session, limits, answered, is_full=is_full)
         if parked is not None and not parked.is_over:
-            self._waiting.setdefault(reader.connection_id, {})[parked] = None
-        if call.connection is not None and (parked is not None or session is not None):
-            call.connection.add_close_callback(self._connection_closed)
+            self._waiting.setdefault(connection_id, {})[parked] = None
+        if connection is not None and (parked is not None or session is not None):
+            connection.add_close_callback(self._connection_closed)
 
     def _connection_closed(self, connection: Connection) -> None:
         for parked in self._waiting.pop(connection.id, ()):
@@ -102,8 +112,6 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     def _session(self, call: Call, request: FetchRequest, reader: Reader) -> Session | None:
         """The session of the request, as the request leaves it; None where there is none."""
         epoch = request.session_epoch
-        if epoch == FINAL_EPOCH and request.session_id == NO_SESSION:
-            return None
         sessions, now_ms = self.replicas.sessions, self.replicas.monotonic_ms()
         by_ids = call.version >= _FIRST_VERSION_WITH_IDS
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
@@ -149,7 +157,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         def answer() -> None:
             answered()
             session_id = session.id if sessions.is_open(session) else NO_SESSION
-            self._answer(call, session_id, fetched.news(), session.reader)
+            self._answer(call, session_id, fetched.news(), session.reader.replica_id)
 
         locate = functools.partial(self._located, session.reader.connection_id)
         fetched = SessionFetch(self.replicas, session, limits, locate, answer, is_full=is_full)
@@ -171,30 +179,31 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         self,
         call: Call,
         request: FetchRequest,
-        reader: Reader,
+        replica_id: int,
+        connection_id: int,
         limits: ReadLimits,
         answered: Callable[[], None],
     ) -> Parked | None:
         by_ids = call.version >= _FIRST_VERSION_WITH_IDS
         reads = [
-            self._by_id(topic.topic_id, wanted, reader.connection_id)
+            self._by_id(topic.topic_id, wanted, connection_id)
             if by_ids
-            else Read(topic.topic, wanted, connection=reader.connection_id)
+            else Read(topic.topic, wanted, connection=connection_id)
             for topic in request.topics
             for wanted in topic.partitions
         ]
-        if reader.is_follower:
+        if replica_id >= 0:
             for read in reads:
                 if read.error is None:
                     read.error = self.replicas.try_record_fetch(
-                        read.topic, read.wanted, reader.replica_id, reader.broker_epoch
+                        read.topic, read.wanted, replica_id, request.replica_state.replica_epoch
                     )
 
         def answer() -> None:
             answered()
-            self._answer(call, NO_SESSION, reads, reader)
+            self._answer(call, NO_SESSION, reads, replica_id)
 
-        return fetch(self.replicas, reads, limits, reader.replica_id, answer)
+        return fetch(self.replicas, reads, limits, replica_id, answer)
 
     def _by_id(
         self, topic_id: UUID, wanted: FetchPartition, connection: int, member: SessionPartition | None = None
@@ -211,8 +220,8 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
     # -- answers -----------------------------------------------------------------------------------------
 
-    def _answer(self, call: Call, session_id: int, reads: list[Read], reader: Reader) -> None:
-        if reader.is_follower:
+    def _answer(self, call: Call, session_id: int, reads: list[Read], replica_id: int) -> None:
+        if replica_id >= 0:
             record_given(self.replicas, reads)
         response = self._response(call, session_id, reads)
         cold = cold_slices(reads)
@@ -245,6 +254,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             high_watermark=found.high_watermark,
             last_stable_offset=found.high_watermark,
             log_start_offset=found.log_start_offset,
+            diverging_epoch=_NO_EPOCH_END,
+            current_leader=_NO_LEADER,
+            snapshot_id=_NO_SNAPSHOT,
             records=b"" if found.records is None else found.records,
         )
         if found.diverging is not None:
@@ -285,13 +297,3 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 for topic in request.topics
             ],
         )
-
-
-def _reader(call: Call, request: FetchRequest) -> Reader:
-    with_state = call.version >= _FIRST_VERSION_WITH_REPLICA_STATE
-    return Reader(
-        call.principal,
-        request.replica_state.replica_id if with_state else request.replica_id,
-        request.replica_state.replica_epoch,
-        -1 if call.connection is None else call.connection.id,
-    )

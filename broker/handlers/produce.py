@@ -35,6 +35,8 @@ from protocol.schema import received_records
 _log = logging.getLogger(__name__)
 
 _FIRST_VERSION_WITH_BATCHES = 3
+_NO_LEADER = LeaderIdAndEpoch()
+"""In answers that name none: one object for them all, which nobody changes."""
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -136,6 +138,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 base_offset=result.first_offset,
                 log_append_time_ms=result.log_append_time_ms,
                 log_start_offset=result.log_start_offset,
+                current_leader=_NO_LEADER,
             )
             if append.condition is not None:
                 response.next_offset, response.last_leader_epoch = append.log_end()

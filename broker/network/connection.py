@@ -99,7 +99,9 @@ class Connection:
         self._handler = handler
         self._limits = limits
         self._clock = clock
-        self.created_ms = self.last_activity_ms = self._now_ms()
+        self._clock_s = clock.seconds
+        self._last_activity_s = clock.seconds()
+        self.created_ms = self.last_activity_ms
         self._monotonic_s = monotonic_s or clock.seconds
         self.last_request_s = self._monotonic_s()
         self._wire: Wire | None = None
@@ -123,6 +125,10 @@ class Connection:
     @property
     def is_closed(self) -> bool:
         return self.close_reason is not None
+
+    @property
+    def last_activity_ms(self) -> int:
+        return int(self._last_activity_s * 1000)
 
     @property
     def is_muted(self) -> bool:
@@ -207,7 +213,7 @@ class Connection:
     def frames_received(self, frames: Sequence[memoryview]) -> None:
         if self.close_reason is not None:
             return
-        self.last_activity_ms = self._now_ms()
+        self._last_activity_s = self._clock_s()
         self.last_request_s = self._monotonic_s()
         self.bytes_in += sum(map(len, frames)) + SIZE.size * len(frames)
         self._waiting.extend(frames)
@@ -224,7 +230,7 @@ class Connection:
         if self.close_reason is not None:
             return
         self._buffered_bytes -= count
-        self.last_activity_ms = self._now_ms()
+        self._last_activity_s = self._clock_s()
         if self._is_paused:
             self._take_turn()
 
@@ -322,6 +328,3 @@ class Connection:
             except Exception:
                 _log.exception("What was to be done at the close of %s failed", self)
         return True
-
-    def _now_ms(self) -> int:
-        return int(self._clock.seconds() * 1000)

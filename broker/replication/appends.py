@@ -92,7 +92,7 @@ class Append:
                     f"{partition.log.config.min_insync_replicas}",
                 )
             self.partition = partition
-            if self.is_guard:
+            if self.condition is not None and self.is_guard:
                 self.settles_at = partition.log.log_end_offset
                 return
             self.prepared = partition.log.prepare_append(self.records, origin=self.origin, now_ms=now_ms)
@@ -126,9 +126,7 @@ class Append:
 
     def append(self, now_ms: int) -> None:
         """Put the batches into the log, unless something spoke against it."""
-        if self.error is not None:
-            return
-        if self.is_guard:
+        if self.error is not None or (self.condition is not None and self.is_guard):
             return
         assert self.partition is not None and self.prepared is not None
         try:

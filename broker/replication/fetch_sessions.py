@@ -153,7 +153,8 @@ class FetchSessions:
         self._draw = draw
         self._limits = limits or SessionLimits()
         self._sessions: dict[int, Session] = {}
-        self._watchers: dict[PartitionKey, dict[SessionPartition, None]] = {}
+        self.watchers: dict[PartitionKey, dict[SessionPartition, None]] = {}
+        """Who holds each partition; for others to see whether anybody does."""
         self._partitions = 0
 
     def __len__(self) -> int:
@@ -161,7 +162,7 @@ class FetchSessions:
 
     def __contains__(self, key: PartitionKey) -> bool:
         """Whether any session holds the partition."""
-        return key in self._watchers
+        return key in self.watchers
 
     @property
     def partitions(self) -> int:
@@ -263,7 +264,7 @@ class FetchSessions:
         if partition.key != key and partition.session.partitions.get(partition.named) is partition:
             self._stop_watching(partition)
             partition.key = key
-            self._watchers.setdefault(key, {})[partition] = None
+            self.watchers.setdefault(key, {})[partition] = None
 
     def is_open(self, session: Session) -> bool:
         """Whether the session's reader may go on with it."""
@@ -274,7 +275,7 @@ class FetchSessions:
     def stir(self, key: PartitionKey, *, followers: bool = False, consumers: bool = False) -> None:
         """Something has moved in a partition; of the fetches that wait in sessions, those of followers, or of
         consumers, are told at once."""
-        watchers = self._watchers.get(key)
+        watchers = self.watchers.get(key)
         if not watchers:
             return
         # A copy: an answer may lead to sessions being used, or closed.
@@ -287,7 +288,7 @@ class FetchSessions:
     def content(self, key: PartitionKey) -> Iterator[tuple[int, int]]:
         """The followers that have had all of a partition since it last moved, and when each last fetched:
         that counts for all partitions that its session holds, named or not."""
-        for partition in self._watchers.get(key, ()):
+        for partition in self.watchers.get(key, ()):
             session = partition.session
             if session.reader.is_follower and partition not in session.stirred:
                 yield session.reader.replica_id, session.used_ms
@@ -341,8 +342,8 @@ class FetchSessions:
 
     def _stop_watching(self, partition: SessionPartition) -> None:
         key, partition.key = partition.key, None
-        watchers = None if key is None else self._watchers.get(key)
+        watchers = None if key is None else self.watchers.get(key)
         if key is not None and watchers is not None:
             watchers.pop(partition, None)
             if not watchers:
-                del self._watchers[key]
+                del self.watchers[key]

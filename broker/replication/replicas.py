@@ -130,6 +130,7 @@ class Replicas:
         """Producers, woken when a high watermark rises or an fsync is done."""
         self.deleters = Waiting(clock, limits.waiting_requests_max)
         """Those who deleted records, woken when a low watermark may have risen."""
+        self._committed = (self.writers, self.readers, self.deleters)
         self._clock = clock
         self._logs = logs
         self._flusher = flusher
@@ -228,12 +229,15 @@ class Replicas:
                 )
             return
         now_ms = int(self._clock.seconds() * 1000)
+        is_guarded = is_conditional = False
         for append in appends:
             append.prepare(self, acks, now_ms)
-        is_conditional = False
-        for append in appends:
-            append.admit(origin, acks)
+            partition = append.partition
+            is_guarded = is_guarded or (partition is not None and partition.admission is not None)
             is_conditional = is_conditional or append.condition is not None
+        if is_guarded:
+            for append in appends:
+                append.admit(origin, acks)
         if is_conditional:
             self.conditions.judge(appends, origin, acks)
         for append in appends:
@@ -248,8 +252,9 @@ class Replicas:
             # A failed fsync takes the directory offline, which is told to `directory_failed`.
             durable.addCallbacks(lambda _: self._flushed(partition), lambda failure: None)
         key = partition.key
-        self.followers.wake(key)
-        if key in self.sessions:
+        if key in self.followers.parked:
+            self.followers.wake(key)
+        if key in self.sessions.watchers:
             for follower, fetched_ms in self.sessions.content(key):
                 partition.confirm(follower, fetched_ms)
             self.sessions.stir(key, followers=True)
@@ -264,10 +269,11 @@ class Replicas:
         if not partition.advance_high_watermark(self.monotonic_ms(), self._limits.lag_time_ms_max):
             return False
         key = partition.key
-        self.writers.wake(key)
-        self.readers.wake(key)
-        self.deleters.wake(key)
-        self.sessions.stir(key, consumers=True)
+        for waiting in self._committed:
+            if key in waiting.parked:
+                waiting.wake(key)
+        if key in self.sessions.watchers:
+            self.sessions.stir(key, consumers=True)
         return True
 
     def is_settled(self, append: Append, acks: int) -> bool:

@@ -86,7 +86,8 @@ class Waiting:
     def __init__(self, clock: Clock, capacity: int = 1_000_000) -> None:
         self._clock = clock
         self._capacity = capacity
-        self._parked: dict[Hashable, dict[Parked, None]] = {}
+        self.parked: dict[Hashable, dict[Parked, None]] = {}
+        """By key, the requests that wait; for others to see whether there are any."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -111,14 +112,14 @@ class Waiting:
             return parked
         self._count += 1
         for key in keys:
-            self._parked.setdefault(key, {})[parked] = None
+            self.parked.setdefault(key, {})[parked] = None
         timeout_ms = min(max(timeout_ms, 0), MAX_WAIT_MS)
         parked._timer = self._clock.callLater(timeout_ms / 1000, self._run_out, parked)
         return parked
 
     def wake(self, key: Hashable) -> None:
         """Ask every request parked under `key` whether it is complete now."""
-        waiters = self._parked.get(key)
+        waiters = self.parked.get(key)
         if not waiters:
             return
         # A copy: an answer may lead to other requests being woken, parked or cancelled.
@@ -132,8 +133,8 @@ class Waiting:
     def _remove(self, parked: Parked, keys: Sequence[Hashable]) -> None:
         self._count -= 1
         for key in keys:
-            waiters = self._parked.get(key)
+            waiters = self.parked.get(key)
             if waiters is not None:
                 waiters.pop(parked, None)
                 if not waiters:
-                    del self._parked[key]
+                    del self.parked[key]
