@@ -23,6 +23,7 @@ from clients.config import Properties, consumer_settings
 from clients.connection import Connection
 from clients.consumer_queries import ConsumerQueries
 from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
+from clients.feedback.events import OnEvent
 from clients.fetched import FetchedBatch
 from clients.fetcher import Fetcher, FetchSettings
 from clients.groups.listener import RebalanceListener
@@ -36,6 +37,7 @@ from clients.positions import Position
 from protocol.errors import ErrorCode, error_for
 
 if TYPE_CHECKING:
+    from clients.feedback.snapshots import ConsumerFeedback
     from clients.groups.session import GroupSession
 
 _ITERATION_WAIT_MS = 60_000
@@ -46,8 +48,9 @@ _CLOSE_MS = 5_000
 class Consumer(ConsumerQueries):
     """Reads messages. `properties` are Kafka's, from a dict or a properties file.
 
-    `rebalance_listener` is told of partitions that the group gives and takes. Not for several threads at
-    once. All timeouts are in ms. Raises ConfigError.
+    `rebalance_listener` is told of partitions that the group gives and takes, `on_event` of whatever else
+    happens (`clients.feedback.events`), from within `poll` and other calls that wait. Not for several threads
+    at once. All timeouts are in ms. Raises ConfigError.
     """
 
     def __init__(
@@ -59,9 +62,12 @@ class Consumer(ConsumerQueries):
         rebalance_listener: RebalanceListener | None = None,
         network: Network | None = None,
         rng: random.Random | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
         settings = consumer_settings(properties)
-        connection = Connection(settings["bootstrap.servers"], settings, network=network, rng=rng)
+        connection = Connection(
+            settings["bootstrap.servers"], settings, network=network, rng=rng, on_event=on_event
+        )
         isolation = Isolation[settings["isolation.level"].upper()]
         super().__init__(connection, settings["default.api.timeout.ms"], isolation)
         self.settings = settings
@@ -79,6 +85,7 @@ class Consumer(ConsumerQueries):
                 retry_backoff_ms=settings["retry.backoff.ms"],
                 isolation=isolation,
             ),
+            connection.events,
         )
         self._whole_topics: dict[str, bool] = {}  # whether its partitions have been taken up once
         self._seen_update = 0
@@ -169,6 +176,7 @@ class Consumer(ConsumerQueries):
         self._handout.put_back_all()
         batches: list[FetchedBatch] = []
         self._run_until(timeout_ms, lambda: self._take_batches(batches))
+        self._handout.records += sum(map(len, batches))
         return batches
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -218,6 +226,7 @@ class Consumer(ConsumerQueries):
             now_ms = self._network.now_ms()
             if not self._fetcher.handle(reply, now_ms) and self._group is not None:
                 self._group.handle(reply, now_ms)
+        self._connection.events.tell()
 
     def _take_up_partitions(self) -> None:
         """Take up the partitions of whole topics that metadata has told of since."""
@@ -286,6 +295,12 @@ class Consumer(ConsumerQueries):
     def last_error(self, partition: TopicPartition) -> Exception | None:
         """Why a partition gives nothing at the moment, where that has a reason that may pass."""
         return self._position(partition).last_error or self._metadata.topic_error(partition.topic)
+
+    def feedback(self) -> ConsumerFeedback:
+        """What has been read, and what was asked of brokers."""
+        from clients.feedback.consuming import consumer_feedback  # Slow to import, and many do without.
+
+        return consumer_feedback(self._connection.feedback(), self._fetcher, self._handout, self._group)
 
     def _position(self, partition: TopicPartition) -> Position:
         position = self._fetcher.positions.get(partition)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from clients.divergence import ends_in, epochs_request
 from clients.errors import LogTruncatedError, NoOffsetError, UnsupportedRequestError
+from clients.feedback.events import Events, PositionReset
 from clients.fetched import FetchedBatch, take_first
 from clients.isolation import Isolation, skipped
 from clients.link import Call, Reply
@@ -72,8 +73,14 @@ class _Asked:
 class Fetcher:
     """Positions, and the requests that move them on. Knows no connection: calls go out, replies come in."""
 
-    def __init__(self, metadata: Metadata, settings: FetchSettings) -> None:
+    def __init__(self, metadata: Metadata, settings: FetchSettings, events: Events) -> None:
         self.positions: dict[TopicPartition, Position] = {}
+        self.fetches = 0
+        """How many responses to fetches have come."""
+        self.fetch_errors = 0
+        """How many fetches, or partitions in them, brought an error."""
+        self.fetched_bytes = 0
+        self._events = events
         self._metadata = metadata
         self._settings = settings
         self._busy_nodes: dict[int, None] = {}
@@ -116,6 +123,8 @@ class Fetcher:
         if self._settings.reset == "none":
             self._problems.append(error)
         else:
+            if position.offset is not None:
+                self._events.note(PositionReset(*position.key, position.offset, error))
             position.go_to_time(EARLIEST if self._settings.reset == "earliest" else LATEST)
 
     def _look_ups(self, now_ms: int) -> list[Call]:
@@ -240,6 +249,7 @@ class Fetcher:
 
     def _failed(self, position: Position, error: Exception, now_ms: int) -> None:
         """Try again after a pause, or tell the application."""
+        self.fetch_errors += 1
         position.last_error = error
         position.not_before_ms = now_ms + self._settings.retry_backoff_ms
         self._metadata.renew()
@@ -295,12 +305,14 @@ class Fetcher:
         elif end_offset < 0:
             self._reset(position, error)
         else:
+            self._events.note(PositionReset(*position.key, position.offset, error))
             position.go_to(end_offset)
         position.last_error = error
 
     def _handle_fetch(
         self, response: FetchResponse, current: dict[TopicPartition, Position], now_ms: int
     ) -> None:
+        self.fetches += 1
         if response.error_code:
             for position in current.values():
                 self._failed(position, error_for(response.error_code), now_ms)
@@ -325,6 +337,7 @@ class Fetcher:
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                     f"{position.key} does not hold offset {position.fetch_offset} (auto.offset.reset=none)",
                 )
+                self.fetch_errors += 1
                 self._reset(position, error)
         else:
             if row.current_leader.leader_id != NO_NODE:
@@ -341,6 +354,7 @@ class Fetcher:
 
     def _store(self, position: Position, row: PartitionData, now_ms: int) -> None:
         records = received_records(row.records)
+        self.fetched_bytes += len(records)
         try:
             headers = whole_batches(records)
         except BrokerError as error:

@@ -23,6 +23,8 @@ class Handout:
     def __init__(
         self, fetcher: Fetcher, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
     ) -> None:
+        self.records = 0
+        """How many have been handed out."""
         self._fetcher = fetcher
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
@@ -44,6 +46,7 @@ class Handout:
     def take(self, limit: int) -> list[ConsumerRecord]:
         """Hand out what is at hand, at most `limit` records."""
         count = min(limit, len(self._leftover))
+        self.records += count
         return [self._leftover.popleft() for _ in range(count)]
 
     def _records(self, batch: FetchedBatch) -> Iterable[ConsumerRecord]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from clients.config import Properties, admin_settings
 from clients.connection import Connection
 from clients.errors import RequestTimeoutError, is_retriable
+from clients.feedback.events import OnEvent
 from clients.network import Network
 from clients.offsets import wait_for_metadata
 from protocol.api import Request, Response
 from protocol.errors import ErrorCode, error_for
+
+if TYPE_CHECKING:
+    from clients.feedback.snapshots import AdminFeedback
 
 R = TypeVar("R", bound=Response)
 _PASSES = (
@@ -26,13 +30,19 @@ class AdminBase:
     """What all the rooms of the admin client stand on: a connection, and patience."""
 
     def __init__(
-        self, properties: Properties, *, network: Network | None = None, rng: random.Random | None = None
+        self,
+        properties: Properties,
+        *,
+        network: Network | None = None,
+        rng: random.Random | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
         self.settings = admin_settings(properties)
         self._timeout_ms: int = self.settings["default.api.timeout.ms"]
+        self._retries = 0
         self._backoff_ms: int = self.settings["retry.backoff.ms"]
         self._connection = Connection(
-            self.settings["bootstrap.servers"], self.settings, network=network, rng=rng
+            self.settings["bootstrap.servers"], self.settings, network=network, rng=rng, on_event=on_event
         )
 
     def _ask(
@@ -54,6 +64,7 @@ class AdminBase:
             except Exception as error:
                 if not is_retriable(error) or now_ms() + self._backoff_ms >= deadline_ms:
                     raise
+            self._retries += 1
             wait_for_metadata(self._connection, min(self._backoff_ms, max(0, deadline_ms - now_ms())))
 
     def _know_nodes(self, nodes: Iterable[int]) -> None:
@@ -65,6 +76,12 @@ class AdminBase:
             if left_ms <= 0:
                 raise RequestTimeoutError("a broker that leads a partition is not to be found")
             wait_for_metadata(self._connection, left_ms)
+
+    def feedback(self) -> AdminFeedback:
+        """What has been asked so far. May be called by any thread."""
+        from clients.feedback.snapshots import AdminFeedback  # Slow to import, and many do without.
+
+        return AdminFeedback(self._connection.feedback(), self._retries)
 
     def close(self) -> None:
         """Close all connections."""

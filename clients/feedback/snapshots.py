@@ -115,7 +115,8 @@ class ConsumerFeedback:
     that of fetches, or partitions in them, that were to be tried again, and `bytes` what batches took in
     them, compressed as they came. `lag` has every partition that is consumed, and how many offsets are
     between it and the end that it may read to; None where that is not known yet. The others are 0 without
-    a group: `rebalances` that have ended, the time they took, and commits, automatic ones included.
+    a group: `rebalances` that have ended, the time they took, and commits, automatic ones included, of which
+    one that is given up or replaced under way counts as neither success nor failure.
     """
 
     connection: ConnectionFeedback

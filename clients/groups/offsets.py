@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clients.errors import CommitFailedError, is_retriable
+from clients.feedback.events import CommitFailed, Events
 from clients.groups.coordinator import COORDINATOR_MOVED, Coordinator
 from clients.groups.membership import GroupIdentity
 from clients.link import Call, Reply
@@ -170,7 +171,11 @@ class GroupOffsets:
     """Commits and inquiries on their way to the coordinator. What may pass is tried again, for as long as
     whoever asked is willing to wait."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: Coordinator, events: Events) -> None:
+        self.commits = 0
+        """How many have succeeded."""
+        self.commits_failed = 0
+        self._events = events
         self._coordinator = coordinator
         self._open: list[Commit | Inquiry] = []
 
@@ -224,6 +229,13 @@ class GroupOffsets:
         task.is_done = True
         task.error = error
         self._open.remove(task)
+        if not isinstance(task, Commit):
+            return
+        if error is None:
+            self.commits += 1
+        else:
+            self.commits_failed += 1
+            self._events.note(CommitFailed(task.identity.group_id, tuple(task.offsets), error))
 
     def next_event_ms(self, now_ms: int) -> int | None:
         """When a pause ends."""

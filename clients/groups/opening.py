@@ -40,7 +40,9 @@ def open_session(
         max_poll_interval_ms=settings["max.poll.interval.ms"],
         session_timeout_ms=settings["session.timeout.ms"],
     )
-    return GroupSession(session_settings, reader, fetcher, coordinator, membership, listener)
+    return GroupSession(
+        session_settings, reader, fetcher, coordinator, membership, listener, connection.events
+    )
 
 
 # A consumer speaks one of the protocols, and does not pay for importing the other.

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clients.errors import CommitFailedError, NoGroupError, RequestTimeoutError
+from clients.feedback.events import Events
 from clients.fetcher import Fetcher
 from clients.groups.coordinator import Coordinator
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import NO_GENERATION, GroupIdentity, Membership, Release, TakeUp
 from clients.groups.offsets import Commit, GroupOffsets, Inquiry
 from clients.groups.reader import Reader
+from clients.groups.watch import RebalanceWatch
 from clients.link import Call, Reply
 from clients.message import OffsetAndMetadata, TopicPartition
 from clients.positions import Position
@@ -46,15 +48,17 @@ class GroupSession:
         coordinator: Coordinator,
         membership: Membership,
         listener: RebalanceListener,
+        events: Events,
     ) -> None:
         self.last_commit_error: Exception | None = None
         """Why the last commit that nobody waited for failed; None after one that succeeded."""
         self.membership = membership
+        self.watch = RebalanceWatch(membership, events)
+        self.offsets = GroupOffsets(coordinator, events)
         self._settings = settings
         self._reader = reader
         self._fetcher = fetcher
         self._coordinator = coordinator
-        self._offsets = GroupOffsets(coordinator)
         self._listener = listener
         self._subscribed: dict[str, None] = {}
         self._inquiries: list[Inquiry] = []
@@ -75,13 +79,13 @@ class GroupSession:
         """The requests to send now."""
         return [
             *self.membership.calls(now_ms),
-            *self._offsets.calls(now_ms),
+            *self.offsets.calls(now_ms),
             *self._coordinator.calls(now_ms),
         ]
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
         """Take in a reply; whether it was one to these calls."""
-        if self._offsets.handle(reply, now_ms):
+        if self.offsets.handle(reply, now_ms):
             self._take_answers()
             return True
         return self.membership.handle(reply, now_ms) or self._coordinator.handle(reply, now_ms)
@@ -90,7 +94,7 @@ class GroupSession:
         """When `calls` or `settle` may have something new to do."""
         times = [
             self.membership.next_event_ms(now_ms),
-            self._offsets.next_event_ms(now_ms),
+            self.offsets.next_event_ms(now_ms),
             self._coordinator.next_event_ms(now_ms),
         ]
         if self._releasing is not None:
@@ -119,6 +123,7 @@ class GroupSession:
         """Do what is due: let partitions go, take others up, commit. Raises what must be known."""
         if self._is_calling_back:
             return
+        self._watch()
         while True:
             event = self._releasing or self.membership.take_event()
             if isinstance(event, Release):
@@ -128,12 +133,16 @@ class GroupSession:
                 self._take_up(event)
             else:
                 break
+        self._watch()
         self.membership.raise_problem()
         self._coordinator.raise_problem()
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
         self._commit_automatically()
+
+    def _watch(self) -> None:
+        self.watch.look(self._reader.now_ms(), is_subscribed=bool(self._subscribed))
 
     # Partitions ---------------------------------------------------------------------------------------
 
@@ -162,7 +171,7 @@ class GroupSession:
     def _inquire(self, partitions: tuple[TopicPartition, ...]) -> None:
         inquiry = Inquiry(self._settings.group_id, partitions)
         self._inquiries.append(inquiry)
-        self._offsets.submit(inquiry)
+        self.offsets.submit(inquiry)
 
     def _take_answers(self) -> None:
         for inquiry in [inquiry for inquiry in self._inquiries if inquiry.is_done]:
@@ -252,7 +261,7 @@ class GroupSession:
         deadline_ms = self._reader.now_ms() + timeout_ms
         commit = Commit(self.membership.identity, dict(offsets))
         while True:
-            self._offsets.submit(commit)
+            self.offsets.submit(commit)
             try:
                 self._wait_for(commit, deadline_ms - self._reader.now_ms())
                 break
@@ -282,7 +291,7 @@ class GroupSession:
         """What the group has committed; None where nothing is."""
         wanted = tuple(partitions)
         inquiry = Inquiry(self._settings.group_id, wanted)
-        self._offsets.submit(inquiry)
+        self.offsets.submit(inquiry)
         self._wait_for(inquiry, timeout_ms)
         return {partition: inquiry.found.get(partition) for partition in wanted}
 
@@ -291,7 +300,7 @@ class GroupSession:
         while not task.is_done:
             left_ms = deadline_ms - self._reader.now_ms()
             if left_ms <= 0:
-                self._offsets.withdraw(task)
+                self.offsets.withdraw(task)
                 raise (
                     task.error
                     or self._coordinator.last_error
@@ -328,17 +337,17 @@ class GroupSession:
         if not changed:
             return None
         commit = Commit(self.membership.identity, changed)
-        self._offsets.submit(commit)
+        self.offsets.submit(commit)
         return commit
 
     def _withdraw_auto_commit(self) -> None:
         if self._auto_commit is not None:
-            self._offsets.withdraw(self._auto_commit)
+            self.offsets.withdraw(self._auto_commit)
             self._auto_commit = None
 
     def _note(self, commit: Commit) -> None:
         """Look at how a commit ended for which nobody waited."""
-        self._offsets.withdraw(commit)
+        self.offsets.withdraw(commit)
         self.last_commit_error = commit.error
         if commit.error is None:
             for partition, stored in commit.committed.items():

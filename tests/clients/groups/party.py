@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from clients.consumer import Consumer
+from clients.feedback.events import Event
 from clients.groups.listener import RebalanceListener
 from clients.message import ConsumerRecord, TopicPartition
 from tests.clients.fake_cluster import FakeCluster
@@ -23,6 +24,7 @@ class Member(RebalanceListener):
         """Whose partitions these are: a static member that restarts within a generation takes up its own."""
         self.records: list[ConsumerRecord] = []
         self.told: list[tuple[str, tuple[int, ...]]] = []
+        self.events: list[Event] = []
         self.on_revoked: Callable[[Member], object] = lambda member: None
         given = {
             "bootstrap.servers": cluster.bootstrap,
@@ -35,7 +37,11 @@ class Member(RebalanceListener):
             **properties,
         }
         self.consumer = Consumer(
-            given, network=cluster.network(), rng=random.Random(name), rebalance_listener=self
+            given,
+            network=cluster.network(),
+            rng=random.Random(name),
+            rebalance_listener=self,
+            on_event=self.events.append,
         )
 
     def on_partitions_assigned(self, partitions: Any) -> None:

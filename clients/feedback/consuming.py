@@ -1,0 +1,42 @@
+"""What a consumer has counted, put together from where it was counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clients.feedback.snapshots import ConnectionFeedback, ConsumerFeedback
+from clients.message import OffsetAndMetadata
+from clients.positions import Position
+
+if TYPE_CHECKING:
+    from clients.fetcher import Fetcher
+    from clients.groups.session import GroupSession
+    from clients.handout import Handout
+
+
+def consumer_feedback(
+    connection: ConnectionFeedback, fetcher: Fetcher, handout: Handout, group: GroupSession | None
+) -> ConsumerFeedback:
+    """The counts of a consumer."""
+    consumed = handout.consumed()
+    watch = None if group is None else group.watch
+    offsets = None if group is None else group.offsets
+    return ConsumerFeedback(
+        connection=connection,
+        records=handout.records,
+        bytes=fetcher.fetched_bytes,
+        fetches=fetcher.fetches,
+        fetch_errors=fetcher.fetch_errors,
+        buffered_bytes=sum(position.stored_bytes for position in fetcher.positions.values()),
+        lag={key: _lag(position, consumed.get(key)) for key, position in fetcher.positions.items()},
+        rebalances=0 if watch is None else watch.rebalances,
+        rebalance_ms=0 if watch is None else watch.rebalance_ms,
+        commits=0 if offsets is None else offsets.commits,
+        commits_failed=0 if offsets is None else offsets.commits_failed,
+    )
+
+
+def _lag(position: Position, consumed: OffsetAndMetadata | None) -> int | None:
+    if consumed is None or position.high_watermark is None:
+        return None
+    return max(0, position.high_watermark - consumed.offset)

@@ -1,0 +1,37 @@
+"""Notices when a rebalance begins and ends for a consumer."""
+
+from __future__ import annotations
+
+from clients.feedback.events import Events, RebalanceBegan, RebalanceEnded
+from clients.groups.membership import Membership
+
+
+class RebalanceWatch:
+    """Counts rebalances, and tells of them."""
+
+    def __init__(self, membership: Membership, events: Events) -> None:
+        self.rebalances = 0
+        """How many have ended."""
+        self.rebalance_ms = 0
+        """How long they took, added up."""
+        self._membership = membership
+        self._events = events
+        self._since_ms: int | None = None
+
+    def look(self, now_ms: int, *, is_subscribed: bool) -> None:
+        """See whether a rebalance has begun or ended since the last time."""
+        identity = self._membership.identity
+        is_under_way = is_subscribed and not self._membership.is_joined
+        if is_under_way and self._since_ms is None:
+            self._since_ms = now_ms
+            self._events.note(RebalanceBegan(identity.group_id))
+        elif not is_under_way and self._since_ms is not None:
+            took_ms, self._since_ms = now_ms - self._since_ms, None
+            if is_subscribed:
+                self.rebalances += 1
+                self.rebalance_ms += took_ms
+                self._events.note(
+                    RebalanceEnded(
+                        identity.group_id, identity.generation, tuple(self._membership.owned), took_ms
+                    )
+                )
