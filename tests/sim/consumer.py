@@ -181,6 +181,10 @@ class Consumer(Client):
                 self.history.violation(
                     f"{self.name} got {header.last_offset} of {place}, high watermark {row.high_watermark}"
                 )
+            if header.leader_epoch > epoch:
+                self.history.violation(
+                    f"{self.name} got a batch of epoch {header.leader_epoch} of {place}, having named {epoch}"
+                )
             values = self.history.values_of(place, records, header)
             skipped = max(0, reading.position - header.base_offset)
             self.history.saw(self.name, place, header.base_offset + skipped, values[skipped:])
