@@ -13,6 +13,7 @@ from clients.consumer import Consumer
 from clients.groups.listener import RebalanceListener
 from clients.message import TopicPartition
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from clients.tools.feedback_table import print_metrics_option, show_feedback
 from clients.tools.stopping import StopRequest, stop_on_signals
 
 _POLL_MS = 100
@@ -44,6 +45,7 @@ _DETAILED_TITLES = (
 @click.option("--hide-header", is_flag=True, help="Leave out the line of titles.")
 @click.option("--consumer-property", metavar="KEY=VALUE", multiple=True, help="A property of the consumer.")
 @click.option("--consumer.config", "config_file", metavar="FILE", help="A properties file for the consumer.")
+@print_metrics_option
 def consumer_perf_test(
     bootstrap: str,
     topic: str,
@@ -58,6 +60,7 @@ def consumer_perf_test(
     hide_header: bool,
     consumer_property: tuple[str, ...],
     config_file: str | None,
+    print_metrics: bool,
 ) -> int:
     """Read messages, and print how many a second that were."""
     defaults = {
@@ -78,8 +81,11 @@ def consumer_perf_test(
         consumer.add_topic(topic)
         windows = Windows(reporting_interval, count) if show_detailed_stats else None
         read(consumer, count, num_records, timeout_ms, stop, windows, is_bulk=bulk)
+        feedback = consumer.feedback()
     if not show_detailed_stats:
         click.echo(f"{stamp(began)}, {stamp(datetime.now())}, {count.now().since(_Mark())}")
+    if print_metrics:
+        show_feedback(feedback)
     if count.messages < num_records and not stop:
         click.echo(
             f"error: only {count.messages} of {num_records} messages came, and no more for {timeout_ms} ms",

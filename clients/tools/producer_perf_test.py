@@ -15,6 +15,7 @@ from clients.message import Message
 from clients.producer import Producer
 from clients.responses import SendResponse
 from clients.tools.command import CONTEXT, pairs, properties, run
+from clients.tools.feedback_table import print_metrics_option, show_feedback
 from clients.tools.pace import Latencies, Pace
 from clients.tools.stopping import stop_on_signals
 
@@ -41,6 +42,7 @@ _UPPER_CASE = range(ord("A"), ord("Z") + 1)
     help="Properties of the producer; more may follow, separated by spaces.",
 )
 @click.option("--producer.config", "config_file", metavar="FILE", help="A properties file for the producer.")
+@print_metrics_option
 @click.argument("more_props", metavar="[KEY=VALUE]...", nargs=-1)
 def producer_perf_test(
     topic: str,
@@ -53,6 +55,7 @@ def producer_perf_test(
     bootstrap: str | None,
     producer_props: tuple[str, ...],
     config_file: str | None,
+    print_metrics: bool,
     more_props: tuple[str, ...],
 ) -> int:
     """Write messages, and print how many a second that were, and how long they took to be acknowledged."""
@@ -84,7 +87,11 @@ def producer_perf_test(
             if stop:
                 break
         producer.flush()
-    return account.finish()
+        feedback = producer.feedback()
+    status = account.finish()
+    if print_metrics:
+        show_feedback(feedback)
+    return status
 
 
 def random_payloads(size: int) -> list[bytes]:

@@ -120,11 +120,13 @@ def test_a_verifiable_consumer_leaves_in_order_on_ctrl_c(bootstrap: str) -> None
 def test_programs_that_measure(bootstrap: str) -> None:
     written = printed(
         "producer-perf-test", bootstrap, "--topic", "p", "--num-records", "2000", "--throughput", "-1",
-        "--record-size", "100", "--producer-props", "acks=1", "linger.ms=5",
+        "--record-size", "100", "--producer-props", "acks=1", "linger.ms=5", "--print-metrics",
     )  # fmt: skip
     assert re.search(
         r"^2000 records sent, [\d.]+ records/sec \([\d.]+ MB/sec\).* 99\.9th\.$", written, re.MULTILINE
     )
+    assert re.search(r"^records_acknowledged +2000$", written, re.MULTILINE)
+    assert re.search(r"^connection.apis.Produce.latency.count +[1-9]", written, re.MULTILINE)
     for more in ([], ["--bulk"], ["--group", "measurers"]):
         read = printed("consumer-perf-test", bootstrap, "--topic", "p", "--num-records", "2000", *more)
         titles, values = read.splitlines()
@@ -141,6 +143,9 @@ def test_programs_that_measure(bootstrap: str) -> None:
         "--timeout",
         "300",
         "--hide-header",
+        "--print-metrics",
     )
     assert short.returncode == 1
     assert "only 10 of 11 messages came" in short.stderr
+    assert re.search(r"^records +10$", short.stdout, re.MULTILINE)
+    assert re.search(r"^lag.t-0 +0$", short.stdout, re.MULTILINE)
