@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
@@ -80,6 +80,14 @@ class Deletion:
     offset: int
     low_watermark: int = -1
     error: BrokerError | None = None
+
+
+@dataclass(slots=True)
+class _Begun:
+    """The partitions in which a LeaderAndIsr lets this broker begin a role."""
+
+    leading: list[Partition] = field(default_factory=list)
+    following: list[Partition] = field(default_factory=list)
 
 
 class Copier(Protocol):
@@ -424,24 +432,30 @@ class Replicas:
     async def _apply_states(
         self, request: LeaderAndIsrRequest, check_current: Callable[[], None]
     ) -> LeaderAndIsrResponse:
-        begun: list[Partition] = []
+        begun = _Begun()
         topics: list[LeaderAndIsrTopicError] = []
         work = 0
-        for topic in request.topic_states:
-            errors: list[LeaderAndIsrPartitionError] = []
-            topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
-            for state in topic.partition_states:
-                if work >= _WORK_PER_TURN:
-                    work = 0
-                    await self._next_turn()
-                    check_current()
-                work += 1 if self.find(topic.topic_name, state.partition_index) else _WORK_OF_NEW_REPLICA
-                code = self._apply_state(topic, state, begun)
-                errors.append(
-                    LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code)
-                )
-        if begun:
-            _log_leading(begun)
+        try:
+            for topic in request.topic_states:
+                errors: list[LeaderAndIsrPartitionError] = []
+                topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+                for state in topic.partition_states:
+                    if work >= _WORK_PER_TURN:
+                        work = 0
+                        await self._next_turn()
+                        check_current()
+                    work += 1 if self.find(topic.topic_name, state.partition_index) else _WORK_OF_NEW_REPLICA
+                    code = self._apply_state(topic, state, begun)
+                    errors.append(
+                        LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code)
+                    )
+        finally:
+            # Last, and in one go: leaders that are told in the same moment have begun by then. Asked for each
+            # turn's share, too early, they would be asked in vain, and over again.
+            for partition in begun.following:
+                self._copier.follow(partition)
+        if begun.leading:
+            _log_leading(begun.leading)
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
 
     def _next_turn(self) -> Deferred[None]:
@@ -450,7 +464,7 @@ class Replicas:
         return turn
 
     def _apply_state(
-        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: list[Partition]
+        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: _Begun
     ) -> ErrorCode:
         assignment = Assignment(
             state.leader,
@@ -476,9 +490,9 @@ class Replicas:
         index: int,
         assignment: Assignment,
         is_new: bool,
-        begun: list[Partition],
+        begun: _Begun,
     ) -> None:
-        """Take an assignment; what this broker leads from now on is added to `begun`."""
+        """Take an assignment. What this broker is to copy from now on it does not copy yet."""
         if self.local_id not in assignment.replicas:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = self.find(topic, index)
@@ -496,10 +510,11 @@ class Replicas:
             # What was recovered, or followed, may be durable no further than the recovery point.
             self._grown(partition)
             if begins:
-                begun.append(partition)
+                begun.leading.append(partition)
                 self._role_changed(partition)
         elif partition.follow(assignment):
-            self._copier.follow(partition)
+            self._copier.forget(partition)
+            begun.following.append(partition)
             self._role_changed(partition)
         self._wake_all(partition)
 

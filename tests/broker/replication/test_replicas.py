@@ -64,17 +64,20 @@ def stop(
     return response.error_code or response.partition_errors[0].error_code
 
 
-def _new_topic(world: World, name: str, partitions: int, leader_epoch: int = 0) -> LeaderAndIsrRequest:
-    """What a controller says of a topic whose only replicas are this broker's."""
+def _new_topic(
+    world: World, name: str, partitions: int, leader_epoch: int = 0, leader: int = 1
+) -> LeaderAndIsrRequest:
+    """What a controller says of a topic whose replicas are this broker's, and its leader's."""
+    replicas = sorted({1, leader})
     states = [
         LeaderAndIsrPartitionState(
             partition_index=index,
             controller_epoch=1,
-            leader=1,
+            leader=leader,
             leader_epoch=leader_epoch,
-            isr=[1],
+            isr=replicas,
             partition_epoch=0,
-            replicas=[1],
+            replicas=replicas,
             adding_replicas=[],
             removing_replicas=[],
             is_new=True,
@@ -133,6 +136,30 @@ class TestRoles:
         with pytest.raises(BrokerError, match="STALE_BROKER_EPOCH"):
             fired(assigned)
         assert len(world.replicas.of_topic("many")) < 20
+
+    def test_leaders_are_asked_for_everything_at_once_when_all_roles_have_begun(self, world: World) -> None:
+        assigned = world.replicas.apply_leader_and_isr(_new_topic(world, "many", 50, leader=2))
+        assert (assigned.called, world.copier.followed) == (False, {})
+        world.clock.advance(0)
+        fired(assigned)
+        assert world.copier.followed == {("many", index): (2, 0) for index in range(50)}
+
+        moved = world.replicas.apply_leader_and_isr(_new_topic(world, "many", 100, leader_epoch=1, leader=3))
+        assert not moved.called
+        assert len(world.copier.followed) < 50, "nobody asks a leader for what it leads no more"
+        world.clock.advance(0)
+        assert world.copier.followed == {("many", index): (3, 1) for index in range(100)}
+
+    def test_what_has_begun_is_copied_when_the_rest_is_not_current_any_more(self, world: World) -> None:
+        def check_current() -> None:
+            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
+
+        request = _new_topic(world, "many", 50, leader=2)
+        assigned = world.replicas.apply_leader_and_isr(request, check_current)
+        world.clock.advance(0)
+        with pytest.raises(BrokerError, match="STALE_BROKER_EPOCH"):
+            fired(assigned)
+        assert len(world.copier.followed) == len(world.replicas.of_topic("many")) > 0
 
     def test_an_older_leader_epoch_is_refused(self, world: World) -> None:
         world.assign("t", leader_epoch=3)
