@@ -22,15 +22,31 @@ if TYPE_CHECKING:
     from clients.groups.listener import RebalanceListener
     from clients.link import Call, Reply
     from clients.message import ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata, TopicPartition
+    from clients.ownership.events import OwnershipEvent, TenureState
+    from clients.ownership.exclusive import ExclusiveProducer
+    from clients.ownership.lease import Lease
+    from clients.ownership.tenure import FOR_EVER
+    from clients.ownership.ways import Writer
     from clients.producer import Producer
     from clients.responses import BulkResponse, SendResponse
-    from protocol.errors import BrokerError, ErrorCode
+    from protocol.errors import (
+        BrokerError,
+        ErrorCode,
+        OffsetMismatchError,
+        OwnershipFencedError,
+        OwnershipRefusedError,
+        ProducerFencedError,
+    )
+    from protocol.messages.ownership import IF_FREE, Access, LossReason
+    from protocol.messages.producer_access import ProducerAccessMode
 
 __all__ = [
-    "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClientError", "CommitFailedError",
-    "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode", "FetchedBatch",
-    "LogTruncatedError", "Message", "NewTopic", "OffsetAndMetadata", "Producer", "RebalanceListener",
-    "RecordMetadata", "Reply", "SendResponse", "TopicPartition",
+    "Access", "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClientError", "CommitFailedError",
+    "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode", "ExclusiveProducer",
+    "FetchedBatch", "FOR_EVER", "IF_FREE", "Lease", "LogTruncatedError", "LossReason", "Message", "NewTopic",
+    "OffsetAndMetadata", "OffsetMismatchError", "OwnershipEvent", "OwnershipFencedError",
+    "OwnershipRefusedError", "Producer", "ProducerAccessMode", "ProducerFencedError", "RebalanceListener",
+    "RecordMetadata", "Reply", "SendResponse", "TenureState", "TopicPartition", "Writer",
 ]  # fmt: skip
 
 _HOMES = {
@@ -48,9 +64,23 @@ _HOMES = {
         "RecordMetadata",
         "TopicPartition",
     ),
+    "clients.ownership.events": ("OwnershipEvent", "TenureState"),
+    "clients.ownership.exclusive": ("ExclusiveProducer",),
+    "clients.ownership.lease": ("Lease",),
+    "clients.ownership.tenure": ("FOR_EVER",),
+    "clients.ownership.ways": ("Writer",),
     "clients.producer": ("Producer",),
     "clients.responses": ("BulkResponse", "SendResponse"),
-    "protocol.errors": ("BrokerError", "ErrorCode"),
+    "protocol.errors": (
+        "BrokerError",
+        "ErrorCode",
+        "OffsetMismatchError",
+        "OwnershipFencedError",
+        "OwnershipRefusedError",
+        "ProducerFencedError",
+    ),
+    "protocol.messages.ownership": ("Access", "IF_FREE", "LossReason"),
+    "protocol.messages.producer_access": ("ProducerAccessMode",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ROOT = Path(__file__).resolve().parent.parent

@@ -24,12 +24,10 @@ from clients.connection import Connection
 from clients.errors import ClosedError, RequestTimeoutError
 from clients.network import Network
 from clients.ownership.events import OwnershipEvent, Resource, TenureState
-from clients.ownership.tenure import FOR_EVER, Tenure, TenureSettings, error_of
+from clients.ownership.tenure import Tenure, TenureSettings, error_of
 from clients.ownership.tenures import Tenures
 from clients.ownership.ways import NO_WRITER, OwnWay, Writer
 from protocol.messages.ownership import IF_FREE, Access
-
-__all__ = ["FOR_EVER", "IF_FREE", "Lease"]
 
 SESSION_TIMEOUT_MS = 10_000
 _IDLE_WAIT_MS = 60_000

@@ -12,7 +12,8 @@ from broker.tools.broker_process import BrokerProcess
 from clients.errors import RequestTimeoutError
 from clients.message import TopicPartition
 from clients.ownership.events import OwnershipEvent, Resource, TenureState
-from clients.ownership.lease import FOR_EVER, Lease
+from clients.ownership.lease import Lease
+from clients.ownership.tenure import FOR_EVER
 from clients.ownership.ways import Writer
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.ownership import LossReason

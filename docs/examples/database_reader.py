@@ -1,0 +1,90 @@
+"""A reader of a database that publishes its rows in order, and a standby that takes over (seed own-api).
+
+    python docs/examples/database_reader.py localhost:9092 orders orders.sqlite
+
+Table `rows` of the database has `id`, ascending, and `value`. Run it twice, on two machines: one reads, the
+other waits. However the first ends, or seems to, no row is left out, none comes twice, their order is kept:
+
+- only one process can write to the topic's partition 0, the brokers see to that;
+- it begins where the one before has ended: behind the last record before its fence offset, whose key is the
+  id of a row. From that offset on nobody else can have written;
+- one that was only thought dead is fenced when it next writes, and stands by.
+
+With `--once` it ends when all rows are published.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import sys
+import time
+
+from holdfast import (
+    Consumer,
+    ExclusiveProducer,
+    Message,
+    ProducerAccessMode,
+    ProducerFencedError,
+    TopicPartition,
+)
+
+SESSION_TIMEOUT_MS = 3000
+ROWS_AT_A_TIME = 500
+PAUSE_S = 0.2
+
+
+def last_id(bootstrap: str, topic: str, fence_offset: int) -> int:
+    """The id of the last row that is published; -1 where none is."""
+    if fence_offset == 0:
+        return -1
+    with Consumer({"bootstrap.servers": bootstrap}) as consumer:
+        consumer.add_topic(topic, 0)
+        consumer.seek(TopicPartition(topic, 0), fence_offset - 1)
+        return int(next(iter(consumer)).key)
+
+
+def rows_after(database: sqlite3.Connection, last: int) -> list[tuple[int, str]]:
+    """Some rows of the database that come next."""
+    query = "SELECT id, value FROM rows WHERE id > ? ORDER BY id LIMIT ?"
+    return database.execute(query, (last, ROWS_AT_A_TIME)).fetchall()
+
+
+def read(producer: ExclusiveProducer, database: sqlite3.Connection, last: int, is_once: bool) -> None:
+    """Publish the rows after `last`. Raises ProducerFencedError when another has taken over."""
+    while True:
+        rows = rows_after(database, last)
+        messages = [Message(producer.topic, key=str(id_), value=value, partition=0) for id_, value in rows]
+        for response in [producer.send(message) for message in messages]:
+            response.result()
+        if rows:
+            last = rows[-1][0]
+        elif is_once:
+            return
+        else:
+            time.sleep(PAUSE_S)
+
+
+def main(bootstrap: str, topic: str, path: str, is_once: bool) -> None:
+    """Read when it is this process's turn, as often as it is."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        while True:
+            print("standing by", flush=True)
+            with ExclusiveProducer(
+                {"bootstrap.servers": bootstrap},
+                topic,
+                ProducerAccessMode.WAIT_FOR_EXCLUSIVE,
+                partitions=[0],
+                session_timeout_ms=SESSION_TIMEOUT_MS,
+            ) as producer:
+                last = last_id(bootstrap, topic, producer.fence_offset() or 0)
+                print(f"reading from id {last}, epoch {producer.epoch()}", flush=True)
+                try:
+                    read(producer, database, last, is_once)
+                    return
+                except ProducerFencedError:
+                    print("another has taken over", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], is_once="--once" in sys.argv)

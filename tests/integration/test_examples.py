@@ -1,0 +1,186 @@
+"""The programs in docs/examples, as they are: on real input, against a real broker, broken off and raced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.tools.broker_process import BrokerProcess
+from clients.consumer import Consumer
+from clients.message import ConsumerRecord
+from tests.cluster import Cluster
+from tests.integration import clients
+
+HOME = Path(__file__).parents[2]
+EXAMPLES = HOME / "docs/examples"
+TIMEOUT_S = 120
+WAIT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that these tests share, each with a topic of its own."""
+    cluster = Cluster(tmp_path_factory.mktemp("examples"), f"{zookeeper_server}/examples")
+    try:
+        yield cluster.start()[0]
+    finally:
+        cluster.stop()
+
+
+def start(example: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(EXAMPLES / example), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(HOME)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(example: str, *arguments: object, commands: str = "") -> str:
+    """What an example prints."""
+    process = start(example, *arguments)
+    printed, errors = process.communicate(commands, timeout=TIMEOUT_S)
+    assert process.returncode == 0, errors
+    return printed
+
+
+def records_of(broker: BrokerProcess, topic: str, count: int, partition: int = 0) -> list[ConsumerRecord]:
+    """The first records of a partition; more where there are more by now."""
+    found: list[ConsumerRecord] = []
+    with Consumer({"bootstrap.servers": broker.address, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.add_topic(topic, partition)
+        while len(found) < count:
+            found += consumer.poll(WAIT_MS)
+        return found + consumer.poll(200)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 100
+
+
+def test_a_bulk_load_broken_off_and_raced_has_every_line_once(broker: BrokerProcess, tmp_path: Path) -> None:
+    clients.create_topic(broker.address, "load")
+    lines = [f"line {number}" for number in range(60_000)]
+    file = tmp_path / "lines"
+    file.write_text("\n".join(lines) + "\n")
+
+    broken = start("bulk_load.py", broker.address, "load", file)
+    records_of(broker, "load", 1)
+    broken.kill()
+    broken.communicate(timeout=TIMEOUT_S)
+    racing = start("bulk_load.py", broker.address, "load", file)
+    last = run("bulk_load.py", broker.address, "load", file)
+    printed, _ = racing.communicate(timeout=TIMEOUT_S)
+
+    assert last == printed == "60000 lines are in the topic\n"
+    assert [record.value.decode() for record in records_of(broker, "load", 60_000)] == lines
+    assert run("bulk_load.py", broker.address, "load", file) == "60000 lines are in the topic\n"
+
+
+def test_a_database_is_read_in_order_though_its_reader_is_paused(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """ "Another instance to take over", and the first turns out not to be dead."""
+    clients.create_topic(broker.address, "rows")
+    path = tmp_path / "rows.sqlite"
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA journal_mode=WAL")  # A reader that is stopped while it reads locks nobody out.
+    database.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, value TEXT)")
+    _insert(database, 0, 1000)
+
+    reader = start("database_reader.py", broker.address, "rows", path)
+    records_of(broker, "rows", 1000)
+    reader.send_signal(signal.SIGSTOP)
+    _insert(database, 1000, 2000)
+    standby = start("database_reader.py", broker.address, "rows", path)
+    records_of(broker, "rows", 2000)
+    reader.send_signal(signal.SIGCONT)
+    assert reader.stdout is not None
+    while "another has taken over" not in reader.stdout.readline():
+        _insert(database, *_next(database))
+    standby.kill()
+    standby.communicate(timeout=TIMEOUT_S)
+    _insert(database, *_next(database))
+    total = _next(database)[0]
+
+    records = records_of(broker, "rows", total)
+    assert [int(record.key) for record in records] == list(range(total))
+    reader.kill()
+    reader.communicate(timeout=TIMEOUT_S)
+    database.close()
+    assert run("database_reader.py", broker.address, "rows", path, "--once").startswith("standing by")
+    assert len(records_of(broker, "rows", total)) == total
+
+
+def _insert(database: sqlite3.Connection, first: int, end: int) -> None:
+    with database:
+        database.executemany("INSERT INTO rows VALUES (?, ?)", ((n, f"row {n}") for n in range(first, end)))
+
+
+def _next(database: sqlite3.Connection) -> tuple[int, int]:
+    (count,) = database.execute("SELECT count(*) FROM rows").fetchone()
+    return count, count + 10
+
+
+def test_a_state_machine_is_led_by_one_after_the_other(broker: BrokerProcess) -> None:
+    clients.create_topic(broker.address, "accounts", config={"cleanup.policy": "compact"})
+    first = start("state_machine.py", broker.address, "accounts")
+    _say(first, "deposit anna 10", "transfer anna ben 4", "transfer ben anna 5")
+    assert [_hear(first) for _ in range(4)] == [
+        "leading: ", "done: deposit anna 10", "done: transfer anna ben 4", "refused: ben has only 4"
+    ]  # fmt: skip
+    second = start("state_machine.py", broker.address, "accounts")
+    _say(second, "transfer ben carl 4")
+    _say(first, "deposit ben 1")
+    assert _hear(first) == "done: deposit ben 1"
+
+    first.kill()
+    first.communicate(timeout=TIMEOUT_S)
+
+    assert [_hear(second) for _ in range(2)] == ["leading: anna 6, ben 5", "done: transfer ben carl 4"]
+    second.communicate(timeout=TIMEOUT_S)
+    assert run("state_machine.py", broker.address, "accounts") == "leading: anna 6, ben 1, carl 4\n"
+
+
+def test_a_key_value_store_loses_nothing_when_its_leaders_race_and_fail(broker: BrokerProcess) -> None:
+    clients.create_topic(broker.address, "store", partitions=3)
+    leaders = [start("key_value_store.py", broker.address, "store") for _ in range(3)]
+    keys = ["a", "b", "c", "d"]
+    for leader in leaders:
+        _say(leader, *(f"add {key} 1" for _ in range(50) for key in keys))
+    acknowledged = 0
+    for _ in range(20):
+        assert _hear(leaders[0])
+        acknowledged += 1
+    leaders[0].kill()
+    more, _ = leaders[0].communicate(timeout=TIMEOUT_S)
+    acknowledged += more.count("\n")
+    for leader in leaders[1:]:
+        _, errors = leader.communicate(timeout=TIMEOUT_S)
+        assert leader.returncode == 0, errors
+
+    printed = run("key_value_store.py", broker.address, "store", commands="".join(f"get {k}\n" for k in keys))
+
+    # One command may have been under way, and written, when its leader was killed.
+    assert sum(map(int, printed.split())) in (400 + acknowledged, 400 + acknowledged + 1)
+
+
+def _say(process: subprocess.Popen[str], *commands: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write("".join(f"{command}\n" for command in commands))
+    process.stdin.flush()
+
+
+def _hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().removesuffix("\n")
