@@ -103,8 +103,8 @@ class FrameAssembler:
     Ask `target` where to put the next bytes, put some there, say how many by `received`; nothing else may use
     the shared buffers in between.
 
-    Where a `memory` is given, a large frame begins only when there is room for it. Until then the assembler
-    `is_held`, and nothing more may be put anywhere; `on_room` is called when it goes on.
+    Where a `memory` with a limit is given, a large frame begins only when there is room for it. Until then
+    the assembler `is_held`, and nothing more may be put anywhere; `on_room` is called when it goes on.
     """
 
     def __init__(
@@ -114,19 +114,17 @@ class FrameAssembler:
         on_room: Callable[[], None] = lambda: None,
     ) -> None:
         self._buffers = buffers
-        self._memory = memory or RequestMemory()
+        self._memory = memory if memory is not None and memory.is_limited else None
         self._on_room = on_room
         self._held: tuple[int, bytes] | None = None  # a large frame for which there is no room: its beginning
-        self._borrowed = 0
+        self.is_held = False
+        """Whether there is no room for the frame that has begun."""
+        self.borrowed = 0
+        """How many bytes of the memory the frame that came last, or has begun, occupies."""
         self._frame: memoryview | None = None  # being received, `_filled` bytes of it so far
         self._filled = 0
         self._partial = b""  # less than a whole small frame, or than a size
         self._size_alone = False  # the next frame is likely large: receive only its size, then it itself
-
-    @property
-    def is_held(self) -> bool:
-        """Whether there is no room for the frame that has begun."""
-        return self._held is not None and not self._borrowed
 
     def target(self) -> memoryview:
         """Where the next bytes belong; never empty. Raises OSError when there is no memory for the frame."""
@@ -170,11 +168,7 @@ class FrameAssembler:
                 raise FrameRefused(size, frames)
             start = position + SIZE.size
             if start + size > end and size >= LARGE_FRAME_BYTES:
-                if self._memory.borrow(size, self._granted):
-                    self._borrowed = size
-                    self._begin(size, scratch[start:end])
-                else:
-                    self._held = size, bytes(scratch[start:end])
+                self._begin_large(size, scratch[start:end])
                 return frames
             if start + size > end:
                 break
@@ -186,22 +180,33 @@ class FrameAssembler:
             self._size_alone = False
         return frames
 
+    def _begin_large(self, size: int, first: memoryview) -> None:
+        if self._memory is not None:
+            if not self._memory.borrow(size, self._granted):
+                self._held = size, bytes(first)
+                self.is_held = True
+                return
+            self.borrowed = size
+        self._begin(size, first)
+
     def _granted(self) -> None:
         assert self._held is not None, "nothing was held back"
-        self._borrowed = self._held[0]
+        self.borrowed = self._held[0]
+        self.is_held = False
         self._on_room()
 
     def release(self) -> None:
         """The large frame that came last, if there was one, has been dealt with."""
-        if self._borrowed and self._frame is None and self._held is None:
-            borrowed, self._borrowed = self._borrowed, 0
+        if self._memory is not None and self.borrowed and self._frame is None and self._held is None:
+            borrowed, self.borrowed = self.borrowed, 0
             self._memory.give_back(borrowed)
 
     def abandon(self) -> None:
         """Nothing more will come."""
-        if self.is_held:
+        if self.is_held and self._memory is not None:
             self._memory.leave(self._granted)
         self._held = self._frame = None
+        self.is_held = False
         self.release()
 
     def _begin(self, size: int, first: memoryview | bytes) -> None:

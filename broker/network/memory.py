@@ -21,6 +21,11 @@ class RequestMemory:
         self._line: deque[tuple[int, Callable[[], None]]] = deque()
 
     @property
+    def is_limited(self) -> bool:
+        """Whether anybody may ever have to wait."""
+        return self._bytes_max != NO_LIMIT
+
+    @property
     def lent_bytes(self) -> int:
         return self._lent_bytes
 

@@ -153,7 +153,7 @@ class _FrameSocket(tcp.Connection):
             if frames:
                 self._receiver.frames_received(frames)
                 del frames, target  # the buffer of a frame that has been dealt with is free for the next
-                if not self._receiver.is_holding:
+                if assembler.borrowed and not self._receiver.is_holding:
                     assembler.release()
             if assembler.is_held:
                 self.stopReading()
