@@ -4,8 +4,8 @@
 
 "The database uses a Kafka topic as a write-ahead log for all operations, with one partition per shard."
 Whoever runs this leads all shards; where several do, conditions keep their operations apart: each is appended
-where its leader believes the log to end, or not at all, and a leader that was wrong reads on and decides anew.
-So an answer is true of the log as it was at that offset, and nothing acknowledged is ever undone.
+where its leader believes the log to end, or not at all, and one that was wrong reads on and decides anew. So
+an answer is true of the log as it was at that offset, and nothing acknowledged is ever undone.
 
 Commands by lines: `put KEY VALUE`, `add KEY NUMBER`, `get KEY`. A `get` is answered from the log's end, too.
 """

@@ -3,9 +3,9 @@
     echo "deposit anna 10" | python docs/examples/state_machine.py localhost:9092 accounts
 
 Run it as often as you like: one process leads, the others wait. Commands come in by lines, `deposit NAME
-AMOUNT` and `transfer FROM TO AMOUNT`; whether one is allowed depends on all that were carried out before it. "If we
-assume single-writer and fencing, we can thus guarantee that the topic will contain different segments of
-updates, one per each successive leader, and that there will be no interleaving across different leaders."
+AMOUNT` and `transfer FROM TO AMOUNT`; whether one is allowed depends on all that were carried out before it.
+"If we assume single-writer and fencing, we can thus guarantee that the topic will contain different segments
+of updates, one per each successive leader, and that there will be no interleaving across different leaders."
 
 The topic is compacted: what it has to keep is the last balance of each account. A command that changes two is
 one batch, written whole or not at all.

@@ -1,0 +1,199 @@
+"""Take-overs by stopping the owner: python -m tests.takeovers.drill --count 200.
+
+Two processes want one topic to themselves, and write to it all the time that it is theirs. The one that has
+it is stopped (SIGSTOP) for longer than its session; the other is promoted, and writes; the first is woken
+(SIGCONT), and goes on as if nothing had been. At the end the log is read: every record has the epoch of its
+writer, and none may stand at or behind the fence offset of a later epoch."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import click
+
+from broker.tools.local_cluster import LocalCluster
+from clients.admin import Admin, NewTopic
+from clients.consumer import Consumer
+from clients.message import TopicPartition
+from coordinator.tools.zookeeper_process import die_with_parent
+
+HOME = Path(__file__).parents[2]
+TOPIC = "contended"
+PLACE = TopicPartition(TOPIC, 0)
+NAMES = ("anna", "ben")
+SESSION_MS = 300
+STEP_TIMEOUT_S = 60.0
+POLL_MS = 10_000
+
+
+class DrillError(Exception):
+    """The drill did not come to its end."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What was seen. `stale` are records that stand where only a later owner may have written."""
+
+    takeovers: int = 0
+    tried: int = 0
+    refused: int = 0
+    records: int = 0
+    stale: int = 0
+    fences: dict[int, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return (
+            f"take-overs {self.takeovers}, appends tried by the fenced {self.tried}, "
+            f"stale appends {self.stale}, records {self.records}"
+        )
+
+    @property
+    def holds(self) -> bool:
+        return self.stale == 0 and self.records > 0
+
+    def judge(self, epochs: Sequence[tuple[int, int]]) -> None:
+        """Take in the log: of every record the offset, and the epoch of its writer."""
+        ends: dict[int, int] = {}
+        end = sys.maxsize
+        for epoch, fence in sorted(self.fences.items(), reverse=True):
+            ends[epoch] = end
+            end = min(end, fence)
+        self.records = len(epochs)
+        self.stale = sum(not self.fences[epoch] <= offset < ends[epoch] for offset, epoch in epochs)
+
+
+class Owners:
+    """The two processes, and what they say."""
+
+    def __init__(self, bootstrap: str, session_ms: int) -> None:
+        self.account = Account()
+        self._said: queue.Queue[tuple[str, list[str]]] = queue.Queue()
+        self._processes = {
+            name: subprocess.Popen(
+                [sys.executable, "-m", "tests.takeovers.owner", bootstrap, TOPIC, name, str(session_ms)],
+                cwd=HOME,
+                stdout=subprocess.PIPE,
+                text=True,
+                preexec_fn=die_with_parent,
+            )
+            for name in NAMES
+        }
+        for name in NAMES:
+            threading.Thread(target=self._listen, args=(name,), daemon=True).start()
+
+    def _listen(self, name: str) -> None:
+        stdout = self._processes[name].stdout
+        assert stdout is not None
+        for line in stdout:
+            self._said.put((name, line.split()))
+        self._said.put((name, ["ended"]))
+
+    def take_over(self, count: int) -> None:
+        """Have the topic change hands `count` times."""
+        owner = self._await("owns", NAMES)
+        for _ in range(count):
+            other = NAMES[NAMES[0] == owner]
+            self._signal(owner, signal.SIGSTOP)
+            self._await("owns", (other,))
+            self.account.takeovers += 1
+            self._signal(owner, signal.SIGCONT)
+            owner = self._await_fenced(owner, other)
+
+    def _await_fenced(self, woken: str, owner: str) -> str:
+        """Wait until the one that was woken stands in the queue again; who owns the topic by then."""
+        while True:
+            name, what = self._hear()
+            if what == "owns":
+                owner = name
+            if (name, what) == (woken, "waits") or (what == "owns" and name == woken):
+                return owner
+
+    def _await(self, what: str, names: Sequence[str]) -> str:
+        while True:
+            name, heard = self._hear()
+            if heard == what and name in names:
+                return name
+
+    def _hear(self) -> tuple[str, str]:
+        try:
+            name, words = self._said.get(timeout=STEP_TIMEOUT_S)
+        except queue.Empty:
+            raise DrillError(f"nobody has said anything for {STEP_TIMEOUT_S:.0f} s") from None
+        match words:
+            case ["owns", epoch, fence]:
+                self.account.fences[int(epoch)] = int(fence)
+            case ["fenced", _, tried, refused]:
+                self.account.tried += int(tried)
+                self.account.refused += int(refused)
+            case ["ended"]:
+                raise DrillError(f"{name} has ended by itself")
+        return name, words[0]
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        self._processes[name].send_signal(number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+        for _ in NAMES:
+            with contextlib.suppress(DrillError):
+                while True:  # What they had said before they were killed counts.
+                    self._hear()
+
+
+def drill(bootstrap: str, count: int, *, replicas: int = 1, session_ms: int = SESSION_MS) -> Account:
+    """Have `count` take-overs in a cluster, and read the log. Raises DrillError."""
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        admin.create_topics([NewTopic(TOPIC, 1, replicas, configs={"single.writer": "required"})])
+    with Owners(bootstrap, session_ms) as owners:
+        owners.take_over(count)
+    owners.account.judge(_epochs(bootstrap))
+    return owners.account
+
+
+def _epochs(bootstrap: str) -> list[tuple[int, int]]:
+    """The offset and the epoch of every record."""
+    found: list[tuple[int, int]] = []
+    with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.add_topic(*PLACE)
+        end = consumer.end_offsets([PLACE])[PLACE]
+        while consumer.position(PLACE) < end:
+            found += [(record.offset, int(record.value.split()[1])) for record in consumer.poll(POLL_MS)]
+    return found
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--count", default=200, show_default=True, help="Take-overs.")
+@click.option("--brokers", default=1, show_default=True, help="Brokers, each with a replica of the topic.")
+@click.option("--session-timeout-ms", default=SESSION_MS, show_default=True, help="Of the owners.")
+def main(count: int, brokers: int, session_timeout_ms: int) -> None:
+    """Have two processes take a topic from each other: the one that writes is stopped for longer than its
+    session, and what it tries when it wakes must not get into the log. Ends with a line of counts."""
+    with (
+        tempfile.TemporaryDirectory(prefix="takeovers-") as directory,
+        LocalCluster(directory, brokers=brokers) as cluster,
+    ):
+        account = drill(cluster.bootstrap, count, replicas=brokers, session_ms=session_timeout_ms)
+    print(account)
+    sys.exit(0 if account.holds else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""The drill, a short one; and that its judge would see what must not be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.takeovers.drill import Account, drill
+
+COUNT = 20
+
+
+def test_owners_that_wake_late_append_nothing(cluster: Cluster) -> None:
+    cluster.start()
+    account = drill(cluster.bootstrap, COUNT)
+    print(account)
+    assert (account.takeovers, account.stale) == (COUNT, 0)
+    assert account.tried >= COUNT and account.records > COUNT
+
+
+@pytest.mark.parametrize(
+    ("epochs", "stale"),
+    [([1, 1, 1, 2, 2], 0), ([1, 1, 1, 2, 1], 1), ([1, 2, 1, 2, 2], 1), ([1, 1, 1, 1, 1], 2)],
+)
+def test_a_record_of_an_older_owner_behind_the_fence_is_seen(epochs: list[int], stale: int) -> None:
+    account = Account(fences={1: 0, 2: 3})
+    account.judge(list(enumerate(epochs)))
+    assert account.stale == stale
