@@ -25,6 +25,9 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 
 _FIRST_PAUSE_MS = 20
 """A leader that has not yet heard that it is one will have soon; the pause doubles from here."""
+_PARTITIONS_PER_PAUSE_MS = 50
+"""Where so many are refused that to ask for them takes longer than that, the first pause is as long: a leader
+that has very many roles to begin is not kept from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,10 @@ class FetchLimits:
     response_bytes_max: int = 10 << 20
     backoff_ms: int = 1000
 
-    def pause_ms(self, failures: int) -> int:
-        """How long to pause after so many failures in a row."""
-        return min(self.backoff_ms, _FIRST_PAUSE_MS << min(failures - 1, 16))
+    def pause_ms(self, failures: int, partitions: int = 1) -> int:
+        """How long to pause after so many failures in a row, of so many partitions at once."""
+        first_ms = max(_FIRST_PAUSE_MS, partitions // _PARTITIONS_PER_PAUSE_MS)
+        return min(self.backoff_ms, first_ms << min(failures - 1, 16))
 
     def is_over(self, pause_end_ms: int, now_ms: int) -> bool:
         """Whether a pause is over: also where it seems longer than any is, since the clock was set back."""
@@ -73,9 +77,10 @@ class _Copy:
         log = self.partition.log
         return log.config.flush_before_ack and log.recovery_point < log.log_end_offset
 
-    def pause(self, limits: FetchLimits, now_ms: int) -> None:
+    def pause(self, limits: FetchLimits, partitions: int, now_ms: int) -> None:
+        """It was refused, as one of so many partitions."""
         self.failures += 1
-        self.ready_ms = now_ms + limits.pause_ms(self.failures)
+        self.ready_ms = now_ms + limits.pause_ms(self.failures, partitions)
 
     def hold_back(self, limits: FetchLimits, now_ms: int) -> None:
         """It has had more than its share."""
@@ -225,6 +230,7 @@ class Fetcher:
         self._ended(fetch)
         self._failures = 0
         unanswered = dict(fetch.named)
+        refused: list[_Copy] = []
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
@@ -234,10 +240,19 @@ class Fetcher:
                     outcome = take(copy.partition, data, now_ms)
                     copy.is_behind = copy.partition.log.log_end_offset < data.high_watermark
                     self._throttle.record(copy.partition, len(data.records or b""), now_ms)
-                    self._settle(copy, outcome, bool(data.records), now_ms)
+                    if outcome is Outcome.BACK_OFF:
+                        refused.append(copy)
+                    else:
+                        self._settle(copy, outcome, bool(data.records), now_ms)
         for copy, position in unanswered.values():
             if self._is_current(copy, position):
-                self._settle(copy, Outcome.BACK_OFF if fetch.is_complete else Outcome.GO_ON, False, now_ms)
+                if fetch.is_complete:
+                    refused.append(copy)
+                else:
+                    self._settle(copy, Outcome.GO_ON, False, now_ms)
+        for copy in refused:
+            copy.pause(self._limits, len(refused), now_ms)
+            self._part(copy)
         if fetch.in_session:
             self._session.answered(response.session_id)
 
@@ -268,9 +283,6 @@ class Fetcher:
         match outcome:
             case Outcome.WAIT:
                 self.forget(copy.partition)
-            case Outcome.BACK_OFF:
-                copy.pause(self._limits, now_ms)
-                self._part(copy)
             case Outcome.GO_ON:
                 copy.failures = 0
                 if had_records:

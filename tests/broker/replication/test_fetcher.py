@@ -213,6 +213,22 @@ def test_an_error_of_the_whole_answer_is_as_good_as_none() -> None:
     assert indexes(pair.ask()) == [0]
 
 
+def test_a_leader_that_has_very_many_roles_to_begin_is_asked_less_often() -> None:
+    many = 1100
+    pair = Pair(partitions=many)
+    pair.follow(*range(many))
+    pauses = []
+    for _ in range(3):
+        pair.fail(pair.ask(), errors=dict.fromkeys(range(many), ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        due_ms = pair.fetcher.next_fetch_ms()
+        assert due_ms is not None
+        pauses.append(due_ms - pair.now_ms)
+        pair.now_ms = due_ms
+
+    assert pauses == [22, 44, 88]
+    assert LIMITS.pause_ms(1, partitions=5000) == 100
+
+
 def test_a_partition_that_the_answer_leaves_out_pauses() -> None:
     pair = Pair(partitions=2)
     pair.follow(0, 1)
