@@ -206,6 +206,7 @@ class Broker:
             node.ownership.service.stop()
             node.listeners.stop("the broker is stopping")
             node.isr_proposals.stop()
+            node.replicas.stop()
             node.fetchers.stop()
             await self._pause(_FLUSH_S)
         if self._are_logs_loaded:

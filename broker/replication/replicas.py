@@ -130,6 +130,7 @@ class Replicas:
         """Holds back what followers that are not in sync are given."""
         self.controller_epoch = -1
         self._is_suspended = False
+        self._is_stopped = False
         self.readers = Waiting(clock, limits.waiting_requests_max)
         """Consumers, woken when a high watermark rises."""
         self.followers = Waiting(clock, limits.waiting_requests_max)
@@ -225,6 +226,10 @@ class Replicas:
         self._is_suspended = False
         for partition in list(self):
             self.writers.wake(partition.key)
+
+    def stop(self) -> None:
+        """The logs will be closed: what the controller has said and is not done yet, is not done any more."""
+        self._is_stopped = True
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -443,6 +448,8 @@ class Replicas:
                     if work >= _WORK_PER_TURN:
                         work = 0
                         await self._next_turn()
+                        if self._is_stopped:
+                            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "this broker is stopping")
                         check_current()
                     work += 1 if self.find(topic.topic_name, state.partition_index) else _WORK_OF_NEW_REPLICA
                     code = self._apply_state(topic, state, begun)

@@ -161,6 +161,15 @@ class TestRoles:
             fired(assigned)
         assert len(world.copier.followed) == len(world.replicas.of_topic("many")) > 0
 
+    def test_a_broker_that_stops_makes_no_more_logs(self, world: World) -> None:
+        assigned = world.replicas.apply_leader_and_isr(_new_topic(world, "many", 50))
+        made = len(world.replicas.of_topic("many"))
+        world.replicas.stop()
+        world.clock.advance(0)
+        with pytest.raises(BrokerError, match="stopping"):
+            fired(assigned)
+        assert len(world.replicas.of_topic("many")) == made
+
     def test_an_older_leader_epoch_is_refused(self, world: World) -> None:
         world.assign("t", leader_epoch=3)
         assert world.assign("t", leader_epoch=2, leader=2) == ErrorCode.STALE_CONTROLLER_EPOCH
