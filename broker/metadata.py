@@ -107,6 +107,16 @@ class MetadataCache:
     def is_live(self, broker_id: int) -> bool:
         return broker_id in self.brokers
 
+    def knows_partitions_of(self, request: UpdateMetadataRequest) -> bool:
+        """Whether a request tells of no partition that is new here."""
+        for topic in request.topic_states:
+            known = self.topics.get(topic.topic_name)
+            if known is None or known.topic_id != topic.topic_id:
+                return False
+            if any(state.partition_index not in known.partitions for state in topic.partition_states):
+                return False
+        return True
+
     def update(self, request: UpdateMetadataRequest) -> list[str]:
         """Take the controller's news. Returns the topics that are gone by it, in the order they were told."""
         self.controller_id = request.controller_id

@@ -3,9 +3,9 @@ lives, and who leads.
 
 News from a controller that has been replaced, or meant for an earlier life of this broker, changes nothing.
 
-It does not wait for the LeaderAndIsr before it to be carried out, which takes a while where very many
-partitions change: meanwhile clients are better sent to leaders that are about to begin than to one that has
-gone.
+News of partitions that clients know already does not wait for the LeaderAndIsr before it to be carried out,
+which takes a while where very many change: clients are better sent to leaders that are about to begin than to
+one that has gone. Of new partitions they learn when those that are this broker's are there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred, DeferredLock, succeed
 
 from broker.call import Call, Handler
 from broker.handlers.leader_and_isr import check_broker_epoch
@@ -35,11 +35,17 @@ class UpdateMetadataHandler(Handler[UpdateMetadataRequest, UpdateMetadataRespons
     strays: Strays
 
     def handle(self, call: Call, request: UpdateMetadataRequest) -> Deferred[UpdateMetadataResponse]:
-        told = self.in_order.run(self._apply, request)
-        self.after_roles.run(self._look_for_strays, request)
-        return told
+        roles_begun = self.after_roles.run(self._look_for_strays, request)
+        return self.in_order.run(self._apply, request, roles_begun)
 
-    def _apply(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    def _apply(
+        self, request: UpdateMetadataRequest, roles_begun: Deferred[None]
+    ) -> Deferred[UpdateMetadataResponse]:
+        if self.metadata.knows_partitions_of(request):
+            return succeed(self._take(request))
+        return roles_begun.addCallback(lambda _: self._take(request))
+
+    def _take(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         check_broker_epoch(request.broker_epoch, self.broker_epoch())
         if request.controller_epoch < self.metadata.controller_epoch:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -51,7 +57,7 @@ class UpdateMetadataHandler(Handler[UpdateMetadataRequest, UpdateMetadataRespons
             check_broker_epoch(request.broker_epoch, self.broker_epoch())
         except BrokerError:
             return
-        if request.controller_epoch == self.metadata.controller_epoch:
+        if request.controller_epoch >= self.metadata.controller_epoch:
             self.strays.after_metadata(request)
 
     def failed(

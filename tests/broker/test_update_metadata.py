@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -13,10 +14,16 @@ from broker.handlers.update_metadata import UpdateMetadataHandler
 from broker.metadata import MetadataCache
 from broker.strays import Strays
 from protocol.errors import ErrorCode
-from protocol.messages.update_metadata import UpdateMetadataBroker, UpdateMetadataRequest
+from protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from tests.broker.world import World
 
 BROKER_EPOCH = 50
+TOPIC_ID = uuid.UUID(int=5)
 
 
 class NotedStrays:
@@ -53,17 +60,42 @@ class Told:
         self.client = self.world.client()
 
     def tell(
-        self, *, live: Sequence[int] = (1,), controller_epoch: int = 1, broker_epoch: int = BROKER_EPOCH
+        self,
+        *,
+        live: Sequence[int] = (1,),
+        controller_epoch: int = 1,
+        broker_epoch: int = BROKER_EPOCH,
+        leaders: Sequence[int] = (),
     ) -> None:
+        """What the controller says of the live brokers, and of the partitions of topic t by their leaders."""
+        states = [
+            UpdateMetadataPartitionState(
+                partition_index=index,
+                controller_epoch=controller_epoch,
+                leader=leader,
+                leader_epoch=0,
+                isr=[leader],
+                zk_version=0,
+                replicas=[1, 3],
+                offline_replicas=[],
+            )
+            for index, leader in enumerate(leaders)
+        ]
+        topic = UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=states)
         self.client.ask(
             UpdateMetadataRequest(
                 controller_id=1,
                 controller_epoch=controller_epoch,
                 broker_epoch=broker_epoch,
-                topic_states=[],
+                topic_states=[topic] if leaders else [],
                 live_brokers=[UpdateMetadataBroker(id=broker, endpoints=[], rack=None) for broker in live],
             )
         )
+
+    def leaders(self) -> list[int]:
+        """What clients are told of topic t."""
+        topic = self.metadata.topics.get("t")
+        return [] if topic is None else [partition.leader for partition in topic.partitions.values()]
 
     def codes(self) -> list[int]:
         return [answer.error_code for answer in self.client.answers()]
@@ -74,16 +106,32 @@ def told(tmp_path: Path) -> Told:
     return Told(tmp_path)
 
 
-def test_clients_are_told_while_roles_are_still_being_begun(told: Told) -> None:
+def test_clients_are_told_of_next_leaders_while_roles_are_still_being_begun(told: Told) -> None:
+    told.tell(live=[1, 2, 3], leaders=[2, 2])
     roles: Deferred[None] = Deferred()
     told.roles.run(lambda: roles)
+    told.tell(live=[1, 3], leaders=[1, 3])
 
-    told.tell(live=[1, 3])
-
-    assert (told.codes(), sorted(told.metadata.brokers)) == ([ErrorCode.NONE], [1, 3])
-    assert told.strays.told == [], "whether a log is a stray shows when all roles have begun"
+    assert told.codes() == [ErrorCode.NONE, ErrorCode.NONE]
+    assert (sorted(told.metadata.brokers), told.leaders()) == ([1, 3], [1, 3])
+    assert len(told.strays.told) == 1, "whether a log is a stray shows when all roles have begun"
     roles.callback(None)
-    assert len(told.strays.told) == 1
+    assert len(told.strays.told) == 2
+
+
+def test_new_partitions_are_shown_when_they_are_there_and_nothing_overtakes_them(told: Told) -> None:
+    told.tell(live=[1, 2, 3], leaders=[2])
+    assert told.codes() == [ErrorCode.NONE]
+    roles: Deferred[None] = Deferred()
+    told.roles.run(lambda: roles)
+    told.tell(live=[1, 2, 3], leaders=[2, 1])
+    told.tell(live=[1, 3], leaders=[3])
+    assert (told.codes(), told.leaders()) == ([], [2])
+
+    roles.callback(None)
+
+    assert told.codes() == [ErrorCode.NONE, ErrorCode.NONE]
+    assert (sorted(told.metadata.brokers), told.leaders()) == ([1, 3], [3, 1])
 
 
 def test_before_the_broker_is_registered_nothing_is_taken(told: Told) -> None:
