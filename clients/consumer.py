@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from clients.config import Properties, consumer_settings
 from clients.connection import Connection
@@ -39,6 +39,7 @@ from protocol.errors import ErrorCode, error_for
 if TYPE_CHECKING:
     from clients.feedback.snapshots import ConsumerFeedback
     from clients.groups.session import GroupSession
+    from clients.ownership.tenures import Tenures
 
 _ITERATION_WAIT_MS = 60_000
 _CLOSE_MS = 5_000
@@ -92,6 +93,7 @@ class Consumer(ConsumerQueries):
         self._handout = Handout(self._fetcher, key_deserializer, value_deserializer)
         self._is_woken = False
         self._is_closed = False
+        self._claims: Tenures | None = None
         self._group: GroupSession | None = None
         if settings["group.id"] is not None:
             from clients.groups.opening import open_session  # Slow to import, and many do without.
@@ -216,6 +218,9 @@ class Consumer(ConsumerQueries):
         self._take_up_partitions()
         calls = self._fetcher.calls(now_ms)
         times = [self._fetcher.next_event_ms(now_ms)]
+        if self._claims is not None:
+            calls += self._claims.calls(now_ms)
+            times.append(self._claims.next_event_ms(now_ms))
         if self._group is not None:
             calls += self._group.calls(now_ms)
             times.append(self._group.next_event_ms(now_ms))
@@ -224,6 +229,8 @@ class Consumer(ConsumerQueries):
                 wait_ms = min(wait_ms, time_ms - now_ms)
         for reply in self._connection.poll(max(0, wait_ms), *calls):
             now_ms = self._network.now_ms()
+            if self._claims is not None and self._claims.handle(reply, now_ms):
+                continue
             if not self._fetcher.handle(reply, now_ms) and self._group is not None:
                 self._group.handle(reply, now_ms)
         self._connection.events.tell()
@@ -412,7 +419,7 @@ class Consumer(ConsumerQueries):
                 if any(reply.call is farewell for reply in replies):
                     break
 
-    def __enter__(self) -> Consumer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -35,6 +35,8 @@ class Position:
     """By the application: nothing is fetched or handed out until it says otherwise."""
     is_held: bool = False
     """By the group: the same, while the partition is about to change hands."""
+    is_unowned: bool = False
+    """While this consumer has not got the partition that it wants for itself: the same."""
     is_pending: bool = False
     """Whether the position is yet to be what the group has committed: it is not reset meanwhile."""
     high_watermark: int | None = None
@@ -62,7 +64,7 @@ class Position:
     @property
     def is_silent(self) -> bool:
         """Whether nothing is fetched or handed out."""
-        return self.is_paused or self.is_held
+        return self.is_paused or self.is_held or self.is_unowned
 
     def go_to(self, offset: int) -> None:
         """Continue at `offset`."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clients.ownership.events import OwnershipEvent, TenureState
     from clients.ownership.exclusive import ExclusiveProducer
     from clients.ownership.lease import Lease
+    from clients.ownership.reader import ExclusiveConsumer
     from clients.ownership.tenure import FOR_EVER
     from clients.ownership.ways import Writer
     from clients.producer import Producer
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Access", "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClientError", "CommitFailedError",
-    "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode", "ExclusiveProducer",
-    "FetchedBatch", "FOR_EVER", "IF_FREE", "Lease", "LogTruncatedError", "LossReason", "Message", "NewTopic",
+    "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode", "ExclusiveConsumer",
+    "ExclusiveProducer", "FetchedBatch", "FOR_EVER", "IF_FREE", "Lease", "LogTruncatedError", "LossReason", "Message", "NewTopic",
     "OffsetAndMetadata", "OffsetMismatchError", "OwnershipEvent", "OwnershipFencedError",
     "OwnershipRefusedError", "Producer", "ProducerAccessMode", "ProducerFencedError", "RebalanceListener",
     "RecordMetadata", "Reply", "SendResponse", "TenureState", "TopicPartition", "Writer",
@@ -67,6 +68,7 @@ _HOMES = {
     "clients.ownership.events": ("OwnershipEvent", "TenureState"),
     "clients.ownership.exclusive": ("ExclusiveProducer",),
     "clients.ownership.lease": ("Lease",),
+    "clients.ownership.reader": ("ExclusiveConsumer",),
     "clients.ownership.tenure": ("FOR_EVER",),
     "clients.ownership.ways": ("Writer",),
     "clients.producer": ("Producer",),

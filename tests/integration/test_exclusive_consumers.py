@@ -1,0 +1,101 @@
+"""Single readers (seed own-api) against a real broker."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.tools.broker_process import BrokerProcess
+from clients.message import TopicPartition
+from clients.ownership.events import OwnershipEvent, TenureState
+from clients.ownership.reader import ExclusiveConsumer
+from clients.ownership.tenure import FOR_EVER
+from protocol.errors import OwnershipFencedError, OwnershipRefusedError
+from tests.cluster import Cluster
+from tests.integration import clients
+from tests.integration.cuttable import CuttableNetwork
+
+WAIT_MS = 60_000
+TURN_MS = 200
+_topics = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that these tests share, each with a topic of its own."""
+    cluster = Cluster(tmp_path_factory.mktemp("readers"), f"{zookeeper_server}/readers")
+    try:
+        yield cluster.start()[0]
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def log(broker: BrokerProcess) -> TopicPartition:
+    """A partition with four records, which only its owner may read."""
+    topic = f"log-{next(_topics)}"
+    clients.create_topic(broker.address, topic, config={"single.reader": "required"})
+    clients.produce(broker.address, topic, [b"a", b"b", b"c", b"d"])
+    return TopicPartition(topic, 0)
+
+
+def reader_on(
+    broker: BrokerProcess, log: TopicPartition, properties: dict[str, Any] | None = None, **options: Any
+) -> ExclusiveConsumer:
+    given = {"bootstrap.servers": broker.address, "auto.offset.reset": "earliest", **(properties or {})}
+    return ExclusiveConsumer(given, "app", [log], **options)
+
+
+def read(reader: ExclusiveConsumer, count: int) -> list[bytes]:
+    """The next records, so many."""
+    values: list[bytes] = []
+    while len(values) < count:
+        values += [record.value for record in reader.poll(WAIT_MS, count - len(values))]
+    return values
+
+
+def test_a_standby_reads_nothing_before_it_is_its_turn_and_goes_on_where_the_other_was(
+    broker: BrokerProcess, log: TopicPartition
+) -> None:
+    group = {"group.id": f"of-{log.topic}", "enable.auto.commit": False}
+    standby = reader_on(broker, log, group, wait_ms=FOR_EVER)
+    with reader_on(broker, log, group) as anna:
+        assert read(anna, 3) == [b"a", b"b", b"c"]
+        assert standby.poll(TURN_MS) == [] and not standby.is_owner
+        with pytest.raises(OwnershipRefusedError):
+            read(reader_on(broker, log), 1)
+        anna.commit()
+
+    assert read(standby, 1) == [b"d"]
+    assert (standby.is_owner, standby.generation(log)) == (True, 2)
+    standby.close()
+
+
+def test_a_reader_from_whom_it_is_taken_reads_no_more(broker: BrokerProcess, log: TopicPartition) -> None:
+    events: list[OwnershipEvent] = []
+    anna = reader_on(broker, log, on_ownership=events.append)
+    assert read(anna, 2) == [b"a", b"b"]
+    with reader_on(broker, log, generation=1) as ben:
+        assert read(ben, 1) == [b"a"]
+        with pytest.raises(OwnershipFencedError):
+            while True:
+                anna.poll(TURN_MS)
+        assert [event.state for event in events][-1] is TenureState.LOST
+        assert events[-1].generation == 2
+        with pytest.raises(OwnershipFencedError):
+            anna.poll(0)
+        assert read(ben, 3) == [b"b", b"c", b"d"]
+    anna.close()
+
+
+def test_a_reader_goes_on_after_a_break_of_its_connection(broker: BrokerProcess, log: TopicPartition) -> None:
+    network = CuttableNetwork()
+    with reader_on(broker, log, network=network) as anna:
+        assert read(anna, 1) == [b"a"]
+        network.cut()
+        clients.produce(broker.address, log.topic, [b"e"])
+        assert read(anna, 4) == [b"b", b"c", b"d", b"e"]
+        assert anna.generation(log) == 1
