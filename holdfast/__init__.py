@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Access", "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClientError", "CommitFailedError",
     "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode", "ExclusiveConsumer",
-    "ExclusiveProducer", "FetchedBatch", "FOR_EVER", "IF_FREE", "Lease", "LogTruncatedError", "LossReason", "Message", "NewTopic",
-    "OffsetAndMetadata", "OffsetMismatchError", "OwnershipEvent", "OwnershipFencedError",
+    "ExclusiveProducer", "FetchedBatch", "FOR_EVER", "IF_FREE", "Lease", "LogTruncatedError", "LossReason",
+    "Message", "NewTopic", "OffsetAndMetadata", "OffsetMismatchError", "OwnershipEvent", "OwnershipFencedError",
     "OwnershipRefusedError", "Producer", "ProducerAccessMode", "ProducerFencedError", "RebalanceListener",
     "RecordMetadata", "Reply", "SendResponse", "TenureState", "TopicPartition", "Writer",
 ]  # fmt: skip
