@@ -42,12 +42,13 @@ if TYPE_CHECKING:
     from protocol.messages.producer_access import ProducerAccessMode
 
 __all__ = [
-    "Access", "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClientError", "CommitFailedError",
-    "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode", "ExclusiveConsumer",
-    "ExclusiveProducer", "FetchedBatch", "FOR_EVER", "IF_FREE", "Lease", "LogTruncatedError", "LossReason",
-    "Message", "NewTopic", "OffsetAndMetadata", "OffsetMismatchError", "OwnershipEvent", "OwnershipFencedError",
-    "OwnershipRefusedError", "Producer", "ProducerAccessMode", "ProducerFencedError", "RebalanceListener",
-    "RecordMetadata", "Reply", "SendResponse", "TenureState", "TopicPartition", "Writer",
+    "Access", "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClientError",
+    "CommitFailedError", "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode",
+    "ExclusiveConsumer", "ExclusiveProducer", "FetchedBatch", "FOR_EVER", "IF_FREE", "Lease",
+    "LogTruncatedError", "LossReason", "Message", "NewTopic", "OffsetAndMetadata", "OffsetMismatchError",
+    "OwnershipEvent", "OwnershipFencedError", "OwnershipRefusedError", "Producer", "ProducerAccessMode",
+    "ProducerFencedError", "RebalanceListener", "RecordMetadata", "Reply", "SendResponse", "TenureState",
+    "TopicPartition", "Writer",
 ]  # fmt: skip
 
 _HOMES = {
