@@ -14,6 +14,8 @@ import click
 from clients.consumer import Consumer
 from clients.message import ConsumerRecord, TopicPartition
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, pairs, properties, run
+from clients.tools.moments import parse_time
+from clients.tools.stopping import StopRequest, stop_on_signals
 from protocol.batches import TimestampType
 
 Formatter = Callable[[ConsumerRecord], bytes]
@@ -152,6 +154,12 @@ def formatter(name: str, given: Mapping[str, str]) -> Formatter:
     "--offset", metavar="OFFSET", help="With --partition: begin here; earliest, latest or a number."
 )
 @click.option("--from-beginning", is_flag=True, help="Begin with the oldest message, not with the next one.")
+@click.option(
+    "--from-time",
+    metavar="TIME",
+    help="Begin with the first message since then, in each partition: YYYY-MM-DDTHH:mm:SS.sss, in UTC unless "
+    "a zone follows, or ms since the epoch.",
+)
 @click.option("--max-messages", type=click.IntRange(0), help="Stop after so many.")
 @click.option("--timeout-ms", type=int, help="Stop when no message has come for so long.")
 @click.option(
@@ -175,6 +183,7 @@ def console_consumer(
     partition: int | None,
     offset: str | None,
     from_beginning: bool,
+    from_time: str | None,
     max_messages: int | None,
     timeout_ms: int | None,
     formatter_name: str,
@@ -182,13 +191,19 @@ def console_consumer(
     consumer_property: tuple[str, ...],
     config_file: str | None,
 ) -> None:
-    """Show the messages of a topic as they come. Ctrl-C ends it."""
+    """Show the messages of a topic as they come. Ctrl-C ends it.
+
+    With a group, what was shown is committed at the end: who goes on begins behind it.
+    """
     if (topic is None) == (include is None):
         raise click.UsageError("either --topic or --include is needed")
     if offset is not None and partition is None:
         raise click.UsageError("--offset needs --partition")
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
+    if from_time is not None and (offset is not None or from_beginning):
+        raise click.UsageError("--from-time excludes --offset and --from-beginning")
+    since_ms = None if from_time is None else parse_time(from_time, "--from-time")
     show = formatter(formatter_name, pairs(formatter_properties))
     defaults = {
         "client.id": "console-consumer",
@@ -202,16 +217,22 @@ def console_consumer(
         merged["group.id"] = group
     if merged.get("group.id") and partition is not None:
         raise click.UsageError("--partition and --group exclude each other: the group shares partitions out")
+    if merged.get("group.id") and since_ms is not None:
+        raise click.UsageError(
+            "--from-time and --group exclude each other: consumer-groups.sh --reset-offsets --to-datetime "
+            "has a group begin elsewhere"
+        )
     count = 0
-    try:
-        with Consumer(merged) as consumer:
-            for name in [topic] if topic is not None else _matching(consumer, include or ""):
-                _add(consumer, name, partition, offset)
-            for record in _messages(consumer, max_messages, timeout_ms):
-                sys.stdout.buffer.write(show(record))
-                count += 1
-    except KeyboardInterrupt:
-        sys.stdout.buffer.flush()
+    with stop_on_signals() as stop, Consumer(merged) as consumer:
+        stop.interrupts = True  # Nothing has been read yet that could get lost.
+        for name in [topic] if topic is not None else _matching(consumer, include or ""):
+            _add(consumer, name, partition, offset)
+        if since_ms is not None:
+            _begin_at(consumer, since_ms)
+        stop.interrupts = False
+        for record in _messages(consumer, max_messages, timeout_ms, stop):
+            sys.stdout.buffer.write(show(record))
+            count += 1
     click.echo(f"Processed a total of {count} messages", err=True)
 
 
@@ -246,13 +267,26 @@ def _add(consumer: Consumer, topic: str, partition: int | None, offset: str | No
         consumer.seek(TopicPartition(topic, partition), int(offset))
 
 
+def _begin_at(consumer: Consumer, since_ms: int) -> None:
+    """Go to the first message since a time, in all partitions that are consumed."""
+    partitions = consumer.assignment()
+    # First the ends: where nothing is as late, what is written from now on must not be passed over.
+    ends = consumer.end_offsets(partitions)
+    found = consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
+    for partition, first in found.items():
+        consumer.seek(partition, ends[partition] if first is None else first.offset)
+
+
 def _messages(
-    consumer: Consumer, max_messages: int | None, timeout_ms: int | None
+    consumer: Consumer, max_messages: int | None, timeout_ms: int | None, stop: StopRequest
 ) -> Iterator[ConsumerRecord]:
-    """The messages, until there have been enough, or none for too long."""
+    """The messages, until there have been enough, none for too long, or a stop is asked for.
+
+    What is handed out here and no more counts as consumed: no record is taken that is not shown.
+    """
     left = max_messages
     idle_ms = 0
-    while left is None or left > 0:
+    while not stop and (left is None or left > 0):
         wait_ms = _POLL_MS if timeout_ms is None else min(_POLL_MS, max(0, timeout_ms - idle_ms))
         records = consumer.poll(wait_ms, left)
         idle_ms = 0 if records else idle_ms + wait_ms

@@ -1,9 +1,10 @@
-"""scripts/console-producer.sh: each line of standard input becomes a message."""
+"""scripts/console-producer.sh: each line of standard input, or of a file, becomes a message."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -14,6 +15,8 @@ from clients.message import Message
 from clients.producer import Producer
 from clients.responses import SendResponse
 from clients.tools.command import CONTEXT, bootstrap_option, explained, pairs, properties, run
+from clients.tools.progress import progress
+from clients.tools.stopping import StopRequest, stop_on_signals
 
 _ERRORS_SHOWN = 5
 
@@ -96,6 +99,13 @@ def line_format(given: Mapping[str, str]) -> LineFormat:
 @bootstrap_option
 @click.option("--topic", required=True, help="The topic to write to.")
 @click.option(
+    "--file",
+    "path",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, readable=True),
+    help="Read lines from here, not from standard input. At a terminal, a bar shows how far it has come.",
+)
+@click.option(
     "--property",
     "reader_properties",
     metavar="KEY=VALUE",
@@ -117,6 +127,7 @@ def line_format(given: Mapping[str, str]) -> LineFormat:
 def console_producer(
     bootstrap: str,
     topic: str,
+    path: str | None,
     reader_properties: tuple[str, ...],
     reader_config: str | None,
     compression_codec: str | None,
@@ -127,7 +138,10 @@ def console_producer(
     producer_property: tuple[str, ...],
     config_file: str | None,
 ) -> None:
-    """Write each line of standard input to a topic. Ctrl-D, or Ctrl-C, ends it; what was read is sent."""
+    """Write each line of standard input, or of a file, to a topic.
+
+    Ctrl-D, or Ctrl-C, ends it; what was read is sent. A second Ctrl-C does not wait for that.
+    """
     how = line_format(
         {**(properties("", reader_config, (), {}) if reader_config else {}), **pairs(reader_properties)}
     )
@@ -141,16 +155,18 @@ def console_producer(
     defaults = {"client.id": "console-producer", "max.block.ms": 15_000}
     merged = properties(bootstrap, config_file, producer_property, defaults)
     merged |= {key: value for key, value in given.items() if value is not None}
-    is_interactive = sys.stdin.isatty()
+    is_interactive = path is None and sys.stdin.isatty()
     failures = Failures()
-    with Producer(merged) as producer:
+    with ExitStack() as stack:
+        source = sys.stdin.buffer if path is None else stack.enter_context(open(path, "rb"))
+        stop = stack.enter_context(stop_on_signals())
+        producer = stack.enter_context(Producer(merged))
+        tell = stack.enter_context(progress(source, sys.stderr))
         try:
-            for line in lines(sys.stdin.buffer, is_interactive):
+            for line in lines(source, stop, tell, is_interactive):
                 _send(producer, how.message(topic, line), is_sync, failures)
         except ValueError as error:
             raise click.ClickException(f"a line cannot be read: {error}") from None
-        except KeyboardInterrupt:
-            pass
     failures.report()
 
 
@@ -185,14 +201,27 @@ def _send(producer: Producer, message: Message, is_sync: bool, failures: Failure
             return  # Noted already.
 
 
-def lines(source: BinaryIO, is_interactive: bool) -> Iterator[bytes]:
-    """The lines of `source` without their ends; a prompt before each where a person types them."""
+def lines(
+    source: BinaryIO, stop: StopRequest, tell: Callable[[int], None], is_interactive: bool
+) -> Iterator[bytes]:
+    """The lines of `source` without their ends, until it ends or a stop is asked for.
+
+    `tell` is told how many bytes have been read; where a person types, there is a prompt before each line.
+    """
     while True:
         if is_interactive:
             click.echo(">", nl=False)
-        line = source.readline()
+        try:
+            # Only here: a message that is being queued must not be left half done.
+            stop.interrupts = True
+            line = b"" if stop else source.readline()
+        except KeyboardInterrupt:
+            return
+        finally:
+            stop.interrupts = False
         if not line:
             return
+        tell(len(line))
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 

@@ -13,11 +13,11 @@ from clients.admin.groups import DEAD, GroupDescription
 from clients.message import TopicPartition
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, explained, properties, run
 from clients.tools.group_reports import members_report, offsets_report, print_json, state_report
+from clients.tools.moments import parse_moment
 from clients.tools.offset_reset import (
     Target,
     new_offsets,
     parse_duration,
-    parse_moment,
     parse_topics,
     read_csv,
     to_csv,
@@ -258,7 +258,7 @@ def _target(given: dict[str, Any]) -> Target:
         raise click.UsageError(f"--reset-offsets needs exactly one of {flags}")
     moment_ms = None
     if given["to_datetime"] is not None:
-        moment_ms = parse_moment(given["to_datetime"])
+        moment_ms = parse_moment(given["to_datetime"], "--to-datetime")
     elif given["by_duration"] is not None:
         moment_ms = int(time.time() * 1000) - parse_duration(given["by_duration"])
     return Target(

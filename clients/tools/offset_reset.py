@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import click
 
@@ -86,17 +85,6 @@ def _within(partition: TopicPartition, offset: int, first: int, last: int) -> in
             err=True,
         )
     return bounded
-
-
-def parse_moment(text: str) -> int:
-    """`YYYY-MM-DDTHH:mm:SS.sss`, in UTC unless it says otherwise, as ms since the epoch."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.UsageError(
-            f"--to-datetime {text!r} is not of the form YYYY-MM-DDTHH:mm:SS.sss, in UTC unless a zone follows"
-        ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def parse_duration(text: str) -> int:

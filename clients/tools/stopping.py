@@ -13,6 +13,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.was_made = False
+        self.interrupts = False
+        """Whether it also raises KeyboardInterrupt, where it is made: for a wait that nothing else ends."""
 
     def __bool__(self) -> bool:
         return self.was_made
@@ -31,6 +33,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
     def note(number: int, frame: FrameType | None) -> None:
         request.was_made = True
         restore()
+        if request.interrupts:
+            raise KeyboardInterrupt
 
     for number in before:
         signal.signal(number, note)

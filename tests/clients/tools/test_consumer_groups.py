@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from clients.message import TopicPartition
 from clients.tools.consumer_groups import consumer_groups
-from clients.tools.offset_reset import parse_duration, parse_moment, parse_topics, read_csv, to_csv
+from clients.tools.moments import parse_moment, parse_time
+from clients.tools.offset_reset import parse_duration, parse_topics, read_csv, to_csv
 from clients.tools.table import table
 
 HERE = TopicPartition("flights", 0)
@@ -63,8 +64,9 @@ def test_what_is_no_duration(text: str) -> None:
 
 
 def test_moments_are_in_utc_unless_they_say_otherwise() -> None:
-    assert parse_moment("1970-01-01T00:00:01.500") == 1500
-    assert parse_moment("1970-01-01T01:00:00+01:00") == 0
+    assert parse_moment("1970-01-01T00:00:01.500", "--to-datetime") == 1500
+    assert parse_moment("1970-01-01T01:00:00+01:00", "--to-datetime") == 0
+    assert parse_time("1970-01-01T00:00:01.500", "--from-time") == parse_time("1500", "--from-time") == 1500
 
 
 def test_topics_and_partitions() -> None:
