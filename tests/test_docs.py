@@ -83,6 +83,14 @@ def test_every_script_explains_itself(name: str) -> None:
     assert "usage" in answer.stdout.lower()
 
 
+def test_the_table_of_scripts_has_each_of_them_once() -> None:
+    rows = re.findall(
+        r"^\| `(scripts/[\w-]+\.sh)` \| .+ \|$", (HOME / "docs/tools.md").read_text(), re.MULTILINE
+    )
+
+    assert sorted(rows) == names_of(SCRIPTS)
+
+
 def test_every_module_says_what_it_is_for() -> None:
     modules = [module for package in PACKAGES for module in sorted(package.rglob("*.py"))]
 

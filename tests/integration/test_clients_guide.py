@@ -27,7 +27,7 @@ def test_every_example_does_what_it_says(cluster: Cluster) -> None:
         )
         assert done.returncode == 0, f"{example}\n{done.stderr}"
         printed.append(done.stdout.splitlines())
-    single, called_back, in_bulk, records, batches, topic = printed
+    single, called_back, in_bulk, records, batches, topic, feedback, own_connection = printed
 
     assert single == ["0"]
     assert called_back == [f"flights-0 at {offset}" for offset in (1, 2, 3)]
@@ -35,3 +35,7 @@ def test_every_example_does_what_it_says(cluster: Cluster) -> None:
     assert len(records) == 500 and records[0] == "0 0 b'UA' b'EWR to IAH'"
     assert batches[0].startswith("0 1 ")
     assert topic == ["arrivals 6"]
+    assert feedback[0] == "1 acknowledged, 0 waiting" and re.fullmatch(
+        r"[\d.]+ ms to the answer", feedback[1]
+    )
+    assert own_connection == ["['arrivals', 'flights']", f"{broker.broker_id} 2"]
