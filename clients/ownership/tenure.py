@@ -88,6 +88,7 @@ class Tenure:
         self._call: Call | None = None
         self._asked_at_ms = 0
         self._not_before_ms = 0
+        self._early_answers = 0
         self._must_look = False
 
     # What hosts ask -----------------------------------------------------------------------------------
@@ -237,9 +238,10 @@ class Tenure:
         self.grant = standing
         self.last_error = None
         self.valid_until_ms = self._asked_at_ms + self._way.session_timeout_ms
-        if was is not TenureState.HELD or standing.is_contended:
+        is_news = was is not TenureState.HELD or standing.is_contended
+        if is_news:
             self._tell(standing, is_resumed=was is TenureState.DETACHED)
-        self._renew_later(now_ms, self._settings.held_wait_ms, self._third_ms)
+        self._renew_later(now_ms, self._settings.held_wait_ms, self._third_ms, is_news=is_news)
 
     def _queued(self, standing: ResourceStanding, now_ms: int) -> None:
         is_news = self.state is not TenureState.QUEUED or self._position != standing.position
@@ -248,11 +250,19 @@ class Tenure:
         self.last_error = None
         if is_news:
             self._tell(standing)
-        self._renew_later(now_ms, self._settings.queued_wait_ms, self._settings.retry_backoff_ms)
+        self._renew_later(
+            now_ms, self._settings.queued_wait_ms, self._settings.retry_backoff_ms, is_news=is_news
+        )
 
-    def _renew_later(self, now_ms: int, wait_ms: int, pause_ms: int) -> None:
-        """One that may wait at the broker does so again soon, the others come by from time to time."""
-        gap_ms = self._settings.retry_backoff_ms if wait_ms else pause_ms
+    def _renew_later(self, now_ms: int, wait_ms: int, pause_ms: int, *, is_news: bool) -> None:
+        """One that may wait at the broker does so again at once, the others come by from time to time."""
+        gap_ms = pause_ms
+        if wait_ms:
+            # A first Renew need not wait, since the broker has told nothing yet. Should others not wait
+            # either, though they bring nothing new, they must not keep the broker busy.
+            is_early = not is_news and now_ms < self._asked_at_ms + self._settings.retry_backoff_ms
+            self._early_answers = self._early_answers + 1 if is_early else 0
+            gap_ms = self._settings.retry_backoff_ms if self._early_answers > 1 else 0
         self._not_before_ms = max(now_ms, self._asked_at_ms + min(gap_ms, self._third_ms))
 
     def _handle_error(self, standing: ResourceStanding, now_ms: int) -> None:

@@ -221,6 +221,22 @@ def test_one_that_waits_asks_by_renewing_until_it_is_promoted() -> None:
     assert world.tenure.is_held
 
 
+def test_one_that_waits_is_back_at_the_broker_at_once_but_does_not_keep_it_busy() -> None:
+    world = World(wait_ms=FOR_EVER)
+    world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
+    world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
+    world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
+    assert world.tenure.calls(world.now_ms) == []
+    assert world.tenure.next_event_ms(world.now_ms) == world.now_ms + 100
+    world.now_ms += 100
+
+    renewal = world.call()
+
+    world.now_ms += 1000
+    world.answer(renewal, ErrorCode.CLAIM_QUEUED, position=1)
+    assert world.tenure.next_event_ms(world.now_ms) == world.now_ms
+
+
 def test_one_that_waits_claims_anew_on_another_connection_for_the_rest_of_its_time() -> None:
     world = World(wait_ms=3000)
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)

@@ -1,0 +1,246 @@
+"""What it costs to own a topic, and to write by conditions: python -m benchmarks.ownership --help.
+
+Four questions, to one broker with ZooKeeper beside it: what `single.writer=required` takes of the
+throughput of a producer, how many conditional appends a second there are, how many claims, each in
+ZooKeeper before it is answered, and how long nobody has a topic whose owner was killed. Ends with one line
+of JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.results import percentiles, print_json, print_table
+from broker.tools.local_cluster import LocalCluster
+from clients.admin import Admin, NewTopic
+from clients.connection import ANY_NODE, Connection
+from clients.groups.coordinator import find_coordinator_request, place_in
+from clients.link import Call
+from clients.message import Message
+from clients.ownership.events import OwnershipEvent, TenureState
+from clients.ownership.exclusive import ExclusiveProducer
+from clients.ownership.ways import OwnWay, standing_in
+from clients.producer import Producer
+from clients.responses import SendResponse
+from coordinator.tools.zookeeper_process import die_with_parent
+from protocol.errors import BrokerError, error_for
+from protocol.messages.ownership import IF_FREE
+from protocol.messages.producer_access import ProducerAccessMode
+
+HOME = Path(__file__).parents[1]
+VALUE = b"v" * 100
+RECORDS_A_CALL = 10_000
+SESSION_MS = 60_000
+WAIT_S = 60.0
+
+
+@click.command()
+@click.option("--rounds", default=7, show_default=True, help="Of produce throughput, both ways in turn.")
+@click.option("--seconds", default=2.0, show_default=True, help="How long each measurement lasts.")
+@click.option("--pipeline", default=200, show_default=True, help="Conditional appends, or claims, under way.")
+@click.option("--kills", default=20, show_default=True, help="Owners to be killed.")
+def main(rounds: int, seconds: float, pipeline: int, kills: int) -> None:
+    """Measure what ownership costs, on a broker that is started for it."""
+    with _cluster() as cluster:
+        bootstrap = cluster.bootstrap
+        report: dict[str, Any] = {"benchmark": "ownership"}
+        report["produce"] = _produce(bootstrap, rounds, seconds)
+        report["conditional_appends_per_second"] = {
+            "one_in_flight": _conditional(bootstrap, "single", 1, seconds),
+            "pipelined": _conditional(bootstrap, "pipelined", pipeline, seconds),
+        }
+        report["claims_per_second"] = {
+            "one_in_flight": _claims(bootstrap, "one", 1, seconds),
+            "pipelined": _claims(bootstrap, "many", pipeline, seconds),
+        }
+        report["takeover_ms"] = _takeovers(bootstrap, kills)
+    _print(report)
+    print_json(report)
+
+
+@contextlib.contextmanager
+def _cluster() -> Iterator[LocalCluster]:
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-benchmark-") as directory,
+        LocalCluster(directory) as cluster,
+    ):
+        yield cluster
+
+
+def _create(bootstrap: str, topic: str, **configs: str) -> None:
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        given = {name.replace("_", "."): value for name, value in configs.items()}
+        admin.create_topics([NewTopic(topic, 1, 1, configs=given)])
+
+
+# Throughput -------------------------------------------------------------------------------------------
+
+
+def _produce(bootstrap: str, rounds: int, seconds: float) -> dict[str, float]:
+    """Records a second by one producer, with nobody asking who it is and with everybody; medians."""
+    _create(bootstrap, "free", single_writer="off")
+    _create(bootstrap, "owned", single_writer="required")
+    properties = {"bootstrap.servers": bootstrap}
+    free: list[float] = []
+    owned: list[float] = []
+    with Producer(properties) as anyone, ExclusiveProducer(properties, "owned") as owner:
+        for round_ in range(rounds + 1):
+            pair = ((anyone, "free", free), (owner, "owned", owned))
+            for producer, topic, rates in pair if round_ % 2 else reversed(pair):
+                rate = _rate(producer, topic, seconds)
+                if round_:  # The first warms up.
+                    rates.append(rate)
+    ratios = [after / before for before, after in zip(free, owned, strict=True)]
+    return {
+        "off_records_per_second": round(statistics.median(free)),
+        "required_records_per_second": round(statistics.median(owned)),
+        "ratio": round(statistics.median(ratios), 3),
+    }
+
+
+def _rate(producer: Producer, topic: str, seconds: float) -> float:
+    values = [VALUE] * RECORDS_A_CALL
+    count = 0
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        producer.send_many(topic, values, partition=0)
+        count += len(values)
+    producer.flush()
+    return count / (time.perf_counter() - began)
+
+
+# Conditions -------------------------------------------------------------------------------------------
+
+
+def _conditional(bootstrap: str, topic: str, under_way_max: int, seconds: float) -> int:
+    """Appends a second of one record each, which says at which offset it is to land."""
+    _create(bootstrap, topic)
+    under_way: deque[SendResponse] = deque()
+    offset = 0
+    with Producer({"bootstrap.servers": bootstrap}) as producer:
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            under_way.append(producer.send_at(offset, Message(topic, value=VALUE, partition=0)))
+            offset += 1
+            if len(under_way) >= under_way_max:
+                under_way.popleft().result()
+        for response in under_way:
+            response.result()
+        return round(offset / (time.perf_counter() - began))
+
+
+# Claims -----------------------------------------------------------------------------------------------
+
+
+def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> int:
+    """Claims a second, of a name each that nobody has had; each is in ZooKeeper before it is answered."""
+    way = OwnWay(group, "claimant", SESSION_MS)
+    with Connection(bootstrap) as connection:
+        node = _coordinator(connection, group)
+        granted = asked = 0
+        calls: list[Call] = []
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds or granted < asked:
+            while time.perf_counter() - began < seconds and asked - granted < under_way_max:
+                calls.append(Call(node, way.claim(f"name-{asked}", IF_FREE, 0, SESSION_MS)))
+                asked += 1
+            for reply in connection.poll(1000, *calls):
+                if reply.response is None:
+                    raise reply.error or AssertionError("neither a response nor an error")
+                standing = standing_in(reply.response, "any")
+                if standing.error_code:
+                    raise error_for(standing.error_code, standing.error_message)
+                granted += 1
+            calls = []
+        return round(granted / (time.perf_counter() - began))
+
+
+def _coordinator(connection: Connection, group: str) -> int:
+    """The coordinator of a group, once it has read what it has to."""
+    way = OwnWay(group, "claimant", SESSION_MS)
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        with contextlib.suppress(BrokerError):
+            node = place_in(connection.ask(ANY_NODE, find_coordinator_request(group))).node
+            standing = standing_in(connection.ask(node, way.claim("first", IF_FREE, 0, SESSION_MS)), "first")
+            if standing.error_code == 0:
+                return node
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"group {group} has had no coordinator for {WAIT_S:.0f} s")
+        time.sleep(0.05)
+
+
+# Take-overs -------------------------------------------------------------------------------------------
+
+
+def _takeovers(bootstrap: str, kills: int) -> dict[str, float]:
+    """From kill -9 of the owner until the next knows that it is the owner, in ms. The system closes the
+    connections of the dead at once, so that is when the broker can know."""
+    _create(bootstrap, "contended")
+    samples_ms = [_takeover(bootstrap) for _ in range(kills)]
+    found = percentiles(samples_ms)
+    return {"p50": round(found.p50_ms, 1), "p99": round(found.p99_ms, 1), "count": kills}
+
+
+def _takeover(bootstrap: str) -> float:
+    is_queued, is_held = threading.Event(), threading.Event()
+
+    def follow(event: OwnershipEvent) -> None:
+        (is_queued if event.state is TenureState.QUEUED else is_held).set()
+
+    holder = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.ownership_holder", bootstrap, "contended"],
+        cwd=HOME,
+        stdout=subprocess.PIPE,
+        preexec_fn=die_with_parent,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with ExclusiveProducer(
+            {"bootstrap.servers": bootstrap},
+            "contended",
+            ProducerAccessMode.WAIT_FOR_EXCLUSIVE,
+            is_waiting=False,
+            on_ownership=follow,
+        ):
+            assert is_queued.wait(WAIT_S)
+            began = time.perf_counter()
+            holder.kill()
+            assert is_held.wait(WAIT_S)
+            return (time.perf_counter() - began) * 1000
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def _print(report: dict[str, Any]) -> None:
+    produce, appends = report["produce"], report["conditional_appends_per_second"]
+    claims, takeover = report["claims_per_second"], report["takeover_ms"]
+    rows = [
+        ["produce, single.writer=off", f"{produce['off_records_per_second']:,} records/s"],
+        ["produce, single.writer=required", f"{produce['required_records_per_second']:,} records/s"],
+        ["ratio of the two", f"{produce['ratio']:.3f}"],
+        ["conditional appends, one in flight", f"{appends['one_in_flight']:,}/s"],
+        ["conditional appends, pipelined", f"{appends['pipelined']:,}/s"],
+        ["claims, one in flight", f"{claims['one_in_flight']:,}/s"],
+        ["claims, pipelined", f"{claims['pipelined']:,}/s"],
+        ["take-over after kill -9", f"p50 {takeover['p50']} ms, p99 {takeover['p99']} ms"],
+    ]
+    print_table("Ownership on one broker", ("", "measured"), rows)
+
+
+if __name__ == "__main__":
+    main()

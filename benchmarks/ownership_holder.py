@@ -1,0 +1,23 @@
+"""Has a topic for itself until it is killed: python -m benchmarks.ownership_holder BOOTSTRAP TOPIC.
+
+Prints `held` once it has.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from clients.ownership.exclusive import ExclusiveProducer
+from protocol.messages.producer_access import ProducerAccessMode
+
+
+def main() -> None:
+    bootstrap, topic = sys.argv[1:]
+    with ExclusiveProducer({"bootstrap.servers": bootstrap}, topic, ProducerAccessMode.WAIT_FOR_EXCLUSIVE):
+        print("held", flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()
