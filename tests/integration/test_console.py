@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from clients.message import Message
 from clients.producer import Producer
-from tests.cluster import Cluster
+from tests.cluster import BrokerProcess, Cluster
 from tests.integration.clients import create_topic
 
 HOME = Path(__file__).parent.parent.parent
@@ -23,24 +24,40 @@ HOUR_MS = 3_600_000
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A broker that these tests share, and a topic for one of them, empty, with two partitions."""
+
+    bootstrap: str
+    topic: str
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    cluster = Cluster(tmp_path_factory.mktemp("console"), f"{zookeeper_server}/console")
+    try:
+        yield cluster.start(1, GROUPS)[0]
+    finally:
+        cluster.stop()
+
+
 @pytest.fixture
-def bootstrap(cluster: Cluster) -> Iterator[str]:
-    """A broker with the empty topic `t`, which has two partitions."""
-    cluster.start(1, GROUPS)
-    create_topic(cluster.bootstrap, "t", 2)
-    yield cluster.bootstrap
+def place(broker: BrokerProcess, request: pytest.FixtureRequest) -> Place:
+    topic = request.node.name
+    create_topic(broker.address, topic, 2)
+    return Place(broker.address, topic)
 
 
-def command(tool: str, bootstrap: str, *arguments: str) -> list[str]:
+def command(tool: str, place: Place, *arguments: str) -> list[str]:
     return [
-        sys.executable, "-m", f"clients.tools.console_{tool}", "--bootstrap-server", bootstrap,
-        "--topic", "t", *arguments,
+        sys.executable, "-m", f"clients.tools.console_{tool}", "--bootstrap-server", place.bootstrap,
+        "--topic", place.topic, *arguments,
     ]  # fmt: skip
 
 
-def run(tool: str, bootstrap: str, *arguments: str, text: str = "", status: int = 0) -> str:
+def run(tool: str, place: Place, *arguments: str, text: str = "", status: int = 0) -> str:
     done = subprocess.run(
-        command(tool, bootstrap, *arguments),
+        command(tool, place, *arguments),
         cwd=HOME, input=text, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == status, done.stderr
@@ -48,33 +65,33 @@ def run(tool: str, bootstrap: str, *arguments: str, text: str = "", status: int 
     return done.stdout if status == 0 else done.stderr
 
 
-def everything(bootstrap: str, *arguments: str) -> list[str]:
-    shown = run("consumer", bootstrap, "--from-beginning", "--timeout-ms", "1000", *arguments)
+def everything(place: Place, *arguments: str) -> list[str]:
+    shown = run("consumer", place, "--from-beginning", "--timeout-ms", "1000", *arguments)
     return shown.splitlines()
 
 
 def test_a_file_is_sent_line_by_line_and_no_bar_goes_where_no_terminal_is(
-    bootstrap: str, tmp_path: Path
+    place: Place, tmp_path: Path
 ) -> None:
     file = tmp_path / "lines"
     file.write_text("".join(f"line {number}\n" for number in range(3000)) + "the last has no end")
     done = subprocess.run(
-        command("producer", bootstrap, "--file", str(file)),
+        command("producer", place, "--file", str(file)),
         cwd=HOME, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False,
     )  # fmt: skip
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     expected = sorted([f"line {number}" for number in range(3000)] + ["the last has no end"])
-    assert sorted(everything(bootstrap)) == expected
-    assert "does not exist" in run("producer", bootstrap, "--file", str(tmp_path / "none"), status=2)
+    assert sorted(everything(place)) == expected
+    assert "does not exist" in run("producer", place, "--file", str(tmp_path / "none"), status=2)
 
 
-def test_at_a_terminal_a_bar_shows_how_much_of_the_file_was_read(bootstrap: str, tmp_path: Path) -> None:
+def test_at_a_terminal_a_bar_shows_how_much_of_the_file_was_read(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"0123456789\n" * 20_000)
     ours, theirs = pty.openpty()
     program = subprocess.Popen(
-        command("producer", bootstrap, "--file", str(file)),
+        command("producer", place, "--file", str(file)),
         cwd=HOME, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
     )  # fmt: skip
@@ -91,45 +108,45 @@ def test_at_a_terminal_a_bar_shows_how_much_of_the_file_was_read(bootstrap: str,
     assert b"220.0/220.0 kB" in drawn
 
 
-def test_reading_begins_at_a_time_in_each_partition(bootstrap: str) -> None:
-    with Producer({"bootstrap.servers": bootstrap}) as producer:
+def test_reading_begins_at_a_time_in_each_partition(place: Place) -> None:
+    with Producer({"bootstrap.servers": place.bootstrap}) as producer:
         for hour in range(10):
             at_ms = NEW_YEAR_MS + hour * HOUR_MS
-            producer.send(Message("t", value=f"{hour}", partition=hour % 2, timestamp=at_ms))
+            producer.send(Message(place.topic, value=f"{hour}", partition=hour % 2, timestamp=at_ms))
     end = ("--timeout-ms", "1000")
 
-    since_seven = run("consumer", bootstrap, "--from-time", "2026-01-01T06:30:00", *end)
+    since_seven = run("consumer", place, "--from-time", "2026-01-01T06:30:00", *end)
     assert sorted(since_seven.split()) == ["7", "8", "9"]
-    with_zone = run("consumer", bootstrap, "--from-time", "2026-01-01T09:00:00+01:00", *end)
+    with_zone = run("consumer", place, "--from-time", "2026-01-01T09:00:00+01:00", *end)
     assert sorted(with_zone.split()) == ["8", "9"]
     number = str(NEW_YEAR_MS + 4 * HOUR_MS)
-    assert run("consumer", bootstrap, "--partition", "0", "--from-time", number, *end).split() == [
+    assert run("consumer", place, "--partition", "0", "--from-time", number, *end).split() == [
         "4", "6", "8",
     ]  # fmt: skip
-    assert run("consumer", bootstrap, "--from-time", "2026-01-02", *end) == ""
+    assert run("consumer", place, "--from-time", "2026-01-02", *end) == ""
     for wrong in (
         ("--from-time", "soon"),
         ("--from-time", "0", "--from-beginning"),
         ("--from-time", "0", "--group", "g"),
     ):
-        assert "--from-time" in run("consumer", bootstrap, *wrong, status=2)
+        assert "--from-time" in run("consumer", place, *wrong, status=2)
 
 
-def test_a_group_goes_on_behind_what_was_shown_and_not_behind_what_was_fetched(bootstrap: str) -> None:
-    with Producer({"bootstrap.servers": bootstrap}) as producer:
-        producer.send_many("t", [f"{number}" for number in range(20)], partition=0).result()
+def test_a_group_goes_on_behind_what_was_shown_and_not_behind_what_was_fetched(place: Place) -> None:
+    with Producer({"bootstrap.servers": place.bootstrap}) as producer:
+        producer.send_many(place.topic, [f"{number}" for number in range(20)], partition=0).result()
     share = ("--group", "g", "--from-beginning", "--max-messages")
 
-    first = run("consumer", bootstrap, *share, "3").split()
-    second = run("consumer", bootstrap, *share, "10").split()
-    rest = run("consumer", bootstrap, *share, "7").split()
+    first = run("consumer", place, *share, "3").split()
+    second = run("consumer", place, *share, "10").split()
+    rest = run("consumer", place, *share, "7").split()
 
     assert first + second + rest == [f"{number}" for number in range(20)]
 
 
-def test_ctrl_c_commits_what_was_shown(bootstrap: str) -> None:
-    with Producer({"bootstrap.servers": bootstrap}) as producer:
-        producer.send_many("t", ["one", "two"], partition=0).result()
+def test_ctrl_c_commits_what_was_shown(place: Place) -> None:
+    with Producer({"bootstrap.servers": place.bootstrap}) as producer:
+        producer.send_many(place.topic, ["one", "two"], partition=0).result()
         arguments = (
             "--group",
             "g",
@@ -138,7 +155,7 @@ def test_ctrl_c_commits_what_was_shown(bootstrap: str) -> None:
             "auto.commit.interval.ms=600000",
         )
         program = subprocess.Popen(
-            command("consumer", bootstrap, *arguments),
+            command("consumer", place, *arguments),
             cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert program.stdout is not None
@@ -146,19 +163,19 @@ def test_ctrl_c_commits_what_was_shown(bootstrap: str) -> None:
         program.send_signal(signal.SIGINT)
         _, said = program.communicate(timeout=60)
         assert (program.returncode, said) == (0, "Processed a total of 2 messages\n")
-        producer.send(Message("t", value="three", partition=0)).result()
+        producer.send(Message(place.topic, value="three", partition=0)).result()
 
-    assert run("consumer", bootstrap, *arguments, "--max-messages", "1") == "three\n"
+    assert run("consumer", place, *arguments, "--max-messages", "1") == "three\n"
 
 
-def test_ctrl_c_at_the_prompt_ends_in_order(bootstrap: str) -> None:
+def test_ctrl_c_at_the_prompt_ends_in_order(place: Place) -> None:
     with subprocess.Popen(
-        command("producer", bootstrap),
+        command("producer", place),
         cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as program:  # fmt: skip
         assert program.stdin is not None and program.stderr is not None
         program.stdin.write("typed\n")
         program.stdin.flush()
-        assert run("consumer", bootstrap, "--from-beginning", "--max-messages", "1") == "typed\n"
+        assert run("consumer", place, "--from-beginning", "--max-messages", "1") == "typed\n"
         program.send_signal(signal.SIGINT)
         assert (program.wait(60), program.stderr.read()) == (0, "")
