@@ -17,6 +17,7 @@ from itertools import count
 from clients.config import Properties, producer_settings, required_acks
 from clients.connection import Connection
 from clients.errors import ConfigError, RequestTimeoutError
+from clients.feedback.events import OnEvent
 from clients.message import Message, TopicPartition
 from clients.network import Network
 from clients.ownership.events import OwnershipEvent
@@ -40,7 +41,7 @@ class ExclusiveProducer(Producer):
     Returns when access is granted; to get into the queue and go on, `is_waiting` false: then what is sent
     waits until it is, `on_ownership` tells, and `claim` waits. `timeout_ms` is how long to wait: None is for
     ever with WAIT_FOR_EXCLUSIVE, else `max.block.ms`. `on_ownership` is called by the sending thread for
-    every OwnershipEvent; it must not block.
+    every OwnershipEvent; it must not block. The rest is as for Producer, `on_event` too.
 
     Access lost is lost for good: what waits fails with ProducerFencedError, and every later `send` raises it.
     A producer that lost its connection, and nothing else, goes on by itself. Raises OwnershipRefusedError
@@ -65,6 +66,7 @@ class ExclusiveProducer(Producer):
         network: Network | None = None,
         rng: random.Random | None = None,
         is_threaded: bool = True,
+        on_event: OnEvent | None = None,
     ) -> None:
         settings = producer_settings(properties)
         if required_acks(settings) != -1:
@@ -108,6 +110,7 @@ class ExclusiveProducer(Producer):
             network=network,
             rng=rng,
             is_threaded=is_threaded,
+            on_event=on_event,
             own=own,
         )
         if is_waiting:
