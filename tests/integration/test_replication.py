@@ -138,6 +138,14 @@ def test_a_controlled_stop_moves_leaders_away_without_a_failed_write(
         assert consume(cluster.bootstrap, "events", 600, partition=partition) == values(100) * 6
 
 
+def wait_until_told(last: BrokerProcess) -> None:
+    """The only broker that is left is the controller: wait until it has told itself, and begun its roles."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while f"brokers are now [{last.broker_id}]: " not in last.log:
+        assert time.monotonic() < deadline, last.log
+        time.sleep(0.02)
+
+
 def test_too_few_replicas_in_sync_refuse_writes_until_they_are_back(cluster: Cluster, states: States) -> None:
     cluster.start(3, PROPERTIES)
     create_topic(cluster.bootstrap, "events", replicas=3)
@@ -147,6 +155,7 @@ def test_too_few_replicas_in_sync_refuse_writes_until_they_are_back(cluster: Clu
     for broker in others:
         broker.kill()
     states.wait_for_isr("events", 0, {leader.broker_id})
+    wait_until_told(leader)
     producer = Producer({"bootstrap.servers": leader.address, "acks": "all", "retries": 0})
     errors: list[KafkaError | None] = []
     producer.produce("events", b"refused", on_delivery=lambda error, message: errors.append(error))
