@@ -160,7 +160,7 @@ def test_a_producer_that_loses_its_connection_goes_on_and_nothing_is_lost_or_dou
                 network.cut()
         assert [each.result(WAIT_MS).offset for each in responses] == list(range(303))
         assert anna.epoch() == 1
-    assert states.count(TenureState.DETACHED) == 3
+    assert states.count(TenureState.DETACHED) >= 3
 
 
 def test_one_that_slept_too_long_is_fenced_by_the_next_exclusive_producer(
