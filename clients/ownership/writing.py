@@ -12,6 +12,7 @@ from clients.message import TopicPartition
 from clients.ownership.events import OwnershipEvent, TenureState
 from clients.ownership.tenure import Tenure, error_of
 from clients.ownership.tenures import Tenures
+from clients.queues import NEVER_MS
 from protocol.errors import BrokerError, ErrorCode, error_for
 
 _STRANGER = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -26,14 +27,23 @@ class Writing:
         self.tenures = tenures
         self._on_event = on_event
         self._has_begun = False
+        self._due_ms = 0
 
     def calls(self, now_ms: int) -> tuple[list[Call], int | None]:
-        """What to send now, and when to look again."""
-        return self.tenures.calls(now_ms), self.tenures.next_event_ms(now_ms)
+        """What to send now, and when to look again; asked in every turn of the loop, so that the usual case,
+        in which all is held and nothing due, costs little."""
+        if now_ms < self._due_ms and self.tenures.is_held:
+            return [], self._due_ms
+        calls, due_ms = self.tenures.calls(now_ms), self.tenures.next_event_ms(now_ms)
+        self._due_ms = NEVER_MS if due_ms is None else due_ms
+        return calls, due_ms
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
         """Take in a reply; whether it was to one of these calls."""
-        return self.tenures.handle(reply, now_ms)
+        if not self.tenures.handle(reply, now_ms):
+            return False
+        self._due_ms = 0
+        return True
 
     def callbacks(self) -> list[Callable[[], object]]:
         """What is to be called back, without the lock, because of what has happened."""
