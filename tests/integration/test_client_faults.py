@@ -26,6 +26,7 @@ from clients.errors import ClientError
 from clients.message import Message, TopicPartition
 from clients.network import SocketChannel, SystemNetwork
 from clients.producer import Producer
+from clients.responses import SendResponse
 from protocol.errors import BrokerError, TopicExistsError
 
 RECORDS = int(os.environ.get("HOLDFAST_FAULT_RECORDS", "200000"))
@@ -163,22 +164,32 @@ def test_records_arrive_once_and_in_order_whatever_happens(cluster: LocalCluster
     step = max(1, RECORDS // (len(faults) * PARTITIONS * STEPS))
     properties = {"bootstrap.servers": cluster.bootstrap, **PATIENT}
     failures: list[Exception] = []
-    sent = 0
     producer = Producer(properties, network=cut_network(3, 20_000))
+
+    def note(done: SendResponse) -> None:
+        if done.error is not None:
+            failures.append(done.error)
+
+    def send(sent: int) -> int:
+        for _ in range(STEPS):
+            values = column(range(sent, sent + step))
+            for partition in range(PARTITIONS):
+                response = producer.send_many("faults", values, partition=partition)
+                response.on_completion(note)
+            sent += step
+            time.sleep(STEP_S)
+        return sent
+
+    sent = 0
+    # The faults belong to this thread: a process that is started dies with the thread that started it.
     with ThreadPoolExecutor(1) as pool:
         for fault in faults:
             started = time.monotonic()
-            under_way = pool.submit(fault)
-            for _ in range(STEPS):
-                values = column(range(sent, sent + step))
-                for partition in range(PARTITIONS):
-                    response = producer.send_many("faults", values, partition=partition)
-                    response.on_completion(lambda done: done.error and failures.append(done.error))
-                sent += step
-                time.sleep(STEP_S)
-            under_way.result(PATIENCE_MS / 1000)
+            sending = pool.submit(send, sent)
+            fault()
+            sent = sending.result(PATIENCE_MS / 1000)
             print(f"{fault.__name__}: {sent * PARTITIONS} sent, {time.monotonic() - started:.1f} s")
-        assert producer.flush(PATIENCE_MS)
+    assert producer.flush(PATIENCE_MS)
     producer.close()
 
     assert failures == []
@@ -199,17 +210,21 @@ def test_without_retries_every_loss_is_told(cluster: LocalCluster) -> None:
         "enable.idempotence": False,
         "batch.size": 500,
     }
-    responses = []
+    responses: list[SendResponse] = []
     producer = Producer(properties, network=cut_network(5, 3000))
-    with ThreadPoolExecutor(1) as pool:
-        under_way = pool.submit(Faults(cluster, "losses", random.Random(8)).kill_a_leader)
+
+    def send() -> None:
         for number in range(20_000):
             value = number.to_bytes(8, "little")
             responses.append(producer.send(Message("losses", value=value, partition=number % PARTITIONS)))
             if number % 100 == 99:
                 time.sleep(0.01)
-        under_way.result(PATIENCE_MS / 1000)
-        assert producer.flush(PATIENCE_MS)
+
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send)
+        Faults(cluster, "losses", random.Random(8)).kill_a_leader()
+        sending.result(PATIENCE_MS / 1000)
+    assert producer.flush(PATIENCE_MS)
     producer.close()
 
     arrived = [number for numbers in read_numbers(cluster, "losses", seed=6).values() for number in numbers]
