@@ -12,7 +12,6 @@ from coordinator import controller_writes, election
 from coordinator.candidacy import Candidacy
 from coordinator.controller import Controller
 from coordinator.controller_isr import InSyncSets
-from coordinator.controller_leaders import Leaders
 from coordinator.controller_reign import Reign
 from coordinator.store import ConnectionLost, SessionExpired, SetData
 from tests.sim.mutation import Mutation, Patch
@@ -108,10 +107,6 @@ def _elect_anyone() -> Sequence[Patch]:
     return [(election, "elect_after_failure", mutant)]
 
 
-def _keep_the_dead_in_sync() -> Sequence[Patch]:
-    return [(Leaders, "_shrunk", lambda self, state, gone: None)]
-
-
 def _rule_after_the_end() -> Sequence[Patch]:
     """A candidate that was the controller goes on as one when its session has expired."""
 
@@ -135,5 +130,4 @@ MUTATIONS = (
         _accept_any_broker_epoch,
     ),
     Mutation("unclean-election", "anyone may lead who is alive", _elect_anyone),
-    Mutation("dead-in-sync", "brokers that died stay in the in-sync sets", _keep_the_dead_in_sync),
 )
