@@ -30,10 +30,17 @@ def run(command: list[str], given: str | None = None) -> str:
 
 def test_the_python_example_writes_and_reads(cluster: Cluster) -> None:
     (broker,) = cluster.start()
-    example = block("python", "from holdfast import").replace("localhost:9092", broker.address)
+    example = block("python", "from holdfast import Consumer").replace("localhost:9092", broker.address)
     printed = run([sys.executable, "-c", example]).splitlines()
     assert printed[0].startswith("RecordMetadata(topic='first'")
     assert printed[1:] == ["0 b'k' b'hello'"]
+
+
+def test_the_example_of_one_writer_leads(cluster: Cluster) -> None:
+    (broker,) = cluster.start()
+    example = block("python", "ExclusiveProducer").replace("localhost:9092", broker.address)
+    assert run([sys.executable, "-c", example]) == "epoch 1 from offset 0\n"
+    assert run([sys.executable, "-c", example]) == "epoch 2 from offset 1\n"
 
 
 def test_the_command_line_example_writes_and_reads(cluster: Cluster) -> None:
