@@ -15,8 +15,13 @@ from clients.tools.stopping import StopRequest, stop_on_signals
 
 @pytest.fixture
 def stop() -> Iterator[StopRequest]:
-    with stop_on_signals() as stop:
-        yield stop
+    """Of a program at a terminal: whoever runs the tests in the background has them ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with stop_on_signals() as stop:
+            yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def press(number: int = signal.SIGINT) -> None:
