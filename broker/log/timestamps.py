@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 from broker.log.disk import DiskFile
 from protocol.batches import BatchHeader
-from protocol.records import decode_columns
+from protocol.errors import BrokerError, error_for
+from protocol.records import Columns, decode_columns
 
 LOOK_UP_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of records that a look-up unpacks of one batch, or more where batches may be larger."""
@@ -41,7 +42,18 @@ class BatchSearch:
         """The record; None where the batch has none such. Raises OSError, and BrokerError for a batch that
         cannot be unpacked."""
         header = self.header
-        columns = decode_columns(self.file.pread(header.size, header.position), limit=self.limit)
+        try:
+            columns = decode_columns(self.file.pread(header.size, header.position), limit=self.limit)
+        except BrokerError as error:
+            refusal = error_for(error.code, error.message)
+        else:
+            return self._first_in(columns)
+        # Anew, once the other is gone: its traceback holds all that has been unpacked, until a garbage
+        # collection comes by.
+        raise refusal
+
+    def _first_in(self, columns: Columns) -> TimestampOffset | None:
+        header = self.header
         for offset, timestamp in zip(columns.offsets, columns.timestamps, strict=True):
             # A record later than its batch says is a lie, and its time may be one that cannot be told.
             if self.timestamp <= timestamp <= header.max_timestamp and offset >= self.start_offset:
