@@ -169,6 +169,7 @@ class Broker:
 
     def resumed(self) -> None:
         if self.node is not None:
+            _log.info("In touch with ZooKeeper again, in the same session")
             self.node.replicas.resume()
 
     def expired(self) -> None:

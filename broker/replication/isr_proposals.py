@@ -73,6 +73,8 @@ class IsrProposals:
         self._gathered: dict[tuple[str, int], IsrProposal] = {}
         self._is_under_way = False
         self._timer: DelayedCall | None = None
+        self._told: str | None = None
+        """Why proposals are made again, as long as that is the same: it is logged once."""
         self.outcome: Outcome | None = None
         """Told what became of each proposal. To be set before the first one."""
 
@@ -128,8 +130,9 @@ class IsrProposals:
     ) -> None:
         self._is_under_way = False
         if response.error_code != ErrorCode.NONE:
-            self._try_again(proposals, f"error {response.error_code}")
+            self._try_again(proposals, f"the controller answers {ErrorCode(response.error_code).name}")
             return
+        self._told = None
         answered = {
             (self._metadata.name_of(topic.topic_id), partition.partition_index): partition
             for topic in response.topics
@@ -166,7 +169,9 @@ class IsrProposals:
 
     def _try_again(self, proposals: dict[tuple[str, int], IsrProposal], why: str) -> None:
         """Later proposals for the same partitions, if any have come, take precedence."""
-        _log.info("In-sync sets of %d partitions are proposed again: %s", len(proposals), why)
+        if why != self._told:
+            self._told = why
+            _log.info("In-sync sets of %d partitions are proposed again and again: %s", len(proposals), why)
         self._gathered = {**proposals, **self._gathered}
         self._schedule(self._retry_ms)
 
