@@ -9,6 +9,7 @@ from typing import Any
 from broker.tools.broker_process import BrokerProcess
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.ownership import (
     Access,
@@ -37,6 +38,7 @@ from tests.integration.raw_socket import RawSocket
 
 SESSION_MS = 30_000
 TIMEOUT_MS = 20_000
+_LATEST = -1
 
 
 class Owner:
@@ -196,8 +198,25 @@ def leader_of(broker: BrokerProcess, topic: str) -> int:
 
 
 def wait_for_other_leader(brokers: Sequence[BrokerProcess], topic: str, leader: int) -> int:
-    """The next leader of a topic's partition 0, once all of `brokers` know it."""
+    """The next leader of a topic's partition 0, once all of `brokers` know it, and it has begun to lead."""
     while True:
         leaders = {leader_of(broker, topic) for broker in brokers}
         if len(leaders) == 1 and not leaders & {leader, -1}:
-            return leaders.pop()
+            break
+        time.sleep(0.05)
+    (found,) = leaders
+    (broker,) = [broker for broker in brokers if broker.broker_id == found]
+    while not _leads(broker, topic):
+        time.sleep(0.05)
+    return found
+
+
+def _leads(broker: BrokerProcess, topic: str) -> bool:
+    wanted = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=_LATEST)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
+    )
+    with RawSocket(broker.port) as client:
+        response = client.ask(request)
+    assert response is not None
+    return response.topics[0].partitions[0].error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER
