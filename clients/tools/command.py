@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -88,3 +89,8 @@ def pairs(given: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError(f"{item!r} is not of the form key=value")
         found[key.strip()] = value
     return found
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -11,8 +11,16 @@ import click
 from clients.admin import Admin
 from clients.admin.groups import DEAD, GroupDescription
 from clients.message import TopicPartition
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, explained, properties, run
-from clients.tools.group_reports import members_report, offsets_report, print_json, state_report
+from clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    bootstrap_option,
+    explained,
+    print_json,
+    properties,
+    run,
+)
+from clients.tools.group_reports import members_report, offsets_report, state_report
 from clients.tools.moments import parse_moment
 from clients.tools.offset_reset import (
     Target,

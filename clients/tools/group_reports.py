@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-import click
 
 from clients.admin import LATEST, Admin
 from clients.admin.groups import GroupDescription, MemberDescription
@@ -25,11 +22,6 @@ class Report:
     def objects(self) -> list[dict[str, object]]:
         """The rows as JSON objects."""
         return [dict(zip(self.keys, row, strict=True)) for row in self.rows]
-
-
-def print_json(value: object) -> None:
-    """One JSON document on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def offsets_report(admin: Admin, groups: Iterable[GroupDescription]) -> Report:

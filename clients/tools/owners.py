@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -10,7 +9,7 @@ import click
 
 from clients.admin import Admin, OwnershipDescription
 from clients.message import TopicPartition
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, print_json, properties, run
 from clients.tools.table import table
 
 _Columns = tuple[tuple[str, ...], tuple[str, ...]]
@@ -150,7 +149,7 @@ def show(columns: _Columns, rows: Iterable[Sequence[object]], as_json: bool) -> 
     """Print rows under their titles, or as JSON objects."""
     titles, keys = columns
     if as_json:
-        click.echo(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
     else:
         click.echo(table(titles, rows))
 
