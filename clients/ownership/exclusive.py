@@ -28,7 +28,6 @@ from clients.ownership.writing import Writing
 from clients.partitioner import Partitioner, by_key
 from clients.producer import Producer, Serializer, to_bytes
 from clients.responses import BulkResponse, SendResponse
-from protocol.errors import ErrorCode, error_for
 from protocol.messages.producer_access import ProducerAccessMode
 
 SESSION_TIMEOUT_MS = 10_000
@@ -139,7 +138,8 @@ class ExclusiveProducer(Producer):
             if not self._tenures.is_held:
                 because = self._tenures.last_error
                 detail = "others have it" if because is None else str(because)
-                raise RequestTimeoutError(f"{self.topic}: no access within {timeout_ms} ms: {detail}")
+                waited = f"{self.topic}: no access within {timeout_ms} ms: {detail}"
+                raise RequestTimeoutError(waited) from because
 
     @property
     def has_access(self) -> bool:
@@ -208,15 +208,19 @@ class ExclusiveProducer(Producer):
 
 
 def _partitions_of(connection: Connection, topic: str, timeout_ms: int) -> list[int]:
-    """The numbers of a topic's partitions. Raises what kept them from being known in time."""
+    """The numbers of a topic's partitions. Raises RequestTimeoutError where nothing is known of them in time,
+    and at once what will not pass by itself."""
     metadata = connection.metadata
     metadata.want(topic)
     deadline_ms = connection.network.now_ms() + timeout_ms
     while topic not in metadata.topics:
         left_ms = deadline_ms - connection.network.now_ms()
+        error = metadata.topic_error(topic)
+        if error is not None and not error.retriable:
+            raise error
         if left_ms <= 0:
-            raise metadata.topic_error(topic) or error_for(
-                ErrorCode.REQUEST_TIMED_OUT, f"nothing is known of topic {topic} after {timeout_ms} ms"
-            )
+            detail = "" if error is None else f": {error}"
+            waited = f"nothing is known of topic {topic} after {timeout_ms} ms{detail}"
+            raise RequestTimeoutError(waited) from error
         connection.keep(connection.poll(left_ms))
     return [info.partition for info in metadata.topics[topic].partitions]

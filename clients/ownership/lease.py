@@ -100,8 +100,9 @@ class Lease:
     def claim(self, timeout_ms: int | None = None) -> None:
         """Wait until all resources are held.
 
-        Raises OwnershipRefusedError and other BrokerErrors where they cannot be had, RequestTimeoutError
-        where that takes longer than `timeout_ms`: then the claim goes on.
+        Raises OwnershipRefusedError and other BrokerErrors where they cannot be had, and RequestTimeoutError
+        where `wait_ms` is over; RequestTimeoutError too where that takes longer than `timeout_ms`: then the
+        claim goes on.
         """
         self._start()
         with self._lock:
@@ -110,7 +111,7 @@ class Lease:
             if not self._tenures.is_held:
                 because = self._tenures.last_error
                 detail = "somebody else has it" if because is None else str(because)
-                raise RequestTimeoutError(f"not granted within {timeout_ms} ms: {detail}")
+                raise RequestTimeoutError(f"not granted within {timeout_ms} ms: {detail}") from because
 
     def poll(self, timeout_ms: int = 0) -> list[OwnershipEvent]:
         """The events since the last call; waits up to `timeout_ms` for a first. Of very many,

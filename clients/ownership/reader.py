@@ -36,7 +36,8 @@ class ExclusiveConsumer(Consumer):
     where the group has committed by then.
 
     What is lost is lost for good: `poll` then raises OwnershipFencedError, or, where the claim was refused,
-    OwnershipRefusedError; and closing commits nothing any more. Otherwise as Consumer.
+    OwnershipRefusedError, and RequestTimeoutError where `wait_ms` was over first; and closing commits nothing
+    any more. Otherwise as Consumer.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clients.connection import Connection
-from clients.errors import is_retriable
+from clients.errors import RequestTimeoutError, is_retriable
 from clients.link import Call, Reply
 from clients.metadata import NO_NODE
 from clients.ownership.events import ENDED, OwnershipEvent, Resource, TenureState
@@ -141,29 +141,29 @@ class Tenure:
             return []
         if self.state in (TenureState.HELD, TenureState.QUEUED) and not self._is_attached():
             self._detach()
-        if self._call is not None or now_ms < self._not_before_ms:
+        if self._call is not None:
+            return []
+        if self.state is TenureState.CLAIMING and self._left_to_wait_ms(now_ms) is None:
+            self._give_up_waiting(self.last_error)
+            return []
+        if now_ms < self._not_before_ms:
             return []
         node = self._home.node()
         if node == NO_NODE:
             return self._home.calls(now_ms)
         request = self._request(now_ms)
-        if request is None:
-            return []
         self._asked_at_ms = max(now_ms, 1)
         # Where no answer comes the connection has to go: the session ends with silence.
         limit_ms = max(self._settings.answer_timeout_ms, self._way.session_timeout_ms)
         self._call = Call(node, request, timeout_ms=limit_ms, tag=self)
         return [self._call]
 
-    def _request(self, now_ms: int) -> Request[Any] | None:
+    def _request(self, now_ms: int) -> Request[Any]:
         answer_ms = self._settings.answer_timeout_ms
         match self.state:
             case TenureState.CLAIMING:
                 wait_ms = self._left_to_wait_ms(now_ms)
-                if wait_ms is None:
-                    waited = f"not granted within {self._wait_ms} ms"
-                    self._refuse(error_for(ErrorCode.REQUEST_TIMED_OUT, f"{self.resource}: {waited}"))
-                    return None
+                assert wait_ms is not None
                 return self._way.claim(self.resource, self._named_generation, wait_ms, answer_ms)
             case TenureState.QUEUED:
                 wait_ms = min(self._settings.queued_wait_ms, self._third_ms)
@@ -200,8 +200,12 @@ class Tenure:
         if self.has_ended or self._call is not None:
             return None
         if self._home.node() == NO_NODE:
-            return self._home.next_event_ms()
-        return max(now_ms, self._not_before_ms)
+            due_ms = self._home.next_event_ms()
+        else:
+            due_ms = max(now_ms, self._not_before_ms)
+        if self.state is not TenureState.CLAIMING or self._wait_until_ms is None:
+            return due_ms
+        return self._wait_until_ms if due_ms is None else min(due_ms, self._wait_until_ms)
 
     # In -----------------------------------------------------------------------------------------------
 
@@ -275,7 +279,7 @@ class Tenure:
         elif code in _FENCED and self.grant is not None:
             self._lose(error, standing)
         elif code is ErrorCode.REQUEST_TIMED_OUT and self.state is TenureState.QUEUED:
-            self._refuse(error, standing)
+            self._left_queue(error, now_ms)
         elif code in _MOVED or error.retriable:
             if code in _MOVED and code is not ErrorCode.OWNERSHIP_DETACHED:
                 self._home.forget()
@@ -292,8 +296,12 @@ class Tenure:
                 standing  # The answer to the claim, or to the look: now there is something to release.
             )
             self._must_look = False
-        elif code == ErrorCode.CLAIM_QUEUED:
+        elif code == ErrorCode.CLAIM_QUEUED and standing.position > 0:
             self._must_look = False
+        elif code == ErrorCode.CLAIM_QUEUED:
+            self._pause(error_for(code, standing.error_message), now_ms)  # Promoted, and not complete yet.
+        elif code == ErrorCode.REQUEST_TIMED_OUT and self._must_look:
+            self._end(TenureState.RELEASED)  # Neither in the queue any more nor promoted.
         elif code in _FENCED and self.grant is None and not self._must_look:
             self._must_look = True  # It may have been promoted while its release was on the way.
         elif code in _MOVED or error_for(code).retriable:
@@ -301,6 +309,15 @@ class Tenure:
             self._pause(error_for(code, standing.error_message), now_ms)
         else:
             self._end(TenureState.RELEASED)
+
+    def _left_queue(self, error: Exception, now_ms: int) -> None:
+        """The broker lets it wait no longer. How long that is this clock alone says: should the broker's be
+        ahead, it goes on for what is left."""
+        self.state = TenureState.CLAIMING
+        if self._left_to_wait_ms(now_ms) is None:
+            self._give_up_waiting(error)
+        else:
+            self._pause(error, now_ms)
 
     def _failed(self, error: Exception, now_ms: int) -> None:
         """A call got no answer."""
@@ -344,6 +361,12 @@ class Tenure:
     def _refuse(self, error: Exception, standing: ResourceStanding | None = None) -> None:
         self.error = error
         self._end(TenureState.REFUSED, standing)
+
+    def _give_up_waiting(self, because: Exception | None) -> None:
+        detail = "" if because is None else f": {because}"
+        error = RequestTimeoutError(f"{self.resource}: not granted within {self._wait_ms} ms{detail}")
+        error.__cause__ = because
+        self._refuse(error)
 
     def _end(self, state: TenureState, standing: ResourceStanding | None = None) -> None:
         self.state = state

@@ -50,6 +50,7 @@ class Tenures:
         calls: list[Call] = []
         for tenure in self._active():
             calls += tenure.calls(now_ms)
+        self._release_if_refused()
         return calls
 
     def _active(self) -> list[Tenure]:
@@ -65,12 +66,17 @@ class Tenures:
         """Take in a reply; whether it was to one of these calls."""
         if not any(tenure.handle(reply, now_ms) for tenure in self.tenures.values()):
             return False
-        if any(tenure.state is TenureState.REFUSED for tenure in self.tenures.values()):
-            self.release()
+        self._release_if_refused()
         return True
 
+    def _release_if_refused(self) -> None:
+        if any(tenure.state is TenureState.REFUSED for tenure in self.tenures.values()):
+            self.release()
+
     def next_event_ms(self, now_ms: int) -> int | None:
-        """When `calls` has something by itself."""
+        """When `calls` has something by itself, or events are to be told."""
+        if any(tenure.events for tenure in self.tenures.values()):
+            return now_ms
         times = [tenure.next_event_ms(now_ms) for tenure in self._active()]
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 from clients.network import SocketChannel, SystemNetwork
@@ -22,4 +23,5 @@ class CuttableNetwork(SystemNetwork):
         """End all connections."""
         for channel in self._channels:
             if channel.fileno() >= 0:
-                channel.socket.shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(OSError):  # Another thread may be closing it.
+                    channel.socket.shutdown(socket.SHUT_RDWR)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pytest
 
-from clients.connection import Connection
 from clients.errors import ConnectionFailedError, UnsupportedRequestError
-from clients.link import Call, Reply
-from clients.message import TopicPartition
+from clients.link import Reply
 from clients.ownership.events import TenureState
-from clients.ownership.tenure import FOR_EVER, Tenure, TenureSettings
+from clients.ownership.tenure import FOR_EVER
 from clients.ownership.tenures import Tenures
-from clients.ownership.ways import OwnWay
-from clients.wire import Wire
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.find_coordinator import (
     Coordinator,
@@ -30,69 +24,7 @@ from protocol.messages.ownership import (
     ResourceStanding,
     ResumeRequest,
 )
-
-LOG = TopicPartition("log", 0)
-OTHER = TopicPartition("log", 1)
-SESSION_MS = 9000
-SETTINGS = TenureSettings(retry_backoff_ms=100, answer_timeout_ms=5000, queued_wait_ms=1000)
-
-
-class _Lines:
-    """The part of a Connection that a tenure sees: who leads, and which conversations there are."""
-
-    def __init__(self) -> None:
-        self.metadata = self
-        self.leaders = {LOG: 1, OTHER: 1}
-        self.renewals = 0
-        self.conversations: dict[int, Wire] = {}
-        self.connect(1)
-
-    def connect(self, node: int) -> None:
-        """Have a conversation with this broker that is not the one before."""
-        self.conversations[node] = Wire("anna", 1000)
-
-    def conversation(self, node: int) -> Wire | None:
-        return self.conversations.get(node)
-
-    def want(self, topic: str) -> None:
-        assert topic == "log"
-
-    def leader(self, topic: str, partition: int) -> int:
-        return self.leaders[TopicPartition(topic, partition)]
-
-    def renew(self) -> None:
-        self.renewals += 1
-
-
-class World:
-    """A tenure, its connections, and the time."""
-
-    def __init__(self, resource: TopicPartition | str = LOG, **options: Any) -> None:
-        self.lines = _Lines()
-        self.way = OwnWay("app", "anna", SESSION_MS)
-        self.tenure = self.tenure_of(resource, **options)
-        self.now_ms = 1000
-
-    def tenure_of(self, resource: TopicPartition | str, **options: Any) -> Tenure:
-        return Tenure(cast("Connection", self.lines), self.way, resource, SETTINGS, **options)
-
-    def call(self) -> Call:
-        """The one call that is due now."""
-        (call,) = self.tenure.calls(self.now_ms)
-        return call
-
-    def answer(self, call: Call, error: int = 0, **fields: Any) -> None:
-        standing = ResourceStanding(name="log", partition=0, error_code=error, **fields)
-        response = OwnResponse(group="app", error_code=0, resources=[standing])
-        conversation = self.lines.conversations[call.node]
-        assert self.tenure.handle(Reply(call, response, conversation=conversation), self.now_ms)
-
-    def grant(self) -> None:
-        self.answer(self.call(), generation=1, incarnation=7, fence_offset=40)
-
-    def states(self) -> list[TenureState]:
-        events, self.tenure.events = self.tenure.events, []
-        return [event.state for event in events]
+from tests.clients.ownership.tenure_world import LOG, OTHER, SESSION_MS, World
 
 
 def test_a_claim_is_granted_and_renewed_by_thirds_of_the_session() -> None:
@@ -235,22 +167,6 @@ def test_one_that_waits_is_back_at_the_broker_at_once_but_does_not_keep_it_busy(
     world.now_ms += 1000
     world.answer(renewal, ErrorCode.CLAIM_QUEUED, position=1)
     assert world.tenure.next_event_ms(world.now_ms) == world.now_ms
-
-
-def test_one_that_waits_claims_anew_on_another_connection_for_the_rest_of_its_time() -> None:
-    world = World(wait_ms=3000)
-    world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
-    world.lines.connect(1)
-    world.now_ms += 1000
-
-    again = world.call()
-
-    assert isinstance(again.request, OwnRequest) and again.request.wait_timeout_ms == 2000
-    world.tenure.handle(Reply(again, error=ConnectionFailedError("cut")), world.now_ms)
-    world.now_ms += 2000
-    assert world.tenure.calls(world.now_ms) == []
-    assert world.tenure.state is TenureState.REFUSED
-    assert getattr(world.tenure.error, "code", None) is ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_a_grant_that_is_not_committed_in_time_is_asked_after() -> None:
