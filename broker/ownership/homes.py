@@ -168,12 +168,13 @@ class Homes:
         """The resource, if this broker decides about it.
 
         Raises BrokerError: what `Replicas.partition` raises, NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR,
-        COORDINATOR_NOT_AVAILABLE, and KAFKA_STORAGE_ERROR where what is written of it cannot be read.
+        COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS for a name of a group that is not `ready`, and
+        KAFKA_STORAGE_ERROR where what is written of it cannot be read.
         """
         key: ResourceKey
         if index == NO_PARTITION:
-            self._home_of_group(group)
             key = NameKey(group, name)
+            self._check_read(key)
         else:
             partition = self._replicas.partition(name, index)
             self._led_at((name, index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -184,6 +185,22 @@ class Homes:
                 f"what is written of {key} in ZooKeeper cannot be read; the broker's log says why",
             )
         return key
+
+    def refusal(self, key: ResourceKey) -> BrokerError | None:
+        """Why this broker can say nothing of a resource that it was asked about before; None: it can."""
+        try:
+            if isinstance(key, NameKey):
+                self._check_read(key)
+            elif self.partition(key) is None:
+                return BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        except BrokerError as error:
+            return error
+        return None
+
+    def _check_read(self, key: NameKey) -> None:
+        group = self._home_of_group(key.group).groups.get(key.group)
+        if group is None or not group.is_read:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def ready(self, group: str) -> Deferred[None]:
         """Fires once the names of a group have been read. Fails as `locate` raises."""

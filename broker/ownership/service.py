@@ -34,6 +34,7 @@ from broker.ownership.homes import Homes
 from broker.ownership.operations import Asker, Forced, Held
 from broker.ownership.renewals import Renewals
 from broker.ownership.resources import Resource, partition_key
+from broker.ownership.standings import blank
 from broker.ownership.state import LogEnds, Terms
 from broker.ownership.table import OwnershipTable
 from broker.replication.leadership import Leadership
@@ -46,6 +47,7 @@ from coordinator.store import SessionExpired, ZooKeeper, ZooKeeperError
 from coordinator.znodes import BadZnode
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.ownership import ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
 
 _log = logging.getLogger(__name__)
@@ -192,7 +194,14 @@ class OwnershipService:
         self._perform()
 
     def _standings(self, asker: Asker, held: Sequence[Held]) -> Standings:
-        return [self.table.standing(asker, each) for each in held]
+        return [self._standing(asker, each) for each in held]
+
+    def _standing(self, asker: Asker, held: Held) -> ResourceStanding:
+        """One that waited for news while its resource has gone to another broker is to ask there."""
+        refusal = self.homes.refusal(held.key)
+        if refusal is not None:
+            return blank(held.key, refusal.code, refusal.message)
+        return self.table.standing(asker, held)
 
     # -- what the table has to know ------------------------------------------------------------------------
 
