@@ -54,5 +54,7 @@ printf 'ruff format --check\n'
 "$python" -m ruff format --check
 printf 'mypy\n'
 "$python" -m mypy
+# Brokers and tools start by the hundred, and each would compile what it imports.
+unset PYTHONDONTWRITEBYTECODE
 # Two at a time: those that start brokers mostly wait.
 run_python -m pytest -n 2 --dist worksteal "$@"
