@@ -35,7 +35,7 @@ class Wanted:
 class Claim(Operation):
     """Resources for an owner: all or none. `judge` is the rule that it comes under."""
 
-    __slots__ = ("_asker", "_grants", "_is_refused", "_judge", "_wait_until_ms", "_wanted")
+    __slots__ = ("_asker", "_grants", "_is_refused", "_judge", "_wait_until_ms", "_wanted", "_written")
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Claim(Operation):
         self._wait_until_ms = wait_until_ms
         self._grants: list[tuple[Wanted, Verdict, Grant | None]] = []
         self._is_refused = False
+        self._written: Records = {}
 
     def begin(self, state: State, now_ms: int) -> Records:
         if is_gone(state, self._asker):
@@ -65,16 +66,20 @@ class Claim(Operation):
             self._turn_away(state, verdicts, now_ms)
             return {}
         records: Records = {}
+        group = self._asker.group
         for each, verdict in verdicts:
             grant = None
+            resource = state.resource(each.key)
+            if isinstance(verdict, Repeated) and resource.entry(group).grant is None:
+                timeout_ms = self._asker.owner.session_timeout_ms
+                records[each.key] = state.record_revived(resource, group, timeout_ms)
             if isinstance(verdict, Granted):
-                resource = state.resource(each.key)
                 grant = new_grant(
                     resource, self._asker.owner, verdict.generation, each.generation, state.date_ms()
                 )
-                group = self._asker.group
                 records[each.key] = state.record_with(resource, group, grant, verdict.reason)
             self._grants.append((each, verdict, grant))
+        self._written = records
         return records
 
     def _verdict(self, state: State, wanted: Wanted) -> Verdict:
@@ -137,6 +142,8 @@ class Claim(Operation):
                 state.effects += [] if fence is None else [AwaitCommit(fence)]
             else:
                 assert isinstance(verdict, Repeated)
+                timeout_ms = asker.owner.session_timeout_ms
+                state.revive(resource, entry, timeout_ms, is_written=each.key in self._written)
                 state.attach(resource, entry, asker.connection, now_ms)
                 fences += pending_fence(resource, entry)
             leave_queue(state, resource, asker.group, asker.owner.owner_id)

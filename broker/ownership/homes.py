@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.python.failure import Failure
 
 from broker.metadata import ZERO_ID
-from broker.ownership.resources import partition_key
+from broker.ownership.resources import NO_ZNODE, partition_key
 from broker.ownership.table import OwnershipTable
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
@@ -151,8 +151,12 @@ class Homes:
                 deferred.errback(BrokerError(ErrorCode.NOT_COORDINATOR))
 
     def _drop(self, key: ResourceKey) -> None:
-        """Nothing is written of what was known here: it was not durable."""
+        """Nothing is written of what was known here: it was not durable. Of those who share or wait nothing
+        ever is."""
         self._unreadable.pop(key, None)
+        known = self._table.state.resources.get(key)
+        if known is not None and known.version == NO_ZNODE:
+            return
         self._table.unload(key, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), self._now_ms())
 
     def _take_over(self, found: Found) -> None:

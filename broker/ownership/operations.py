@@ -7,7 +7,7 @@ it is carried out, but for this: an owner may have gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from broker.ownership import standings
 from broker.ownership.effects import Answer, Fail, Fence
@@ -75,39 +75,52 @@ class Held:
 
 
 class Resume(Operation):
-    """Grants to go on with, each by itself."""
+    """Grants to go on with, each by itself. One that is over is durable again before it is in force: the next
+    leader would take the resource for free, while its owner has been told that it has it."""
 
-    __slots__ = ("_asker", "_held")
+    __slots__ = ("_asker", "_held", "_revived")
 
     def __init__(self, ticket: int, asker: Asker, held: Sequence[Held]) -> None:
         super().__init__(ticket, [each.key for each in held])
         self._asker = asker
         self._held = held
+        self._revived: Records = {}
 
     def begin(self, state: State, now_ms: int) -> Records:
-        return {}
+        if is_gone(state, self._asker):
+            return {}
+        for each in self._held:
+            entry = self._entry(state, each)
+            if entry is not None and entry.grant is None:
+                self._revived[each.key] = state.record_revived(
+                    state.resource(each.key), entry.group, self._asker.owner.session_timeout_ms
+                )
+        return self._revived
+
+    def _entry(self, state: State, held: Held) -> Entry | None:
+        """The entry whose last grant the asker may go on with."""
+        resource = state.resource(held.key)
+        entry = resource.entries.get(self._asker.group)
+        grant = None if entry is None else entry.find(held.incarnation)
+        if entry is None or grant is None:
+            return None
+        return entry if can_resume(resource, entry, grant, self._asker.owner.owner_id) else None
 
     def carry_out(self, state: State, now_ms: int) -> None:
         if is_gone(state, self._asker):
+            state.unwritten.update(dict.fromkeys(self._revived))
             self.fail(state, BrokerError(ErrorCode.NETWORK_EXCEPTION))
             return
         answers, fences = [], []
         for each in self._held:
             resource = state.resource(each.key)
-            entry = resource.entries.get(self._asker.group)
-            grant = None if entry is None else entry.find(each.incarnation)
-            if (
-                entry is None
-                or grant is None
-                or not can_resume(resource, entry, grant, self._asker.owner.owner_id)
-            ):
+            entry = self._entry(state, each)
+            if entry is None:
                 answers.append(standings.fenced(resource, self._asker.group, each.incarnation))
                 continue
-            session_timeout_ms = self._asker.owner.session_timeout_ms
-            if session_timeout_ms != grant.owner.session_timeout_ms:
-                owner = replace(grant.owner, session_timeout_ms=session_timeout_ms)
-                entry.amend(replace(grant, owner=owner))
-                state.unwritten[each.key] = None
+            state.revive(
+                resource, entry, self._asker.owner.session_timeout_ms, is_written=each.key in self._revived
+            )
             state.attach(resource, entry, self._asker.connection, now_ms)
             fences += pending_fence(resource, entry)
             answers.append(standings.owned(resource, entry, state.leader_epoch(each.key)))

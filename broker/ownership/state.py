@@ -120,6 +120,30 @@ class State:
         histories[group] = pushed(histories.get(group, ()), grant)
         return OwnershipRecord(grant.incarnation, histories)
 
+    def record_revived(self, resource: Resource, group: str, session_timeout_ms: int) -> OwnershipRecord:
+        """The resource as it will be once the last grant of `group`, which is over, is in force again."""
+        record = resource.record()
+        *before, grant = record.histories[group]
+        revived = self._revived(grant, session_timeout_ms)
+        return OwnershipRecord(record.incarnation, {**record.histories, group: (*before, revived)})
+
+    def _revived(self, grant: Grant, session_timeout_ms: int) -> Grant:
+        owner = replace(grant.owner, session_timeout_ms=session_timeout_ms)
+        return replace(grant, owner=owner, reason=LossReason.NONE, until_ms=NEVER_MS)
+
+    def revive(self, resource: Resource, entry: Entry, session_timeout_ms: int, *, is_written: bool) -> None:
+        """Let the last grant go on, with this session timeout, also where it was over."""
+        grant = entry.last
+        assert grant is not None
+        revived = self._revived(grant, session_timeout_ms)
+        if revived == grant:
+            return
+        entry.amend(revived)
+        if grant.is_over:
+            self._audit(resource, entry, "resumed")
+        if not is_written:
+            self.unwritten[resource.key] = None
+
     def install(
         self, resource: Resource, group: str, grant: Grant, loss: LossReason, connection: int, now_ms: int
     ) -> Fence | None:
@@ -165,13 +189,9 @@ class State:
 
     def attach(self, resource: Resource, entry: Entry, connection: int, now_ms: int) -> None:
         """Let the owner of `entry` be reached through `connection`; one that it had before is severed."""
-        grant = entry.last
+        grant = entry.grant
         assert grant is not None
         previous = entry.connection
-        if grant.is_over:
-            entry.amend(replace(grant, reason=LossReason.NONE, until_ms=NEVER_MS))
-            self.unwritten[resource.key] = None
-            self._audit(resource, entry, "resumed")
         entry.connection = connection
         entry.pinged_ms = NEVER_MS
         self._changed(resource.key)

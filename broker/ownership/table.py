@@ -29,7 +29,7 @@ from broker.ownership.resources import Resource
 from broker.ownership.rules import Verdict, judge_access, judge_claim
 from broker.ownership.state import Holdings, LogEnds, State, Terms
 from coordinator.ownership_records import NEVER_MS, OwnershipRecord, PartitionKey, ResourceKey
-from protocol.errors import BrokerError, ErrorCode
+from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import LossReason, ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
 
@@ -244,7 +244,7 @@ class OwnershipTable:
         heard_ms = self.state.last_heard_ms(entry.connection)
         until_ms = heard_ms + grant.owner.session_timeout_ms
         if entry.pinged_ms >= 0:
-            if heard_ms > entry.pinged_ms:
+            if heard_ms >= entry.pinged_ms:
                 entry.pinged_ms = -1
             else:
                 until_ms = min(until_ms, entry.pinged_ms + self.state.terms.ping_timeout_ms)
@@ -279,11 +279,22 @@ class OwnershipTable:
             self._reload(operation)
         elif operation in self._writing:
             del self._writing[operation]
-            for key, version in versions.items():
-                self.state.resource(key).version = version
-            operation.carry_out(self.state, now_ms)
+            resources = {self.state.resource(key): version for key, version in versions.items()}
+            if any(resource.version >= version for resource, version in resources.items()):
+                self._overtaken(operation)
+            else:
+                for resource, version in resources.items():
+                    resource.version = version
+                operation.carry_out(self.state, now_ms)
         self._finish(operation)
         self._settle(now_ms)
+
+    def _overtaken(self, operation: Operation) -> None:
+        """What an operation wrote has been read again before this broker knew that it is written: it is in
+        force already, of its owner as of all others detached. Whoever asks again is told so."""
+        message = "the leader has begun anew meanwhile: try again"
+        operation.fail(self.state, error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message))
+        self.state.effects += [Reload(key) for key in operation.keys]
 
     def not_written(self, operation: Operation, error: BrokerError, now_ms: int) -> None:
         """What `operation` wanted written is not, and will not be: nothing has changed."""
@@ -316,9 +327,9 @@ class OwnershipTable:
     # -- what this broker decides about ------------------------------------------------------------------
 
     def load(self, key: ResourceKey, record: OwnershipRecord, version: int, now_ms: int) -> None:
-        """Take over what is written of a resource, unless something newer is known."""
+        """Take over what is written of a resource, unless that is known, and maybe what has become of it."""
         known = self.state.resources.get(key)
-        if known is not None and known.version > version:
+        if known is not None and known.version >= version:
             return
         self.state.restore(key, record, version, now_ms)
         self._settle(now_ms)

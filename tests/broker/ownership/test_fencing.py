@@ -255,6 +255,7 @@ def test_case_8_on_contention_the_owner_is_asked_for_a_sign_of_life() -> None:
     machine = Machine(Terms(ping_timeout_ms=500))
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
+    machine.advance(1)
     assert ben.claim(P0, -1, wait_ms=-1).position == 1
     assert machine.pings == [anna.connection]
     machine.table.pinged(anna.connection, machine.now_ms)
@@ -279,6 +280,21 @@ def test_case_8_an_owner_that_shows_that_it_lives_keeps_what_it_has() -> None:
 
     assert machine.owner_of(P0) == "anna"
     assert anna.renew(P0).is_contended
+
+
+def test_case_8_a_sign_of_life_in_the_same_millisecond_counts() -> None:
+    """An owner on the same machine asks again that soon, and is then silent until its next Renew is due."""
+    machine = Machine(Terms(ping_timeout_ms=500))
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    machine.advance(1)
+    ben.claim(P0, -1)
+    machine.table.pinged(anna.connection, machine.now_ms)
+    anna.heard()
+
+    machine.advance(600, ben)
+
+    assert machine.owner_of(P0) == "anna"
 
 
 def test_case_9_a_restart_restores_owners_as_detached(machine: Machine) -> None:
@@ -328,6 +344,92 @@ def test_case_9_a_grant_that_nobody_heard_of_holds_after_a_restart(machine: Mach
     ben.reconnect()
     again = ben.claim(P0, 1)
     assert (again.error_code, again.generation, again.fence_offset) == (0, 2, 4)
+
+
+def test_case_9_one_that_has_come_back_is_not_free_after_a_restart(machine: Machine) -> None:
+    """It was told that it has it, so others wait for its session: to go on with what was free is durable
+    before it is answered."""
+    anna = machine.client("anna")
+    anna.claim(NAME)
+    anna.close()
+    machine.flush()
+    anna.reconnect()
+    assert anna.resume(NAME).error_code == 0
+
+    machine.fail_over()
+
+    ben = machine.client("ben")
+    assert ben.claim(NAME, -1).error_code == ErrorCode.RESOURCE_OWNED
+    machine.advance(SESSION_MS, ben)
+    assert ben.claim(NAME, -1).generation == 2
+
+
+def test_case_9_an_exclusive_producer_that_has_come_back_is_not_free_after_a_restart(
+    machine: Machine,
+) -> None:
+    anna = machine.client("anna")
+    anna.access_to(P0, ProducerAccessMode.EXCLUSIVE)
+    anna.close()
+    machine.flush()
+    anna.reconnect()
+    assert anna.access_to(P0, ProducerAccessMode.EXCLUSIVE, epoch=1).error_code == 0
+
+    machine.fail_over()
+
+    ben = machine.client("ben")
+    assert ben.access_to(P0, ProducerAccessMode.EXCLUSIVE).error_code == ErrorCode.RESOURCE_OWNED
+
+
+def test_case_9_one_that_comes_back_and_goes_again_while_that_is_written_is_gone(machine: Machine) -> None:
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    anna.close()
+    machine.flush()
+    anna.reconnect()
+    machine.holds_writes = True
+    with pytest.raises(KeyError):
+        anna.resume(P0)
+    anna.close()
+    machine.holds_writes = False
+    machine.settle_writes()
+    machine.flush()
+
+    assert machine.record(P0).histories["app"][-1].reason is LossReason.DISCONNECTED
+    assert ben.claim(P0, -1).generation == 2
+
+
+def test_what_is_read_again_undoes_no_release(machine: Machine) -> None:
+    """A leader begins a new epoch before it has written down what it has ended."""
+    anna, ben = machine.client("anna"), machine.client("ben")
+    anna.claim(P0)
+    machine.flush()
+    anna.release(P0)
+
+    machine.load(P0)
+
+    assert ben.claim(P0, -1).generation == 2
+
+
+def test_a_grant_that_is_read_before_it_is_known_to_be_written_is_one_grant(machine: Machine) -> None:
+    """ZooKeeper's answer was lost, and a new epoch of the leader has come before it was asked again."""
+    anna = machine.client("anna")
+    machine.holds_writes = True
+    ticket = anna.ask_claim((P0, 1))
+    (write,) = machine.writes
+    machine.writes = []
+    versions = machine.land(write)
+    machine.load(P0)
+    machine.holds_writes = False
+
+    machine.table.written(write.operation, versions, machine.now_ms)
+    machine.perform()
+
+    with pytest.raises(BrokerError) as raised:
+        machine.answer(ticket)
+    assert raised.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert [grant.incarnation for grant in machine.entry(P0).history] == [1]
+    assert anna.claim(P0).incarnation == 1, "it asks again, and has it"
+    assert machine.entry(P0).connection == anna.connection
 
 
 def test_case_10_generations_outlive_idleness(machine: Machine) -> None:
