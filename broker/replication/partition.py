@@ -126,7 +126,9 @@ class Partition:
         self._accept(assignment)
         role = self.role
         if isinstance(role, Leadership) and role.leader_epoch == assignment.leader_epoch:
-            role.settle(assignment.isr, assignment.partition_epoch)
+            # A proposal may be under way: only a later in-sync set decides about it, not the known one again.
+            if assignment.partition_epoch > role.partition_epoch:
+                role.settle(assignment.isr, assignment.partition_epoch)
             role.set_replicas(assignment.replicas, now_ms)
             return False
         end_offset = self.log.log_end_offset

@@ -223,6 +223,23 @@ class TestInSyncSets:
         follow(world, 2, 1)
         assert world.replicas.partition("t", 0).high_watermark == 1
 
+    def test_who_is_proposed_is_waited_for_though_a_new_controller_repeats_what_is_known(
+        self, world: World
+    ) -> None:
+        """The proposal is under way still, and may be written at any time."""
+        world.assign("t", replicas=(1, 2), isr=(1,))
+        follow(world, 2, 0)
+        (proposal,) = world.proposals
+        world.clock.advance(2 * LAG_MS / 1000)
+        append(world)
+        assert world.replicas.partition("t", 0).high_watermark == 0
+        world.assign("t", replicas=(1, 2), isr=(1,), controller_epoch=2)
+        assert world.replicas.partition("t", 0).high_watermark == 0
+        world.replicas.settle_isr(proposal, 0, (1, 2), 1)
+        assert world.replicas.partition("t", 0).high_watermark == 0
+        follow(world, 2, 1)
+        assert world.replicas.partition("t", 0).high_watermark == 1
+
     def test_a_follower_that_lags_is_proposed_to_leave_and_counts_until_it_has(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         append(world)
