@@ -170,60 +170,68 @@ class Controller:
         }
         # Those first that may have lost something: who has only gone keeps what it has, and its place in sync
         # where nobody else is left.
-        yield from self._leaders.lose_brokers(bounced)
+        yield from self._leaders.lose_brokers(bounced, restarted=True)
         yield from self._leaders.lose_brokers(gone)
         state.brokers = dict(snapshot.brokers)
 
     def _bounced(self, snapshot: Snapshot) -> dict[int, None]:
         """The live brokers that have started anew since the last controller saw to them.
 
-        Where none has recorded whom it saw to, as in a cluster that Kafka has run, these are told by their
-        registration: it is younger than a state that counts them in.
+        Who has only lost its session is not among them. Where none has recorded whom it saw to, as in a
+        cluster that Kafka has run, these are told by their first registration: it is younger than a state
+        that counts them in.
         """
         brokers, recorded = self.state.brokers, snapshot.recorded_epochs
         if recorded is not None:
             return {
                 broker_id: None
                 for broker_id, broker in brokers.items()
-                if recorded.get(broker_id) != broker.epoch
+                if recorded.get(broker_id) != broker.start_epoch
             }
         return {
             member: None
             for _, partition in self.state.partitions()
             if partition.state is not None
             for member in partition.state.isr
-            if member in brokers and 0 <= partition.read_zxid < brokers[member].epoch
+            if member in brokers and 0 <= partition.read_zxid < brokers[member].start_epoch
         }
 
     def _record(self, brokers: Mapping[int, LiveBroker]) -> Steps[None]:
         """These lives of brokers have been seen to: no state counts an earlier one in."""
-        epochs = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
+        epochs = {broker_id: broker.start_epoch for broker_id, broker in brokers.items()}
         if epochs != self._recorded_epochs:
             yield RecordBrokers(epochs)
             self._recorded_epochs = epochs
 
     def _brokers_changed(self, now: Mapping[int, LiveBroker]) -> Steps[None]:
-        """Brokers have come or gone. One that has both, since we last looked, has another epoch."""
+        """Brokers have come or gone. One that has both, since we last looked, has another epoch.
+
+        If it has the same start epoch it has lost nothing, and goes on with what it leads and is in sync of:
+        its session had run out, and nobody took notice. It only has to be told everything again, since words
+        to its earlier registration may not have reached it.
+        """
         before = self.state.brokers
         gone = [
             broker_id
             for broker_id, broker in before.items()
-            if broker_id not in now or now[broker_id].epoch != broker.epoch
+            if broker_id not in now or now[broker_id].start_epoch != broker.start_epoch
         ]
         joined = [
             broker_id
             for broker_id, broker in now.items()
             if broker_id not in before or before[broker_id].epoch != broker.epoch
         ]
+        self._deletions.lose_brokers([broker_id for broker_id in joined if broker_id in before])
         # Those first that are back already, and may have lost something: see `_lose_unseen`.
-        for lost in ([each for each in gone if each in now], [each for each in gone if each not in now]):
-            if lost:
-                yield from self._lose(lost)
+        yield from self._lose([each for each in gone if each in now], restarted=True)
+        yield from self._lose([each for each in gone if each not in now])
         yield from self._record(now)
         if joined or self.state.brokers != now:
             yield from self._welcome(joined, now)
 
-    def _lose(self, gone: list[int]) -> Steps[None]:
+    def _lose(self, gone: list[int], *, restarted: bool = False) -> Steps[None]:
+        if not gone:
+            return
         state = self.state
         state.brokers = {
             broker_id: broker for broker_id, broker in state.brokers.items() if broker_id not in gone
@@ -233,7 +241,7 @@ class Controller:
             state.offline_replicas.pop(broker_id, None)
         yield SetBrokers(state.brokers)
         self._deletions.lose_brokers(gone)
-        yield from self._leaders.lose_brokers(gone)
+        yield from self._leaders.lose_brokers(gone, restarted=restarted)
         self._batch.metadata([at for broker_id in gone for at in state.partitions_on(broker_id)])
         yield from self._batch.flush()
 

@@ -7,6 +7,7 @@ the brokers to the event's batch. A state whose znode turns out to be another th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from coordinator import election
 from coordinator.controller_effects import StateWrite, StateWritten, Steps, WriteStates
@@ -35,14 +36,21 @@ class Leaders:
         candidates = self._state.leaderless(among)
         return (yield from self.write(candidates, self._decide_leaderless))
 
-    def lose_brokers(self, gone: Collection[int]) -> Steps[None]:
-        """Brokers have gone, and are out of the state already: replace them as leaders and as in sync."""
+    def lose_brokers(self, gone: Collection[int], *, restarted: bool = False) -> Steps[None]:
+        """Brokers have gone, and are out of the state already: replace them as leaders and as in sync.
+
+        With `restarted` they have come back, perhaps without what they had not flushed. A partition that
+        nobody can lead now then waits for the others of its in-sync set, if there are any.
+        """
 
         def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
             assert partition.state is not None
-            if partition.state.leader in gone:
-                return self._decide_leaderless(at, partition)
-            return self._shrunk(partition.state, gone)
+            if partition.state.leader not in gone:
+                return self._shrunk(partition.state, gone)
+            state = self._decide_leaderless(at, partition)
+            if restarted and state is not None and state.leader == NO_LEADER:
+                return replace(state, isr=election.isr_without(state.isr, gone))
+            return state
 
         yield from self.write(self._concerning(gone), decide)
 

@@ -10,7 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.placement import Assignment
-from coordinator.znodes import NO_LEADER, BrokerInfo, PartitionState, TopicAssignment, TopicPartition
+from coordinator.znodes import (
+    NO_EPOCH,
+    NO_LEADER,
+    BrokerInfo,
+    PartitionState,
+    TopicAssignment,
+    TopicPartition,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +26,15 @@ class LiveBroker:
 
     info: BrokerInfo
     epoch: int
+
+    @property
+    def start_epoch(self) -> int:
+        """The epoch under which its process registered first, which tells processes apart.
+
+        One that has another epoch than before, and the same of these, has only lost its session: it has all
+        that it ever had. One with another of these has started anew, and may have lost what was not flushed.
+        """
+        return self.epoch if self.info.start_epoch == NO_EPOCH else self.info.start_epoch
 
 
 @dataclass(slots=True)

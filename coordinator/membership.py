@@ -3,13 +3,15 @@
 The znode's czxid is the *broker epoch*. Every registration has another, so that a request meant for an
 earlier life of a broker is told apart (KIP-380). When the connection to ZooKeeper is lost, the broker may
 already be dead in the eyes of the others: listeners are told at once. When the session has expired, the
-broker registers anew under a new epoch.
+broker registers anew under a new epoch, and names the first epoch of this process beside it: so the others
+know that it has not started anew, and has lost nothing.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -75,6 +77,7 @@ class Membership:
         self._info = info
         self._conflict_timeout_ms = conflict_timeout_ms
         self._listeners: list[MembershipListener] = []
+        self._start_epoch = znodes.NO_EPOCH
         self._started: Deferred[int] | None = None
         self._registered_on: Session | None = None
         self._closed = False
@@ -130,7 +133,7 @@ class Membership:
 
     async def _register(self, session: Session) -> int:
         await prepare_layout(session)
-        info = self._info()
+        info = replace(self._info(), start_epoch=self._start_epoch)
         path = znodes.broker_path(info.broker_id)
         data = znodes.encode_broker(info, now_ms(self._clock))
         deadline = self._clock.seconds() + self._conflict_timeout_ms / 1000
@@ -166,6 +169,8 @@ class Membership:
             )
 
     def _succeeded(self, session: Session, epoch: int) -> None:
+        if self._start_epoch == znodes.NO_EPOCH:
+            self._start_epoch = epoch
         if self._closed or session is not self._zookeeper.session:
             return
         self._registered_on = session

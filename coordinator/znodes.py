@@ -110,12 +110,16 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """What a broker says of itself. `features` maps a feature to its lowest and highest version."""
+    """What a broker says of itself. `features` maps a feature to its lowest and highest version.
+
+    `start_epoch` is the broker epoch under which this process registered first; -1: this is the first time.
+    """
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    start_epoch: int = NO_EPOCH
 
 
 def broker_path(broker_id: int) -> str:
@@ -123,7 +127,10 @@ def broker_path(broker_id: int) -> str:
 
 
 def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
-    """Version 5. `host` and `port` are for readers older than endpoints: those of a PLAINTEXT listener."""
+    """Version 5. `host` and `port` are for readers older than endpoints: those of a PLAINTEXT listener.
+
+    `start_epoch` is not one of Kafka's fields; its readers pass over what they do not know.
+    """
     plaintext = next(
         (endpoint for endpoint in info.endpoints if endpoint.security_protocol == "PLAINTEXT"), None
     )
@@ -147,6 +154,8 @@ def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
     }
     if info.rack is not None:
         value["rack"] = info.rack
+    if info.start_epoch != NO_EPOCH:
+        value["start_epoch"] = info.start_epoch
     return _encode(value)
 
 
@@ -163,6 +172,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
                 name: (int(versions["min_version"]), int(versions["max_version"]))
                 for name, versions in (value.get("features") or {}).items()
             },
+            start_epoch=int(value.get("start_epoch", NO_EPOCH)),
         )
     except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not describe a broker: {error!r}") from None
@@ -331,7 +341,8 @@ def decode_controller_epoch(data: bytes) -> int:
 
 
 def encode_controller_brokers(epochs: Mapping[int, int]) -> bytes:
-    """`epochs` has the broker epoch of each broker that was alive, by its id."""
+    """`epochs` has, by the id of each broker that was alive, the epoch under which its process registered
+    first."""
     return _encode({"version": 1, "epochs": {str(broker): epoch for broker, epoch in sorted(epochs.items())}})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from coordinator.controller import Controller
@@ -125,6 +125,11 @@ class Machine:
     def life(self, broker_id: int) -> LiveBroker:
         """A broker under an epoch that no life of a broker has had."""
         return LiveBroker(broker_info(broker_id), self.store.new_epoch())
+
+    def registration(self, broker_id: int) -> LiveBroker:
+        """A broker that lives, and has registered anew because its session had run out."""
+        known = self.brokers[broker_id]
+        return LiveBroker(replace(known.info, start_epoch=known.start_epoch), self.store.new_epoch())
 
     def handle(self, event: Event, *, cut: int | None = None) -> list[Effect]:
         """Handle one event to its end, or until the controller dies after `cut` effects; what came of it."""

@@ -271,6 +271,55 @@ def test_a_broker_that_has_bounced_loses_what_it_led() -> None:
     assert {request.type for request in sent_to(effects, 1, LeaderAndIsrRequest)} == {INCREMENTAL}
 
 
+def test_a_broker_that_has_only_registered_anew_goes_on_with_what_it_led() -> None:
+    """Its session had run out and nobody noticed: it has all that it had, and is told everything again."""
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    machine.create("alone", (2,))
+    machine.brokers[2] = machine.registration(2)
+    effects = machine.handle(BrokersChanged(dict(machine.brokers)))
+    assert writes(effects) == []
+    request = sent_to(effects, 2, LeaderAndIsrRequest)[0]
+    assert (request.type, request.broker_epoch) == (FULL, machine.brokers[2].epoch)
+    assert led(effects, 2) == {("t", 0): 2, ("alone", 0): 2}
+    # The life in which it is in sync is the new one now.
+    machine.propose("t", 2)
+    machine.propose("t", 2, 1)
+    assert machine.state("t").isr == (2, 1)
+
+
+def test_a_broker_that_registers_anew_after_it_was_missed_joins_as_anybody() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    again = machine.registration(2)
+    machine.lose(2)
+    assert machine.state("t") == PartitionState(1, 1, (1,), 1)
+    machine.brokers[2] = again
+    machine.handle(BrokersChanged(dict(machine.brokers)))
+    assert machine.state("t") == PartitionState(1, 1, (1,), 1)
+
+
+def test_a_broker_that_registers_anew_and_then_starts_anew_has_started_anew() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    machine.brokers[2] = machine.registration(2)
+    machine.start(2)
+    assert machine.state("t") == PartitionState(1, 1, (1,), 1)
+
+
+def test_a_broker_that_registers_anew_hears_again_what_is_to_be_deleted() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    effects = machine.delete("t")
+    (unheard,) = sent_to(effects, 2, StopReplicaRequest)
+    machine.answer(1, sent_to(effects, 1, StopReplicaRequest)[0], healthy_answer(unheard))
+    machine.brokers[2] = machine.registration(2)
+    effects = machine.handle(BrokersChanged(dict(machine.brokers)))
+    assert len(sent_to(effects, 2, StopReplicaRequest)) == 1
+    machine.answer_all(effects)
+    assert "t" not in machine.store.topics
+
+
 def test_a_partition_without_a_state_gets_its_leader_when_a_replica_comes() -> None:
     machine = Machine(1, 2)
     machine.create("t", (2,))
@@ -569,6 +618,54 @@ def test_a_new_controller_sees_who_has_bounced_while_nobody_was_looking() -> Non
     # It had gone and come back: two epochs, so that nobody takes its old leadership for the new.
     assert new.state("alone") == PartitionState(2, 2, (2,), 2)
     assert led(new.effects, 2) == {("t", 0): 1, ("alone", 0): 2}
+
+
+def test_who_has_only_registered_anew_while_nobody_was_looking_keeps_leaders_available() -> None:
+    """ZooKeeper was away for longer than sessions last, and one broker died meanwhile: the others have all
+    that was acknowledged, and need not wait for it."""
+    old = Machine(1, 2, 3)
+    old.create("t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
+    brokers = {each: old.registration(each) for each in (2, 3)}
+    new = Machine(3, store=old.store, epoch=2, brokers=brokers)
+    assert [(new.state("t", each).leader, new.state("t", each).isr) for each in range(3)] == [
+        (2, (2, 3)),
+        (2, (2, 3)),
+        (3, (3, 2)),
+    ]
+    # Its own: nobody has led meanwhile.
+    assert [new.state("t", each).leader_epoch for each in range(3)] == [1, 1, 1]
+    assert new.store.recorded_epochs == {each: old.brokers[each].start_epoch for each in (2, 3)}
+
+
+def test_after_an_outage_that_all_have_survived_nothing_is_written() -> None:
+    old = Machine(1, 2, 3)
+    old.create("t", (1, 2, 3), (2, 3, 1))
+    brokers = {each: old.registration(each) for each in (1, 2, 3)}
+    new = Machine(3, store=old.store, epoch=2, brokers=brokers)
+    assert writes(new.effects) == []
+    assert {request.broker_epoch for request in sent_to(new.effects, 1, LeaderAndIsrRequest)} == {
+        brokers[1].epoch
+    }
+
+
+def test_whoever_has_survived_an_outage_is_waited_for_where_others_have_started_anew() -> None:
+    """The one that is back already may have lost its tail; the dead one and the one that is late have not."""
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 1, 3), (1, 2, 3))
+    old.create("u", (3, 2), (2, 3))
+    late = old.registration(3)
+    new = Machine(2, store=old.store, epoch=2, brokers={2: old.life(2)})
+    states = [new.state(*at) for at in (("t", 0), ("t", 1), ("u", 0), ("u", 1))]
+    assert [(state.leader, state.isr) for state in states] == [
+        (NO_LEADER, (1, 3)),
+        (NO_LEADER, (1, 3)),
+        (NO_LEADER, (3,)),
+        (NO_LEADER, (3,)),
+    ]
+    new.brokers[3] = late
+    new.handle(BrokersChanged(dict(new.brokers)))
+    states = [new.state(*at) for at in (("t", 0), ("t", 1), ("u", 0), ("u", 1))]
+    assert [(state.leader, state.isr) for state in states] == [(3, (3,))] * 4
 
 
 def test_a_bounce_is_seen_though_the_last_controller_wrote_the_state_after_it() -> None:

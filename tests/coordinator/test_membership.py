@@ -38,9 +38,14 @@ async def test_an_expired_session_is_followed_by_a_new_epoch(zookeeper: str) -> 
         await until(lambda: one.membership.broker_epoch > before)
         # Told in this order, so that acknowledging stops before the broker is given up.
         assert one.events == ["registered", "suspended", "expired", "registered"]
-        stat = await one.zookeeper.session.exists("/brokers/ids/1")
-        assert stat is not None
+        data, stat = await one.zookeeper.session.get("/brokers/ids/1")
         assert stat.czxid == one.membership.broker_epoch
+        # It is the same process still, and says so, however often it registers.
+        assert znodes.decode_broker(1, data).start_epoch == before
+        await in_thread(end_session, one.zookeeper.session, zookeeper)
+        await until(lambda: one.membership.broker_epoch > stat.czxid)
+        data, _ = await one.zookeeper.session.get("/brokers/ids/1")
+        assert znodes.decode_broker(1, data).start_epoch == before
 
 
 @on_reactor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -43,6 +44,16 @@ def test_a_broker_without_plaintext_tells_old_readers_nothing() -> None:
     assert (written["host"], written["port"]) == (None, -1)
     assert written["features"] == {"holdfast.own": {"min_version": 1, "max_version": 2}}
     assert "rack" not in written
+
+
+def test_a_broker_that_registers_anew_says_under_which_epoch_it_began() -> None:
+    info = BrokerInfo(1, (Endpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),), start_epoch=1 << 40)
+    data = znodes.encode_broker(info, 0)
+    assert znodes.decode_broker(1, data) == info
+    # Beside Kafka's fields, in none of them: its tools pass over what they do not know.
+    written = json.loads(data)
+    assert written.pop("start_epoch") == 1 << 40
+    assert json.loads(znodes.encode_broker(replace(info, start_epoch=-1), 0)) == written
 
 
 @pytest.mark.parametrize(

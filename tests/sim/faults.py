@@ -298,7 +298,7 @@ class Faults:
         if not zookeeper.available:
             return None
         zookeeper.stop()
-        return zookeeper.start
+        return self.rng.choice([zookeeper.start, zookeeper.wake])
 
     # The network
 

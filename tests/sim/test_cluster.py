@@ -118,11 +118,14 @@ def test_a_leader_that_bounced_while_the_controller_changed_leads_no_more(world:
     assert stage.history.violations == []
 
 
-def test_a_broker_that_lost_its_tail_unnoticed_does_not_elect_itself_though_it_is_alone(world: World) -> None:
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_broker_that_lost_its_tail_unnoticed_does_not_elect_itself_though_it_is_alone(
+    world: World, leads: bool
+) -> None:
     """No controller has seen it go, and when it becomes the controller, all others have gone too."""
     stage = Stage(world, 3, {"min.insync.replicas": "2"})
     stage.produce(2)
-    machine = next(each for each in stage.cluster.machines if each.broker_id != stage.leader())
+    machine = next(each for each in stage.cluster.machines if (each.broker_id == stage.leader()) == leads)
     others = [each for each in stage.cluster.machines if each is not machine]
     machine.lose_power()
     for other in others:
@@ -137,6 +140,27 @@ def test_a_broker_that_lost_its_tail_unnoticed_does_not_elect_itself_though_it_i
     stage.until(stage.cluster.is_whole, 60)
     consumer = stage.consumer()
     stage.until(lambda: stage.has_read(consumer) == stage.acknowledged())
+    assert stage.history.violations == []
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_brokers_that_survive_an_outage_of_zookeeper_go_on_without_the_one_that_died_in_it(
+    world: World, leads: bool
+) -> None:
+    """Their sessions have run out and they have registered anew, but they are who they were."""
+    stage = Stage(world, 3, {"min.insync.replicas": "2"})
+    acknowledged = stage.produce(3)
+    zookeeper = stage.cluster.zookeeper
+    zookeeper.stop()
+    next(each for each in stage.cluster.machines if (each.broker_id == stage.leader()) == leads).kill()
+    world.run(10)
+    zookeeper.wake()
+    consumer = stage.consumer()
+    stage.until(lambda: stage.has_read(consumer) == acknowledged)
+    more = stage.produce(3)
+    assert more > acknowledged
+    stage.until(lambda: stage.has_read(consumer) == more)
+    assert len(stage.cluster.broker_epochs()) == 2
     assert stage.history.violations == []
 
 

@@ -66,6 +66,7 @@ class ZooKeeperModel:
     def __init__(self, world: World) -> None:
         self.world = world
         self.available = True
+        self._stopped_at_s = 0.0
         self.written: Callable[[Sequence[Operation], Process], None] | None = None
         """Told of every write that was made, and by whom, before its author hears of it."""
         self._zxid = 0
@@ -84,6 +85,7 @@ class ZooKeeperModel:
     def stop(self) -> None:
         """An outage: nobody is answered, and no session runs out, for there is no clock to judge it by."""
         self.available = False
+        self._stopped_at_s = self.world.clock.rightNow
         self.world.trace("zookeeper", "stops")
         for client in self._clients:
             client.server_stopped()
@@ -94,6 +96,14 @@ class ZooKeeperModel:
         self.world.trace("zookeeper", "starts")
         for client in self._clients:
             client.server_started()
+
+    def wake(self) -> None:
+        """Back again from a pause: the sessions that ran out meanwhile are ended before anybody is heard."""
+        paused_ms = (self.world.clock.rightNow - self._stopped_at_s) * 1000
+        for session_id, session in list(self._sessions.items()):
+            if session.timeout_ms <= paused_ms:
+                self.end_session(session_id, "expired")
+        self.start()
 
     # Sessions
 
@@ -269,6 +279,7 @@ class SimSession:
     def __init__(self, owner: SimZooKeeper) -> None:
         self.process = owner.process
         self.session_id = 0
+        self.timeout_ms = owner.session_timeout_ms
         self.expired = False
         self._owner = owner
         self._model = owner.model
