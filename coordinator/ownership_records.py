@@ -142,20 +142,24 @@ History: TypeAlias = tuple[Grant, ...]
 
 @dataclass(frozen=True, slots=True)
 class OwnershipRecord:
-    """A resource as it is written: the newest incarnation, and the history of each group."""
+    """A resource as it is written: the newest incarnation, that of the newest grant to a writer, and the
+    history of each group. The history forgets; the incarnations do not."""
 
     incarnation: int
     histories: Mapping[str, History]
+    write_incarnation: int = 0
 
 
 def encode_ownership(record: OwnershipRecord) -> bytes:
-    value = {
+    value: dict[str, Any] = {
         "version": _VERSION,
         "incarnation": record.incarnation,
         "groups": {
             group: [_grant_value(grant) for grant in history] for group, history in record.histories.items()
         },
     }
+    if record.write_incarnation != _newest_write(record.histories):
+        value["written"] = record.write_incarnation
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -188,15 +192,27 @@ def decode_ownership(path: str, data: bytes) -> OwnershipRecord:
     """Raises `BadZnode`."""
     try:
         value = json.loads(data)
-        return OwnershipRecord(
-            int(value["incarnation"]),
-            {
-                str(group): tuple(_decode_grant(grant) for grant in grants)
-                for group, grants in value["groups"].items()
-            },
-        )
+        histories = {
+            str(group): tuple(_decode_grant(grant) for grant in grants)
+            for group, grants in value["groups"].items()
+        }
+        written = int(value.get("written", _newest_write(histories)))
+        return OwnershipRecord(int(value["incarnation"]), histories, written)
     except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not say who owns a resource: {error!r}") from None
+
+
+def _newest_write(histories: Mapping[str, History]) -> int:
+    """What the histories say of it: where they have not forgotten it, it is not written beside them."""
+    return max(
+        (
+            grant.incarnation
+            for history in histories.values()
+            for grant in history
+            if Access.WRITE in grant.owner.access
+        ),
+        default=0,
+    )
 
 
 def _decode_grant(value: Mapping[str, Any]) -> Grant:

@@ -7,7 +7,7 @@ it is carried out, but for this: an owner may have gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.ownership import standings
 from broker.ownership.effects import Answer, Fail, Fence
@@ -196,8 +196,7 @@ class ForceRelease(Operation):
             if entry is not None and entry.last is not None:
                 record = state.resource(each.key).record()
                 ended = (*entry.history[:-1], entry.last.ended(LossReason.FORCED, state.date_ms()))
-                histories = {**record.histories, self._group: ended}
-                records[each.key] = OwnershipRecord(record.incarnation, histories)
+                records[each.key] = replace(record, histories={**record.histories, self._group: ended})
         return records
 
     def carry_out(self, state: State, now_ms: int) -> None:

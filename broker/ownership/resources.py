@@ -20,7 +20,7 @@ from coordinator.ownership_records import (
     PartitionKey,
     ResourceKey,
 )
-from protocol.messages.ownership import PRODUCERS_GROUP, Access
+from protocol.messages.ownership import Access
 
 NO_ZNODE = -1
 """The version of what was never written."""
@@ -127,13 +127,15 @@ class Sharer:
 class Resource:
     """A resource that this broker decides about.
 
-    `incarnation` is that of the newest grant, in whichever group. `version` is that of its znode. `former`
-    are connections that have owned the partition to write it, have lost it and are still open.
+    `incarnation` is that of the newest grant, in whichever group, and `write_incarnation` that of the newest
+    to a writer. `version` is that of its znode. `former` are connections that have owned the partition to
+    write it, have lost it and are still open.
     """
 
     key: ResourceKey
     entries: dict[str, Entry] = field(default_factory=dict)
     incarnation: int = 0
+    write_incarnation: int = 0
     version: int = NO_ZNODE
     waiters: deque[Waiter] = field(default_factory=deque)
     sharers: dict[int, Sharer] = field(default_factory=dict)
@@ -159,19 +161,9 @@ class Resource:
                 return entry
         return None
 
-    @property
-    def is_exclusive(self) -> bool:
-        """Whether the writer is an exclusive producer, of whom nobody can opt out."""
-        entry = self.entries.get(PRODUCERS_GROUP)
-        return entry is not None and entry.writes
-
     def was_written_since(self, incarnation: int) -> bool:
         """Whether another was granted the partition to write it, after `incarnation`."""
-        return any(
-            grant.incarnation > incarnation and Access.WRITE in grant.owner.access
-            for entry in self.entries.values()
-            for grant in entry.history
-        )
+        return self.write_incarnation > incarnation
 
     def held_by(self, connection: int) -> Iterator[Entry]:
         """The entries that a connection owns."""
@@ -179,9 +171,8 @@ class Resource:
 
     def record(self) -> OwnershipRecord:
         """What is to be written of it."""
-        return OwnershipRecord(
-            self.incarnation, {group: entry.history for group, entry in self.entries.items() if entry.history}
-        )
+        histories = {group: entry.history for group, entry in self.entries.items() if entry.history}
+        return OwnershipRecord(self.incarnation, histories, self.write_incarnation)
 
     def waiter(self, group: str, owner_id: str) -> tuple[int, Waiter] | None:
         """A waiter and its position, counted from 1."""

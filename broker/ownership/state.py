@@ -118,14 +118,14 @@ class State:
             assert loser.last is not None
             histories[loser.group] = (*loser.history[:-1], loser.last.ended(loss, self.date_ms()))
         histories[group] = pushed(histories.get(group, ()), grant)
-        return OwnershipRecord(grant.incarnation, histories)
+        return OwnershipRecord(grant.incarnation, histories, _write_incarnation(resource, grant))
 
     def record_revived(self, resource: Resource, group: str, session_timeout_ms: int) -> OwnershipRecord:
         """The resource as it will be once the last grant of `group`, which is over, is in force again."""
         record = resource.record()
         *before, grant = record.histories[group]
         revived = self._revived(grant, session_timeout_ms)
-        return OwnershipRecord(record.incarnation, {**record.histories, group: (*before, revived)})
+        return replace(record, histories={**record.histories, group: (*before, revived)})
 
     def _revived(self, grant: Grant, session_timeout_ms: int) -> Grant:
         owner = replace(grant.owner, session_timeout_ms=session_timeout_ms)
@@ -151,9 +151,17 @@ class State:
 
         Returns the fence that has to be committed before the owner is told; None where there is none.
         """
-        losers = self._losers(resource, group, grant.owner.access)
-        for loser in losers:
-            self._lose(resource, loser, loss, to=connection)
+        stolen_from: list[str] = []
+        event = "granted"
+        for loser in self._losers(resource, group, grant.owner.access):
+            assert loser.last is not None
+            owner_id = loser.last.owner.owner_id
+            if owner_id != grant.owner.owner_id:
+                stolen_from.append(owner_id)
+                if loser.group == group:
+                    event = f"granted, taken from {owner_id!r} ({loss.name})"
+            # Within the group it is one change of the owner, and one line of the audit.
+            self._lose(resource, loser, loss, to=connection, is_audited=loser.group != group)
         if Access.WRITE in grant.owner.access:
             for sharer in list(resource.sharers.values()):
                 self._evict(resource, sharer, to=connection)
@@ -161,12 +169,13 @@ class State:
         fence = self._fence(resource.key, group, grant.incarnation)
         entry.push(grant if fence is None else replace(grant, fence_offset=fence.offset))
         resource.incarnation = grant.incarnation
+        resource.write_incarnation = _write_incarnation(resource, grant)
         entry.is_complete = fence is None
         entry.is_contended = False
         for counts in (entry.counts, self.totals):
             counts.claims += 1
-            counts.steals += bool(losers)
-        self._audit(resource, entry, "granted")
+            counts.steals += bool(stolen_from)
+        self._audit(resource, entry, event)
         if fence is not None:
             self.unwritten[resource.key] = None
         self.attach(resource, entry, connection, now_ms)
@@ -221,14 +230,24 @@ class State:
         self.unwritten[resource.key] = None
         self.offer(resource)
 
-    def _lose(self, resource: Resource, entry: Entry, reason: LossReason, to: int | None = None) -> None:
+    def _lose(
+        self,
+        resource: Resource,
+        entry: Entry,
+        reason: LossReason,
+        to: int | None = None,
+        *,
+        is_audited: bool = True,
+    ) -> None:
         """Take the resource from its owner, whose connection is severed unless the resource goes `to` that
         same connection, or was given up by it."""
         grant = entry.last
         assert grant is not None
         connection, entry.connection = entry.connection, None
         entry.amend(grant.ended(reason, self.date_ms()))
-        self._audit(resource, entry, f"lost ({reason.name})")
+        self.deadlines.discard(OfOwner(resource.key, entry.group, grant.incarnation))
+        if is_audited and not grant.is_over:
+            self._audit(resource, entry, f"lost ({reason.name})")
         self._changed(resource.key)
         if connection is None or connection == to:
             return
@@ -260,10 +279,12 @@ class State:
     def unshare(self, resource: Resource, connection: int) -> None:
         """A producer with shared access is gone."""
         if resource.sharers.pop(connection, None) is not None:
+            self.deadlines.discard(OfSharer(resource.key, connection))
             self.offer(resource)
 
     def _evict(self, resource: Resource, sharer: Sharer, to: int) -> None:
         del resource.sharers[sharer.connection]
+        self.deadlines.discard(OfSharer(resource.key, sharer.connection))
         if sharer.connection != to:
             reason = f"an exclusive owner has taken {resource.key}, which it shared"
             self.effects.append(Sever(sharer.connection, reason))
@@ -288,6 +309,7 @@ class State:
     def dequeue(self, resource: Resource, waiter: Waiter) -> None:
         """Leave the queue. Those behind it have moved on."""
         resource.waiters.remove(waiter)
+        self.deadlines.discard(OfWaiter(resource.key, waiter))
         self.tell(waiter.connection)
         for other in resource.waiters:
             self.tell(other.connection)
@@ -364,6 +386,7 @@ class State:
         known = self._drop(key)
         resource = self.resource(key)
         resource.incarnation, resource.version = record.incarnation, version
+        resource.write_incarnation = record.write_incarnation
         if known is not None:
             resource.waiters, resource.sharers, resource.former = known.waiters, known.sharers, known.former
         for group, history in record.histories.items():
@@ -421,3 +444,8 @@ class State:
         for waiter in resource.waiters:
             self.tell(waiter.connection)
         self._changed(key)
+
+
+def _write_incarnation(resource: Resource, grant: Grant) -> int:
+    """The newest grant of the partition to a writer, once `grant` is in force."""
+    return grant.incarnation if Access.WRITE in grant.owner.access else resource.write_incarnation

@@ -62,10 +62,17 @@ def test_what_is_written_is_read(record: OwnershipRecord) -> None:
     assert decode_ownership("/x", encode_ownership(record)) == record
 
 
+def test_a_writer_that_the_history_has_forgotten_is_written_beside_it() -> None:
+    owner = Owner("o", "c", "User:u", "h", 1000, Access.READ)
+    record = OwnershipRecord(9, {"g": (Grant(2, 9, owner, 1, 5, 7),)}, 4)
+    assert json.loads(encode_ownership(record))["written"] == 4
+    assert decode_ownership("/x", encode_ownership(record)).write_incarnation == 4
+
+
 def test_the_form_stays_what_it_is() -> None:
     """Older brokers have written it, and newer ones must read it."""
     owner = Owner("o", "c", "User:u", "h", 1000, Access.WRITE)
-    record = OwnershipRecord(3, {"g": (Grant(2, 3, owner, 1, 5, 7),)})
+    record = OwnershipRecord(3, {"g": (Grant(2, 3, owner, 1, 5, 7),)}, 3)
     assert json.loads(encode_ownership(record)) == {
         "version": 1,
         "incarnation": 3,

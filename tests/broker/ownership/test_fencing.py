@@ -215,6 +215,20 @@ def test_case_7_a_writer_of_another_group_between_ends_it_too(machine: Machine) 
     assert anna.resume(P0).error_code == ErrorCode.OWNERSHIP_FENCED
 
 
+def test_case_7_a_writer_of_another_group_between_is_not_forgotten(machine: Machine) -> None:
+    """However many grants to readers have pushed it out of the history."""
+    anna = machine.client("anna", "left")
+    anna.claim(P0)
+    anna.close()
+    machine.client("ben", "right").claim(P0, -1)
+    for number in range(HISTORY_MAX):
+        machine.client(f"reader-{number}", "right", Access.READ).claim(P0, 0)
+    machine.flush()
+    machine.fail_over()
+    anna.reconnect()
+    assert anna.resume(P0).error_code == ErrorCode.OWNERSHIP_FENCED
+
+
 def test_case_7_a_claim_whose_answer_was_lost_is_sent_again(machine: Machine) -> None:
     """ "A claim whose reply was lost can be retried naming the previous generation"."""
     ben = machine.client("ben")
@@ -557,3 +571,35 @@ def test_the_history_is_written_and_bounded(machine: Machine) -> None:
     assert [grant.fence_offset for grant in history] == list(range(5, HISTORY_MAX + 5))
     assert all(grant.reason is LossReason.STOLEN for grant in history[:-1])
     assert machine.record(P0) == machine.table.state.resources[P0].record()
+
+
+def test_every_change_of_owner_is_one_line_of_the_audit(machine: Machine) -> None:
+    anna, ben = machine.client("anna"), machine.client("ben")
+    other = machine.client("cleo", "other")
+    anna.claim(P0)
+    ben.claim(P0)
+    ben.claim(P0, 2)
+    other.claim(P0, 0)
+    other.release(P0)
+    machine.force_release(P0, "other")
+    ben.reconnect()
+    ben.claim(P0, -1)
+    ben.close()
+    ben.reconnect()
+    ben.resume(P0)
+    machine.force_release(P0)
+    events = [line.partition(", incarnation")[0].replace("events-0 in group ", "") for line in machine.audit]
+    assert events == [
+        "granted: 'app', generation 1",
+        "granted, taken from 'anna' (STOLEN): 'app', generation 2",
+        "granted: 'app', generation 3",
+        "lost (RESET): 'app', generation 3",
+        "granted: 'other', generation 1",
+        "lost (RELEASED): 'other', generation 1",
+        "granted: 'app', generation 4",
+        "lost (DISCONNECTED): 'app', generation 4",
+        "resumed: 'app', generation 4",
+        "lost (FORCED): 'app', generation 4",
+    ]
+    totals = machine.table.state.totals
+    assert (totals.claims, totals.steals) == (5, 2)
