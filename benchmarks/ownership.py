@@ -31,12 +31,11 @@ from clients.link import Call
 from clients.message import Message
 from clients.ownership.events import OwnershipEvent, TenureState
 from clients.ownership.exclusive import ExclusiveProducer
-from clients.ownership.ways import OwnWay, standing_in
+from clients.ownership.ways import Ask, OwnWay, Question, standings_in
 from clients.producer import Producer
 from clients.responses import SendResponse
 from coordinator.tools.zookeeper_process import die_with_parent
 from protocol.errors import BrokerError, error_for
-from protocol.messages.ownership import IF_FREE
 from protocol.messages.producer_access import ProducerAccessMode
 
 HOME = Path(__file__).parents[1]
@@ -154,12 +153,13 @@ def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> i
         began = time.perf_counter()
         while time.perf_counter() - began < seconds or granted < asked:
             while time.perf_counter() - began < seconds and asked - granted < under_way_max:
-                calls.append(Call(node, way.claim(f"name-{asked}", IF_FREE, 0, SESSION_MS)))
+                name = f"name-{asked}"
+                calls.append(Call(node, way.claim([Ask(Question.CLAIM, name)], SESSION_MS), tag=name))
                 asked += 1
             for reply in connection.poll(1000, *calls):
                 if reply.response is None:
                     raise reply.error or AssertionError("neither a response nor an error")
-                standing = standing_in(reply.response, "any")
+                (standing,) = standings_in(reply.response, [reply.call.tag])
                 if standing.error_code:
                     raise error_for(standing.error_code, standing.error_message)
                 granted += 1
@@ -174,7 +174,8 @@ def _coordinator(connection: Connection, group: str) -> int:
     while True:
         with contextlib.suppress(BrokerError):
             node = place_in(connection.ask(ANY_NODE, find_coordinator_request(group))).node
-            standing = standing_in(connection.ask(node, way.claim("first", IF_FREE, 0, SESSION_MS)), "first")
+            response = connection.ask(node, way.claim([Ask(Question.CLAIM, "first")], SESSION_MS))
+            (standing,) = standings_in(response, ["first"])
             if standing.error_code == 0:
                 return node
         if time.monotonic() > deadline:

@@ -21,13 +21,14 @@ from clients.feedback.events import OnEvent
 from clients.message import Message, TopicPartition
 from clients.network import Network
 from clients.ownership.events import OwnershipEvent
-from clients.ownership.tenure import FOR_EVER, Tenure, TenureSettings
+from clients.ownership.tenure import FOR_EVER, TenureSettings
 from clients.ownership.tenures import Tenures
 from clients.ownership.ways import AccessWay
 from clients.ownership.writing import Writing
 from clients.partitioner import Partitioner, by_key
 from clients.producer import Producer, Serializer, to_bytes
 from clients.responses import BulkResponse, SendResponse
+from protocol.messages.ownership import IF_FREE
 from protocol.messages.producer_access import ProducerAccessMode
 
 SESSION_TIMEOUT_MS = 10_000
@@ -83,11 +84,8 @@ class ExclusiveProducer(Producer):
         self._partitioner = partitioner
         self._turns: Iterator[int] = count()
         way = AccessWay(self.producer_id, session_timeout_ms, mode)
-        terms = TenureSettings(
-            retry_backoff_ms=settings["retry.backoff.ms"],
-            answer_timeout_ms=2 * settings["request.timeout.ms"] // 3,
-            queued_wait_ms=settings["request.timeout.ms"] // 3,
-        )
+        third_ms = settings["request.timeout.ms"] // 3
+        terms = TenureSettings(session_timeout_ms, settings["retry.backoff.ms"], queued_wait_ms=third_ms)
         queue_ms = 0
         if mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE:
             queue_ms = FOR_EVER if self._wait_ms is None else self._wait_ms
@@ -96,8 +94,12 @@ class ExclusiveProducer(Producer):
             if not self.partitions:
                 self.partitions = _partitions_of(connection, topic, settings["max.block.ms"])
             self._tenures = Tenures(
-                Tenure(connection, way, TopicPartition(topic, number), terms, wait_ms=queue_ms)
-                for number in self.partitions
+                connection,
+                way,
+                {TopicPartition(topic, number): IF_FREE for number in self.partitions},
+                terms,
+                wait_ms=queue_ms,
+                answer_timeout_ms=2 * third_ms,
             )
             return Writing(self._tenures, on_ownership)
 

@@ -22,15 +22,6 @@ class Home(Protocol):
     def forget(self) -> None:
         """It has proved to be another: look for it again."""
 
-    def calls(self, now_ms: int) -> list[Call]:
-        """What is to be asked to find it."""
-
-    def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply; whether it was one to such a call. Raises what will not pass by itself."""
-
-    def next_event_ms(self) -> int | None:
-        """When `calls` has something by itself."""
-
 
 class LeaderHome:
     """The leader of a partition, as the metadata have it."""
@@ -49,18 +40,9 @@ class LeaderHome:
     def forget(self) -> None:
         self._metadata.renew()
 
-    def calls(self, now_ms: int) -> list[Call]:
-        return []
-
-    def handle(self, reply: Reply, now_ms: int) -> bool:
-        return False
-
-    def next_event_ms(self) -> int | None:
-        return None
-
 
 class CoordinatorHome:
-    """The coordinator of a group."""
+    """The coordinator of a group, which is asked for."""
 
     def __init__(self, group: str, retry_backoff_ms: int) -> None:
         self._group = group
@@ -78,12 +60,14 @@ class CoordinatorHome:
         self._node = NO_NODE
 
     def calls(self, now_ms: int) -> list[Call]:
+        """What is to be asked to find it."""
         if not self._is_searched() or now_ms < self._not_before_ms:
             return []
         self._search = Call(ANY_NODE, find_coordinator_request(self._group))
         return [self._search]
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
+        """Take in a reply; whether it was one to such a call. Raises what will not pass by itself."""
         if reply.call is not self._search:
             return False
         self._search = None
@@ -99,6 +83,7 @@ class CoordinatorHome:
         return True
 
     def next_event_ms(self) -> int | None:
+        """When `calls` has something by itself."""
         return self._not_before_ms if self._is_searched() else None
 
     def _is_searched(self) -> bool:

@@ -24,7 +24,7 @@ from clients.connection import Connection
 from clients.errors import ClosedError, RequestTimeoutError
 from clients.network import Network
 from clients.ownership.events import OwnershipEvent, Resource, TenureState
-from clients.ownership.tenure import Tenure, TenureSettings, error_of
+from clients.ownership.tenure import TenureSettings, error_of
 from clients.ownership.tenures import Tenures
 from clients.ownership.ways import NO_WRITER, OwnWay, Writer
 from protocol.messages.ownership import IF_FREE, Access
@@ -71,21 +71,17 @@ class Lease:
         way = OwnWay(group, self.owner_id, session_timeout_ms, access, writer)
         third_ms = settings["request.timeout.ms"] // 3
         terms = TenureSettings(
+            session_timeout_ms=session_timeout_ms,
             retry_backoff_ms=settings["retry.backoff.ms"],
-            answer_timeout_ms=2 * third_ms,
             held_wait_ms=third_ms,
             queued_wait_ms=third_ms,
         )
-        self._tenures = Tenures(
-            Tenure(
-                self._connection,
-                way,
-                resource,
-                terms,
-                generation=generation if isinstance(generation, int) else generation.get(resource, IF_FREE),
-                wait_ms=wait_ms,
-            )
+        generations = {
+            resource: generation if isinstance(generation, int) else generation.get(resource, IF_FREE)
             for resource in resources
+        }
+        self._tenures = Tenures(
+            self._connection, way, generations, terms, wait_ms=wait_ms, answer_timeout_ms=2 * third_ms
         )
         self._on_event = on_event
         self._events: deque[OwnershipEvent] = deque(maxlen=_EVENTS_MAX)

@@ -18,7 +18,7 @@ from clients.config import Properties
 from clients.consumer import Consumer
 from clients.message import TopicPartition
 from clients.ownership.events import OwnershipEvent, Resource, TenureState
-from clients.ownership.tenure import Tenure, TenureSettings
+from clients.ownership.tenure import TenureSettings
 from clients.ownership.tenures import Tenures
 from clients.ownership.ways import OwnWay
 from protocol.messages.ownership import IF_FREE, Access
@@ -57,13 +57,13 @@ class ExclusiveConsumer(Consumer):
         self.owner_id = owner_id or str(uuid.uuid4())
         self._on_ownership = on_ownership
         way = OwnWay(own_group, self.owner_id, session_timeout_ms, Access.READ)
-        terms = TenureSettings(
-            retry_backoff_ms=self.settings["retry.backoff.ms"],
-            answer_timeout_ms=2 * self.settings["request.timeout.ms"] // 3,
-        )
         self._own = Tenures(
-            Tenure(self._connection, way, key, terms, generation=generation, wait_ms=wait_ms)
-            for key in partitions
+            self._connection,
+            way,
+            dict.fromkeys(partitions, generation),
+            TenureSettings(session_timeout_ms, self.settings["retry.backoff.ms"]),
+            wait_ms=wait_ms,
+            answer_timeout_ms=2 * self.settings["request.timeout.ms"] // 3,
         )
         self._claims = self._own
         self._begun: dict[Resource, None] = {}

@@ -1,8 +1,8 @@
 """One resource that is claimed, waited for, held, resumed and let go of: the machine, without any network.
 
-Its host sends `calls`, hands in replies by `handle`, and looks again at `next_event_ms`. An owner is a
-connection: the calls go through the connections of the host, and `is_held` is only so while the connection on
-which the grant was made, or resumed, is the one on which the host's next request would go.
+It says what it has to `ask`, and takes in what it was `answered`; `clients.ownership.tenures` carries that to
+and fro. An owner is a connection: `is_held` is only so while the connection on which the grant was made, or
+resumed, is the one on which the host's next request would go.
 
 While it is held it is renewed: a silent owner loses what it has. A connection that breaks makes it DETACHED,
 and it is resumed on the next. What is LOST stays lost: whether to take it again, by another claim, is for the
@@ -12,23 +12,20 @@ application to say.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from clients.connection import Connection
 from clients.errors import RequestTimeoutError, is_retriable
-from clients.link import Call, Reply
+from clients.link import Call
 from clients.metadata import NO_NODE
 from clients.ownership.events import ENDED, OwnershipEvent, Resource, TenureState
-from clients.ownership.homes import CoordinatorHome, Home, LeaderHome
-from clients.ownership.ways import Way, release, renewal, standing_in
+from clients.ownership.homes import Home
+from clients.ownership.ways import NO_GRANT, Ask, Question
 from clients.wire import Wire
-from protocol.api import Request
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import IF_FREE, LossReason, ResourceStanding
 
 FOR_EVER = -1
 """The `wait_ms` of one that waits as long as it lives."""
-_NO_GRANT = -1
 _FENCED = (ErrorCode.OWNERSHIP_FENCED, ErrorCode.PRODUCER_FENCED)
 _MOVED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -43,20 +40,25 @@ class TenureSettings:
     """All times in ms. A Renew may wait at the broker for `held_wait_ms` while the resource is held, and for
     `queued_wait_ms` while it is waited for: 0 where other answers must not wait behind it."""
 
+    session_timeout_ms: int
     retry_backoff_ms: int
-    answer_timeout_ms: int
     held_wait_ms: int = 0
     queued_wait_ms: int = 0
 
+    @property
+    def third_ms(self) -> int:
+        """How often an owner is heard at least."""
+        return self.session_timeout_ms // 3
+
 
 class Tenure:
-    """A resource's. `generation` is what the claim names, `wait_ms` how long it stands in the queue: 0 is not
-    at all, FOR_EVER as long as it lives."""
+    """A resource's. `generation` is what the claim names, `wait_ms` how long it may wait to be granted: 0 is
+    not at all, FOR_EVER as long as it lives. Only a claim that takes from nobody waits."""
 
     def __init__(
         self,
         connection: Connection,
-        way: Way,
+        home: Home,
         resource: Resource,
         settings: TenureSettings,
         *,
@@ -64,6 +66,7 @@ class Tenure:
         wait_ms: int = 0,
     ) -> None:
         self.resource = resource
+        self.home = home
         self.state = TenureState.CLAIMING
         self.grant: ResourceStanding | None = None
         """What was granted, with `generation`, `fence_offset` and `leader_epoch`; also after it is lost."""
@@ -75,13 +78,14 @@ class Tenure:
         """Until when the broker, by this clock, does not take the owner for dead; without a pause in between
         it cannot have granted it to another for silence."""
         self.events: list[OwnershipEvent] = []
+        self.may_wait = wait_ms != 0 and generation == IF_FREE
+        self.must_queue = False
+        """Whether a claim among others was refused, so that it has to stand in the queue by itself."""
         self._connection = connection
-        self._way = way
         self._settings = settings
         self._named_generation = generation
-        self._wait_ms = wait_ms
+        self._wait_ms = wait_ms if self.may_wait else 0
         self._wait_until_ms: int | None = None
-        self._home = _home(connection, way, resource, settings)
         self._node = NO_NODE
         self._conversation: Wire | None = None
         self._position = 0
@@ -106,7 +110,7 @@ class Tenure:
     def _is_attached(self) -> bool:
         return (
             self._conversation is not None
-            and self._home.node() == self._node
+            and self.home.node() == self._node
             and self._connection.conversation(self._node) is self._conversation
         )
 
@@ -135,97 +139,78 @@ class Tenure:
 
     # Out ----------------------------------------------------------------------------------------------
 
-    def calls(self, now_ms: int) -> list[Call]:
-        """What to send now."""
-        if self.has_ended:
-            return []
+    def look(self, now_ms: int) -> None:
+        """Notice that the connection has broken, or that the wait is over; to be called before the next."""
         if self.state in (TenureState.HELD, TenureState.QUEUED) and not self._is_attached():
             self._detach()
-        if self._call is not None:
-            return []
-        if self.state is TenureState.CLAIMING and self._left_to_wait_ms(now_ms) is None:
+        if self._wait_ms > 0 and self._wait_until_ms is None:
+            self._wait_until_ms = now_ms + self._wait_ms
+        if self.state is TenureState.CLAIMING and self._call is None and self._is_wait_over(now_ms):
             self._give_up_waiting(self.last_error)
-            return []
-        if now_ms < self._not_before_ms:
-            return []
-        node = self._home.node()
-        if node == NO_NODE:
-            return self._home.calls(now_ms)
-        request = self._request(now_ms)
-        self._asked_at_ms = max(now_ms, 1)
-        # Where no answer comes the connection has to go: the session ends with silence.
-        limit_ms = max(self._settings.answer_timeout_ms, self._way.session_timeout_ms)
-        self._call = Call(node, request, timeout_ms=limit_ms, tag=self)
-        return [self._call]
 
-    def _request(self, now_ms: int) -> Request[Any]:
-        answer_ms = self._settings.answer_timeout_ms
+    @property
+    def question(self) -> Question | None:
+        """What it has to ask; None while an answer is awaited, and after the end."""
+        if self._call is not None or self.has_ended:
+            return None
         match self.state:
             case TenureState.CLAIMING:
-                wait_ms = self._left_to_wait_ms(now_ms)
-                assert wait_ms is not None
-                return self._way.claim(self.resource, self._named_generation, wait_ms, answer_ms)
-            case TenureState.QUEUED:
-                wait_ms = min(self._settings.queued_wait_ms, self._third_ms)
-                return renewal(self._way, self.resource, self._incarnation, wait_ms)
-            case TenureState.HELD:
-                wait_ms = min(self._settings.held_wait_ms, self._third_ms)
-                return renewal(self._way, self.resource, self._incarnation, wait_ms)
+                return Question.CLAIM
             case TenureState.DETACHED:
-                assert self.grant is not None
-                return self._way.resume(self.resource, self.grant, answer_ms)
-        if self._must_look:
-            return renewal(self._way, self.resource, self._incarnation, 0)
-        return release(self._way, self.resource, self._incarnation)
+                return Question.RESUME
+            case TenureState.RELEASING:
+                return Question.LOOK if self._must_look else Question.RELEASE
+        return Question.RENEW
 
     @property
-    def _incarnation(self) -> int:
-        return _NO_GRANT if self.grant is None else self.grant.incarnation
+    def due_ms(self) -> int:
+        """When to ask, which may have passed."""
+        return self._not_before_ms
 
     @property
-    def _third_ms(self) -> int:
-        return self._way.session_timeout_ms // 3
+    def gives_up_at_ms(self) -> int | None:
+        """When `look` will find that the wait is over."""
+        is_claiming = self.state is TenureState.CLAIMING and self._call is None
+        return self._wait_until_ms if is_claiming else None
 
-    def _left_to_wait_ms(self, now_ms: int) -> int | None:
-        """How long the claim may stand in the queue; None where that time is over."""
-        if self._wait_ms in (0, FOR_EVER):
-            return self._wait_ms
-        if self._wait_until_ms is None:
-            self._wait_until_ms = now_ms + self._wait_ms
-        left_ms = self._wait_until_ms - now_ms
-        return left_ms if left_ms > 0 else None
+    def ask(self, call_at_ms: int, *, is_alone: bool) -> Ask:
+        """What to ask now. A claim stands in the queue only where it `is_alone` in its request."""
+        question = self.question
+        assert question is not None
+        generation, incarnation = self._named_generation, NO_GRANT
+        if self.grant is not None:
+            generation, incarnation = self.grant.generation, self.grant.incarnation
+        wait_ms = 0
+        if question is Question.CLAIM:
+            self.must_queue = self.must_queue or (is_alone and self.may_wait)
+            wait_ms = self._left_to_wait_ms(call_at_ms) if self.must_queue else 0
+        elif question is Question.RENEW:
+            is_held = self.state is TenureState.HELD
+            terms = self._settings
+            wait_ms = min(terms.held_wait_ms if is_held else terms.queued_wait_ms, terms.third_ms)
+        return Ask(question, self.resource, generation, incarnation, wait_ms)
 
-    def next_event_ms(self, now_ms: int) -> int | None:
-        """When `calls` has something by itself."""
-        if self.has_ended or self._call is not None:
-            return None
-        if self._home.node() == NO_NODE:
-            due_ms = self._home.next_event_ms()
-        else:
-            due_ms = max(now_ms, self._not_before_ms)
-        if self.state is not TenureState.CLAIMING or self._wait_until_ms is None:
-            return due_ms
-        return self._wait_until_ms if due_ms is None else min(due_ms, self._wait_until_ms)
+    def asked(self, call: Call, now_ms: int) -> None:
+        """It has been asked, in this call."""
+        self._call = call
+        self._asked_at_ms = max(now_ms, 1)
+
+    def _left_to_wait_ms(self, now_ms: int) -> int:
+        return self._wait_ms if self._wait_until_ms is None else max(self._wait_until_ms - now_ms, 1)
+
+    def _is_wait_over(self, now_ms: int) -> bool:
+        return self._wait_until_ms is not None and self._wait_until_ms <= now_ms
 
     # In -----------------------------------------------------------------------------------------------
 
-    def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply; whether it was to one of these calls."""
-        if reply.call.tag is not self:
-            try:
-                return self._home.handle(reply, now_ms)
-            except Exception as error:
-                self._fail(error)
-                return True
-        if reply.call is not self._call:
-            return True
+    def awaits(self, call: Call) -> bool:
+        """Whether the answer to this call is for it; it may have gone on without it."""
+        return self._call is call
+
+    def answered(self, standing: ResourceStanding, node: int, conversation: Wire | None, now_ms: int) -> None:
+        """This is the answer, in that conversation with the broker."""
         self._call = None
-        if reply.error is not None:
-            self._failed(reply.error, now_ms)
-            return True
-        assert reply.response is not None
-        standing = standing_in(reply.response, self.resource)
-        self._node, self._conversation = reply.call.node, reply.conversation
+        self._node, self._conversation = node, conversation
         if self.state is TenureState.RELEASING:
             self._handle_release(standing, now_ms)
         elif standing.error_code == ErrorCode.NONE:
@@ -234,18 +219,37 @@ class Tenure:
             self._queued(standing, now_ms)
         else:
             self._handle_error(standing, now_ms)
-        return True
+
+    def not_answered(self, error: Exception, now_ms: int) -> None:
+        """There will be no answer."""
+        self._call = None
+        if not is_retriable(error):
+            self.fail(error)
+            return
+        self.home.forget()
+        if self.state in (TenureState.HELD, TenureState.QUEUED):
+            self._detach()
+        self._pause(error, now_ms)
+
+    def fail(self, error: Exception, standing: ResourceStanding | None = None) -> None:
+        """Something will not pass by itself."""
+        if self.state is TenureState.RELEASING:
+            self._end(TenureState.RELEASED)
+        elif self.state in (TenureState.HELD, TenureState.DETACHED):
+            self._lose(error, standing)
+        elif not self.has_ended:
+            self._refuse(error, standing)
 
     def _granted(self, standing: ResourceStanding, now_ms: int) -> None:
         was = self.state
         self.state = TenureState.HELD
         self.grant = standing
         self.last_error = None
-        self.valid_until_ms = self._asked_at_ms + self._way.session_timeout_ms
+        self.valid_until_ms = self._asked_at_ms + self._settings.session_timeout_ms
         is_news = was is not TenureState.HELD or standing.is_contended
         if is_news:
             self._tell(standing, is_resumed=was is TenureState.DETACHED)
-        self._renew_later(now_ms, self._settings.held_wait_ms, self._third_ms, is_news=is_news)
+        self._renew_later(now_ms, self._settings.held_wait_ms, self._settings.third_ms, is_news=is_news)
 
     def _queued(self, standing: ResourceStanding, now_ms: int) -> None:
         is_news = self.state is not TenureState.QUEUED or self._position != standing.position
@@ -267,34 +271,47 @@ class Tenure:
             is_early = not is_news and now_ms < self._asked_at_ms + self._settings.retry_backoff_ms
             self._early_answers = self._early_answers + 1 if is_early else 0
             gap_ms = self._settings.retry_backoff_ms if self._early_answers > 1 else 0
-        self._not_before_ms = max(now_ms, self._asked_at_ms + min(gap_ms, self._third_ms))
+        self._not_before_ms = max(now_ms, self._asked_at_ms + min(gap_ms, self._settings.third_ms))
 
     def _handle_error(self, standing: ResourceStanding, now_ms: int) -> None:
         error = error_for(standing.error_code, standing.error_message)
         code = error.code
-        if code is ErrorCode.REQUEST_TIMED_OUT and self.state is TenureState.CLAIMING:
+        is_claiming = self.state is TenureState.CLAIMING
+        if code is ErrorCode.REQUEST_TIMED_OUT and is_claiming:
             # The grant stands, or the place in the queue does: Renew tells.
             self.state = TenureState.QUEUED
             self._position = 0
+        elif code is ErrorCode.OPERATION_NOT_ATTEMPTED and is_claiming:
+            self._asked_at_ms = 0  # Another could not be had: of this one nothing has come.
+        elif code is ErrorCode.RESOURCE_OWNED and is_claiming and self.may_wait and not self.must_queue:
+            self.must_queue = True
         elif code in _FENCED and self.grant is not None:
             self._lose(error, standing)
         elif code is ErrorCode.REQUEST_TIMED_OUT and self.state is TenureState.QUEUED:
             self._left_queue(error, now_ms)
         elif code in _MOVED or error.retriable:
             if code in _MOVED and code is not ErrorCode.OWNERSHIP_DETACHED:
-                self._home.forget()
+                self.home.forget()
             if self.state in (TenureState.HELD, TenureState.QUEUED) and code in _MOVED:
                 self._detach()
             self._pause(error, now_ms)
         else:
-            self._fail(error, standing)
+            self.fail(error, standing)
+
+    def _left_queue(self, error: Exception, now_ms: int) -> None:
+        """The broker lets it wait no longer. How long that is this clock alone says: should the broker's be
+        ahead, it goes on for what is left."""
+        self.state = TenureState.CLAIMING
+        if self._is_wait_over(now_ms):
+            self._give_up_waiting(error)
+        else:
+            self._pause(error, now_ms)
 
     def _handle_release(self, standing: ResourceStanding, now_ms: int) -> None:
         code = standing.error_code
-        if code == ErrorCode.NONE and standing.incarnation != _NO_GRANT:
-            self.grant = (
-                standing  # The answer to the claim, or to the look: now there is something to release.
-            )
+        if code == ErrorCode.NONE and standing.incarnation != NO_GRANT:
+            # The answer to the claim, or to the look: now there is something to release.
+            self.grant = standing
             self._must_look = False
         elif code == ErrorCode.CLAIM_QUEUED and standing.position > 0:
             self._must_look = False
@@ -305,29 +322,10 @@ class Tenure:
         elif code in _FENCED and self.grant is None and not self._must_look:
             self._must_look = True  # It may have been promoted while its release was on the way.
         elif code in _MOVED or error_for(code).retriable:
-            self._home.forget()
+            self.home.forget()
             self._pause(error_for(code, standing.error_message), now_ms)
         else:
             self._end(TenureState.RELEASED)
-
-    def _left_queue(self, error: Exception, now_ms: int) -> None:
-        """The broker lets it wait no longer. How long that is this clock alone says: should the broker's be
-        ahead, it goes on for what is left."""
-        self.state = TenureState.CLAIMING
-        if self._left_to_wait_ms(now_ms) is None:
-            self._give_up_waiting(error)
-        else:
-            self._pause(error, now_ms)
-
-    def _failed(self, error: Exception, now_ms: int) -> None:
-        """A call got no answer."""
-        if not is_retriable(error):
-            self._fail(error)
-            return
-        self._home.forget()
-        if self.state in (TenureState.HELD, TenureState.QUEUED):
-            self._detach()
-        self._pause(error, now_ms)
 
     def _pause(self, error: Exception, now_ms: int) -> None:
         self.last_error = error
@@ -345,14 +343,6 @@ class Tenure:
             return
         self.state = TenureState.DETACHED
         self._tell(self.grant)
-
-    def _fail(self, error: Exception, standing: ResourceStanding | None = None) -> None:
-        if self.state is TenureState.RELEASING:
-            self._end(TenureState.RELEASED)
-        elif self.state in (TenureState.HELD, TenureState.DETACHED):
-            self._lose(error, standing)
-        else:
-            self._refuse(error, standing)
 
     def _lose(self, error: Exception, standing: ResourceStanding | None) -> None:
         self.error = error
@@ -390,12 +380,6 @@ class Tenure:
                 error=self.error,
             )
         self.events.append(event)
-
-
-def _home(connection: Connection, way: Way, resource: Resource, settings: TenureSettings) -> Home:
-    if isinstance(resource, str):
-        return CoordinatorHome(way.group, settings.retry_backoff_ms)
-    return LeaderHome(connection, resource)
 
 
 def error_of(tenure: Tenure) -> Exception:

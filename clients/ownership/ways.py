@@ -3,12 +3,16 @@ are the same in both."""
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from clients.ownership.events import Resource, split
 from protocol.api import Request, Response
+from protocol.errors import ErrorCode
 from protocol.messages.ownership import (
+    IF_FREE,
     PRODUCERS_GROUP,
     Access,
     HeldResource,
@@ -26,6 +30,10 @@ from protocol.messages.producer_access import (
     ProducerAccessResponse,
 )
 
+NO_GRANT = -1
+"""The incarnation that one names who has no grant."""
+_NO_EPOCH = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Writer:
@@ -41,8 +49,35 @@ class Writer:
 NO_WRITER = Writer()
 
 
+class Question(enum.Enum):
+    """What is asked about a resource."""
+
+    CLAIM = "claim"
+    RESUME = "resume"
+    RENEW = "renew"
+    LOOK = "look"
+    """As RENEW, but the answer must not wait."""
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question about one resource.
+
+    `generation` is what a claim names, or that of the grant that is resumed; `incarnation` that of the grant,
+    NO_GRANT without one. `wait_ms` is how long a claim may stand in the queue, -1 as long as its connection
+    lives; or how long the answer to a renewal may wait for something to happen.
+    """
+
+    question: Question
+    resource: Resource
+    generation: int = IF_FREE
+    incarnation: int = NO_GRANT
+    wait_ms: int = 0
+
+
 class Way(Protocol):
-    """How an owner asks. Times are in ms; a `wait_ms` of -1 is for as long as the connection lives."""
+    """How an owner asks. Times are in ms."""
 
     @property
     def group(self) -> str: ...
@@ -53,11 +88,15 @@ class Way(Protocol):
     @property
     def session_timeout_ms(self) -> int: ...
 
-    def claim(self, resource: Resource, generation: int, wait_ms: int, timeout_ms: int) -> Request[Any]:
-        """Asks to be granted a resource."""
+    @property
+    def together_max(self) -> int:
+        """How many resources a claim, or a resumption, may name."""
 
-    def resume(self, resource: Resource, grant: ResourceStanding, timeout_ms: int) -> Request[Any]:
-        """Asks to go on with a grant on another connection."""
+    def claim(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+        """Asks to be granted resources, all or none."""
+
+    def resume(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+        """Asks to go on with grants on another connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,54 +108,65 @@ class OwnWay:
     session_timeout_ms: int
     access: Access = Access.WRITE
     writer: Writer = NO_WRITER
+    together_max: int = field(default=100, init=False)
 
-    def claim(self, resource: Resource, generation: int, wait_ms: int, timeout_ms: int) -> Request[Any]:
-        name, partition = split(resource)
+    def claim(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+        claims = []
+        for ask in asks:
+            name, partition = split(ask.resource)
+            claims.append(ResourceClaim(name=name, partition=partition, generation=ask.generation))
         return OwnRequest(
             group=self.group,
             owner_id=self.owner_id,
             session_timeout_ms=self.session_timeout_ms,
             timeout_ms=timeout_ms,
-            wait_timeout_ms=wait_ms,
+            wait_timeout_ms=asks[0].wait_ms,
             access=self.access,
-            resources=[ResourceClaim(name=name, partition=partition, generation=generation)],
+            resources=claims,
             writer_client_id=self.writer.client_id,
             writer_principal=self.writer.principal,
         )
 
-    def resume(self, resource: Resource, grant: ResourceStanding, timeout_ms: int) -> Request[Any]:
-        name, partition = split(resource)
+    def resume(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+        resumed = []
+        for ask in asks:
+            name, partition = split(ask.resource)
+            resumed.append(
+                ResumedResource(
+                    name=name,
+                    partition=partition,
+                    generation=ask.generation,
+                    incarnation=ask.incarnation,
+                )
+            )
         return ResumeRequest(
             group=self.group,
             owner_id=self.owner_id,
             session_timeout_ms=self.session_timeout_ms,
             timeout_ms=timeout_ms,
-            resources=[
-                ResumedResource(
-                    name=name,
-                    partition=partition,
-                    generation=grant.generation,
-                    incarnation=grant.incarnation,
-                )
-            ],
+            resources=resumed,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class AccessWay:
-    """By producer access. A generation is a topic epoch here, and the mode says what is taken from whom."""
+    """By producer access, partition by partition. A generation is a topic epoch here, and the mode says what
+    is taken from whom."""
 
     owner_id: str
     session_timeout_ms: int
     mode: ProducerAccessMode
     writer: Writer = NO_WRITER
     group: str = field(default=PRODUCERS_GROUP, init=False)
+    together_max: int = field(default=1, init=False)
 
-    def claim(self, resource: Resource, generation: int, wait_ms: int, timeout_ms: int) -> Request[Any]:
-        return self._request(resource, -1, wait_ms, timeout_ms)
+    def claim(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+        (ask,) = asks
+        return self._request(ask.resource, _NO_EPOCH, ask.wait_ms, timeout_ms)
 
-    def resume(self, resource: Resource, grant: ResourceStanding, timeout_ms: int) -> Request[Any]:
-        return self._request(resource, grant.generation, 0, timeout_ms)
+    def resume(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+        (ask,) = asks
+        return self._request(ask.resource, ask.generation, 0, timeout_ms)
 
     def _request(self, resource: Resource, epoch: int, wait_ms: int, timeout_ms: int) -> Request[Any]:
         name, partition = split(resource)
@@ -134,50 +184,62 @@ class AccessWay:
         )
 
 
-def renewal(way: Way, resource: Resource, incarnation: int, max_wait_ms: int) -> Request[Any]:
-    """Says that the owner lives, and asks how it stands."""
+def request_for(way: Way, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+    """The request that asks one question about several resources. A claim or a resumption may take
+    `timeout_ms` to be answered."""
+    question = asks[0].question
+    if question is Question.CLAIM:
+        return way.claim(asks, timeout_ms)
+    if question is Question.RESUME:
+        return way.resume(asks, timeout_ms)
+    held = []
+    for ask in asks:
+        name, partition = split(ask.resource)
+        held.append(HeldResource(name=name, partition=partition, incarnation=ask.incarnation))
+    if question is Question.RELEASE:
+        return ReleaseRequest(group=way.group, owner_id=way.owner_id, resources=held)
     return RenewRequest(
         group=way.group,
         owner_id=way.owner_id,
-        max_wait_ms=max_wait_ms,
-        resources=[_held(resource, incarnation)],
+        max_wait_ms=max(ask.wait_ms for ask in asks),
+        resources=held,
     )
 
 
-def release(way: Way, resource: Resource, incarnation: int) -> Request[Any]:
-    """Lets go of a resource, or leaves its queue."""
-    return ReleaseRequest(group=way.group, owner_id=way.owner_id, resources=[_held(resource, incarnation)])
-
-
-def _held(resource: Resource, incarnation: int) -> HeldResource:
-    name, partition = split(resource)
-    return HeldResource(name=name, partition=partition, incarnation=incarnation)
-
-
-def standing_in(response: Response, resource: Resource) -> ResourceStanding:
-    """How the asker stands with the one resource that it has asked about."""
-    name, partition = split(resource)
+def standings_in(response: Response, resources: Sequence[Resource]) -> list[ResourceStanding]:
+    """How the asker stands with the resources that it has asked about, in their order."""
     if isinstance(response, ProducerAccessResponse):
-        return ResourceStanding(
-            name=name,
-            partition=partition,
-            error_code=response.error_code,
-            error_message=response.error_message,
-            generation=response.epoch,
-            incarnation=response.incarnation,
-            fence_offset=response.fence_offset,
-            leader_epoch=response.leader_epoch,
-            position=response.position,
-            owner_id=response.owner_id,
-            owner_client_id=response.owner_client_id,
-            owner_host=response.owner_host,
-            owner_since_ms=response.owner_since_ms,
-        )
+        return [_standing_of(response, resource) for resource in resources]
     whole: Any = response
-    if whole.error_code:
-        return ResourceStanding(
-            name=name, partition=partition, error_code=whole.error_code, error_message=whole.error_message
-        )
-    (standing,) = whole.resources
-    assert isinstance(standing, ResourceStanding)
-    return standing
+    rows = {(row.name, row.partition): row for row in whole.resources}
+    return [rows.get(split(resource)) or _left_out(resource, whole) for resource in resources]
+
+
+def _left_out(resource: Resource, whole: Any) -> ResourceStanding:
+    """What a response that says nothing of a resource says: the error of all."""
+    name, partition = split(resource)
+    return ResourceStanding(
+        name=name,
+        partition=partition,
+        error_code=whole.error_code or ErrorCode.UNKNOWN_SERVER_ERROR,
+        error_message=whole.error_message if whole.error_code else f"the response leaves {resource} out",
+    )
+
+
+def _standing_of(response: ProducerAccessResponse, resource: Resource) -> ResourceStanding:
+    name, partition = split(resource)
+    return ResourceStanding(
+        name=name,
+        partition=partition,
+        error_code=response.error_code,
+        error_message=response.error_message,
+        generation=response.epoch,
+        incarnation=response.incarnation,
+        fence_offset=response.fence_offset,
+        leader_epoch=response.leader_epoch,
+        position=response.position,
+        owner_id=response.owner_id,
+        owner_client_id=response.owner_client_id,
+        owner_host=response.owner_host,
+        owner_since_ms=response.owner_since_ms,
+    )

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from clients.connection import Connection
 from clients.link import Call, Reply
 from clients.message import TopicPartition
-from clients.ownership.events import TenureState
+from clients.ownership.events import OwnershipEvent, Resource, TenureState, split
 from clients.ownership.tenure import Tenure, TenureSettings
-from clients.ownership.ways import OwnWay
+from clients.ownership.tenures import Tenures
+from clients.ownership.ways import OwnWay, Way
 from clients.wire import Wire
-from protocol.messages.ownership import OwnResponse, ResourceStanding
+from protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from protocol.messages.ownership import IF_FREE, NO_PARTITION, OwnResponse, ResourceStanding
 
 LOG = TopicPartition("log", 0)
 OTHER = TopicPartition("log", 1)
+THIRD = TopicPartition("log", 2)
 SESSION_MS = 9000
-SETTINGS = TenureSettings(retry_backoff_ms=100, answer_timeout_ms=5000, queued_wait_ms=1000)
+SETTINGS = TenureSettings(SESSION_MS, retry_backoff_ms=100, queued_wait_ms=1000)
 
 
 class Lines:
@@ -24,7 +32,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.metadata = self
-        self.leaders = {LOG: 1, OTHER: 1}
+        self.leaders = {LOG: 1, OTHER: 1, THIRD: 1}
         self.renewals = 0
         self.conversations: dict[int, Wire] = {}
         self.connect(1)
@@ -46,32 +54,98 @@ class Lines:
         self.renewals += 1
 
 
+def tenures_of(
+    generations: Mapping[Resource, int],
+    lines: Lines | None = None,
+    wait_ms: int = 0,
+    way: Way | None = None,
+) -> Tenures:
+    """Tenures of these resources; they are anna's in the group app."""
+    connection = cast("Connection", lines or Lines())
+    way = way or OwnWay("app", "anna", SESSION_MS)
+    return Tenures(connection, way, generations, SETTINGS, wait_ms=wait_ms, answer_timeout_ms=5000)
+
+
 class World:
-    """A tenure, its connections, and the time."""
+    """Tenures, their connections, and the time. `resources` are those of one owner, each with the generation
+    that its claim names; most have one, which is `tenure`."""
 
-    def __init__(self, resource: TopicPartition | str = LOG, **options: Any) -> None:
+    def __init__(
+        self,
+        *resources: Resource,
+        generation: int = IF_FREE,
+        wait_ms: int = 0,
+        way: Way | None = None,
+    ) -> None:
         self.lines = Lines()
-        self.way = OwnWay("app", "anna", SESSION_MS)
-        self.tenure = self.tenure_of(resource, **options)
         self.now_ms = 1000
+        self._told: list[OwnershipEvent] = []
+        self.tenures = tenures_of(dict.fromkeys(resources or [LOG], generation), self.lines, wait_ms, way)
 
-    def tenure_of(self, resource: TopicPartition | str, **options: Any) -> Tenure:
-        return Tenure(cast("Connection", self.lines), self.way, resource, SETTINGS, **options)
+    @property
+    def tenure(self) -> Tenure:
+        """The first."""
+        return next(iter(self.tenures.tenures.values()))
+
+    def calls(self) -> list[Call]:
+        """The calls that are due now."""
+        return self.tenures.calls(self.now_ms)
 
     def call(self) -> Call:
         """The one call that is due now."""
-        (call,) = self.tenure.calls(self.now_ms)
+        (call,) = self.calls()
         return call
 
-    def answer(self, call: Call, error: int = 0, **fields: Any) -> None:
-        standing = ResourceStanding(name="log", partition=0, error_code=error, **fields)
-        response = OwnResponse(group="app", error_code=0, resources=[standing])
-        conversation = self.lines.conversations[call.node]
-        assert self.tenure.handle(Reply(call, response, conversation=conversation), self.now_ms)
+    def next_event_ms(self) -> int | None:
+        """When there is something to do, all events being told."""
+        self._told += self.tenures.take_events()
+        return self.tenures.next_event_ms(self.now_ms)
 
-    def grant(self) -> None:
-        self.answer(self.call(), generation=1, incarnation=7, fence_offset=40)
+    def answer(self, call: Call, error: int = 0, **fields: Any) -> None:
+        """Answer a call about one resource."""
+        (resource,) = named_in(call)
+        self.answer_all(call, standing(resource, error, **fields))
+
+    def answer_all(self, call: Call, *standings: ResourceStanding) -> None:
+        response = OwnResponse(group="app", error_code=0, resources=list(standings))
+        self.reply(Reply(call, response, conversation=self.lines.conversations[call.node]))
+
+    def lose(self, call: Call, error: Exception) -> None:
+        """Have a call end without an answer."""
+        self.reply(Reply(call, error=error))
+
+    def reply(self, reply: Reply) -> None:
+        assert self.tenures.handle(reply, self.now_ms)
+
+    def find_coordinator(self, node: int) -> None:
+        """Answer the one call that is due, which asks for the coordinator of the group."""
+        search = self.call()
+        assert isinstance(search.request, FindCoordinatorRequest)
+        found = Coordinator(key="app", node_id=node, host="b", port=1, error_code=0)
+        self.reply(Reply(search, FindCoordinatorResponse(coordinators=[found])))
+
+    def grant(self, incarnation: int = 7) -> None:
+        """Grant what is claimed now."""
+        call = self.call()
+        grant: dict[str, Any] = {"generation": 1, "incarnation": incarnation, "fence_offset": 40}
+        self.answer_all(call, *(standing(each, **grant) for each in named_in(call)))
 
     def states(self) -> list[TenureState]:
-        events, self.tenure.events = self.tenure.events, []
-        return [event.state for event in events]
+        """What has been told since the last call."""
+        told, self._told = self._told + self.tenures.take_events(), []
+        return [event.state for event in told]
+
+
+def named_in(call: Call) -> list[Resource]:
+    """The resources that a call is about."""
+    request: Any = call.request
+    return [
+        row.name if row.partition == NO_PARTITION else TopicPartition(row.name, row.partition)
+        for row in request.resources
+    ]
+
+
+def standing(resource: Resource, error: int = 0, **fields: Any) -> ResourceStanding:
+    """How the asker stands with a resource."""
+    name, partition = split(resource)
+    return ResourceStanding(name=name, partition=partition, error_code=error, **fields)

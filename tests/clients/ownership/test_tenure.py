@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from clients.errors import ConnectionFailedError, UnsupportedRequestError
 from clients.link import Reply
 from clients.ownership.events import TenureState
 from clients.ownership.tenure import FOR_EVER
-from clients.ownership.tenures import Tenures
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
-from protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from protocol.messages.ownership import (
     LossReason,
     OwnRequest,
@@ -24,7 +16,7 @@ from protocol.messages.ownership import (
     ResourceStanding,
     ResumeRequest,
 )
-from tests.clients.ownership.tenure_world import LOG, OTHER, SESSION_MS, World
+from tests.clients.ownership.tenure_world import LOG, SESSION_MS, World
 
 
 def test_a_claim_is_granted_and_renewed_by_thirds_of_the_session() -> None:
@@ -37,8 +29,8 @@ def test_a_claim_is_granted_and_renewed_by_thirds_of_the_session() -> None:
 
     assert world.tenure.is_held and world.tenure.grant is not None
     assert world.tenure.grant.fence_offset == 40
-    assert world.tenure.next_event_ms(world.now_ms) == 4000
-    assert world.tenure.calls(3999) == []
+    assert world.next_event_ms() == 4000
+    assert world.tenures.calls(3999) == []
     world.now_ms = 4000
     renewal = world.call()
     assert isinstance(renewal.request, RenewRequest)
@@ -51,8 +43,8 @@ def test_a_claim_is_granted_and_renewed_by_thirds_of_the_session() -> None:
 
 def test_a_claim_whose_answer_was_lost_is_repeated() -> None:
     world = World()
-    world.tenure.handle(Reply(world.call(), error=ConnectionFailedError("cut")), world.now_ms)
-    assert world.tenure.calls(world.now_ms) == []
+    world.lose(world.call(), ConnectionFailedError("cut"))
+    assert world.calls() == []
     world.now_ms += 100
 
     world.grant()
@@ -88,7 +80,7 @@ def test_a_grant_made_on_a_connection_that_has_broken_since_is_no_good() -> None
     old = world.lines.conversations[1]
     world.lines.connect(1)
 
-    world.tenure.handle(Reply(call, response, conversation=old), world.now_ms)
+    world.reply(Reply(call, response, conversation=old))
 
     assert not world.tenure.is_held
     assert isinstance(world.call().request, ResumeRequest)
@@ -104,7 +96,7 @@ def test_it_follows_the_leader() -> None:
 
     assert resume.node == 2 and isinstance(resume.request, ResumeRequest)
     world.answer(resume, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert world.tenure.calls(world.now_ms) == [] and world.lines.renewals == 1
+    assert world.calls() == [] and world.lines.renewals == 1
     world.now_ms += 100
     world.answer(world.call(), generation=1, incarnation=7)
     assert world.tenure.is_held
@@ -123,8 +115,8 @@ def test_what_is_fenced_is_lost_for_good() -> None:
     assert isinstance(world.tenure.error, OwnershipFencedError)
     lost = world.tenure.events[-1]
     assert (lost.reason, lost.generation, lost.owner_id) == (LossReason.STOLEN, 2, "ben")
-    assert world.tenure.calls(world.now_ms + 60_000) == []
-    assert world.tenure.next_event_ms(world.now_ms) is None
+    assert world.tenures.calls(world.now_ms + 60_000) == []
+    assert world.next_event_ms() is None
 
 
 def test_a_refusal_says_who_has_it() -> None:
@@ -158,15 +150,15 @@ def test_one_that_waits_is_back_at_the_broker_at_once_but_does_not_keep_it_busy(
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
-    assert world.tenure.calls(world.now_ms) == []
-    assert world.tenure.next_event_ms(world.now_ms) == world.now_ms + 100
+    assert world.calls() == []
+    assert world.next_event_ms() == world.now_ms + 100
     world.now_ms += 100
 
     renewal = world.call()
 
     world.now_ms += 1000
     world.answer(renewal, ErrorCode.CLAIM_QUEUED, position=1)
-    assert world.tenure.next_event_ms(world.now_ms) == world.now_ms
+    assert world.next_event_ms() == world.now_ms
 
 
 def test_a_grant_that_is_not_committed_in_time_is_asked_after() -> None:
@@ -185,7 +177,7 @@ def test_it_is_released_at_once_though_a_renewal_is_under_way() -> None:
     world.now_ms += 3000
     renewal = world.call()
 
-    world.tenure.release()
+    world.tenures.release()
 
     release = world.call()
     assert isinstance(release.request, ReleaseRequest)
@@ -198,8 +190,8 @@ def test_it_is_released_at_once_though_a_renewal_is_under_way() -> None:
 def test_a_claim_that_is_given_up_is_released_when_its_answer_comes() -> None:
     world = World()
     claim = world.call()
-    world.tenure.release()
-    assert world.tenure.calls(world.now_ms) == []
+    world.tenures.release()
+    assert world.calls() == []
     world.answer(claim, generation=1, incarnation=7)
 
     release = world.call()
@@ -211,7 +203,7 @@ def test_a_claim_that_is_given_up_is_released_when_its_answer_comes() -> None:
 def test_one_that_is_promoted_while_it_leaves_the_queue_releases_what_it_got() -> None:
     world = World(wait_ms=FOR_EVER)
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
-    world.tenure.release()
+    world.tenures.release()
     world.answer(world.call(), ErrorCode.OWNERSHIP_FENCED)
     look = world.call()
     assert isinstance(look.request, RenewRequest)
@@ -227,7 +219,7 @@ def test_one_that_is_promoted_while_it_leaves_the_queue_releases_what_it_got() -
 
 def test_what_a_broker_does_not_know_is_refused() -> None:
     world = World()
-    world.tenure.handle(Reply(world.call(), error=UnsupportedRequestError("Own")), world.now_ms)
+    world.lose(world.call(), UnsupportedRequestError("Own"))
     assert world.tenure.state is TenureState.REFUSED
 
 
@@ -241,54 +233,16 @@ def test_a_stranger_asks_whether_it_is_one() -> None:
 
 def test_a_name_is_asked_of_the_coordinator_wherever_that_goes() -> None:
     world = World("leader")
-    for node, code in ((1, 0), (2, ErrorCode.NOT_COORDINATOR)):
-        search = world.call()
-        assert isinstance(search.request, FindCoordinatorRequest)
-        found = FindCoordinatorResponse(
-            coordinators=[Coordinator(key="app", node_id=node, host="b", port=1, error_code=0)]
-        )
-        world.tenure.handle(Reply(search, found), world.now_ms)
-        world.lines.connect(node)
-        claim = world.call()
-        assert claim.node == node
-        if not code:
-            world.answer(claim, ErrorCode.NOT_COORDINATOR)
-            world.now_ms += 200
-        else:
-            world.answer(claim, generation=1, incarnation=7)
+    world.find_coordinator(1)
+    claim = world.call()
+    assert claim.node == 1
+    world.answer(claim, ErrorCode.NOT_COORDINATOR)
+    world.now_ms += 200
+    world.find_coordinator(2)
+    world.lines.connect(2)
+
+    claim = world.call()
+
+    assert claim.node == 2
+    world.answer(claim, generation=1, incarnation=7)
     assert world.tenure.is_held
-
-
-class TestSeveral:
-    def test_they_are_claimed_one_after_the_other_in_their_order(self) -> None:
-        world = World()
-        tenures = Tenures([world.tenure_of(OTHER), world.tenure])
-        (first,) = tenures.calls(world.now_ms)
-        assert isinstance(first.request, OwnRequest)
-        assert first.request.resources[0].partition == 0
-        world.answer(first, generation=1, incarnation=7)
-
-        (second,) = tenures.calls(world.now_ms)
-
-        assert isinstance(second.request, OwnRequest)
-        assert second.request.resources[0].partition == 1
-        assert not tenures.is_held
-
-    def test_where_one_is_refused_the_others_are_let_go_of(self) -> None:
-        world = World()
-        tenures = Tenures([world.tenure, world.tenure_of(OTHER)])
-        (first,) = tenures.calls(world.now_ms)
-        world.answer(first, generation=1, incarnation=7)
-        (second,) = tenures.calls(world.now_ms)
-        row = ResourceStanding(name="log", partition=1, error_code=ErrorCode.RESOURCE_OWNED)
-        response = OwnResponse(group="app", error_code=0, resources=[row])
-
-        assert tenures.handle(Reply(second, response, conversation=world.lines.conversations[1]), 1000)
-
-        (release,) = tenures.calls(world.now_ms)
-        assert isinstance(release.request, ReleaseRequest)
-        assert isinstance(tenures.error, OwnershipRefusedError)
-
-    def test_there_is_no_owner_of_nothing(self) -> None:
-        with pytest.raises(ValueError, match="no resource"):
-            Tenures([])

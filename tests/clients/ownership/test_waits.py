@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from clients.errors import ConnectionFailedError, RequestTimeoutError
-from clients.link import Reply
 from clients.metadata import NO_NODE
 from clients.ownership.events import TenureState
 from clients.ownership.tenure import FOR_EVER
@@ -27,7 +26,7 @@ def assert_waited_in_vain(world: World) -> None:
     assert isinstance(tenure.error, RequestTimeoutError)
     assert "log-0" in str(tenure.error) and "500 ms" in str(tenure.error)
     assert tenure.events[-1].error is tenure.error
-    assert tenure.calls(world.now_ms + 60_000) == []
+    assert world.tenures.calls(world.now_ms + 60_000) == []
 
 
 def test_the_server_notices_after_the_client() -> None:
@@ -48,13 +47,13 @@ def test_the_server_notices_before_the_client(left_ms: int) -> None:
     renewal = world.call()
     world.now_ms += 500 - left_ms
     world.answer(renewal, ErrorCode.REQUEST_TIMED_OUT)
-    assert world.tenure.state is TenureState.CLAIMING and world.tenure.calls(world.now_ms) == []
+    assert world.tenure.state is TenureState.CLAIMING and world.calls() == []
 
-    due_ms = world.tenure.next_event_ms(world.now_ms)
+    due_ms = world.next_event_ms()
 
     assert due_ms == world.now_ms + min(left_ms, 100)
     world.now_ms = due_ms
-    for call in world.tenure.calls(world.now_ms):
+    for call in world.calls():
         assert isinstance(call.request, OwnRequest) and call.request.wait_timeout_ms == left_ms - 100
         world.answer(call, ErrorCode.CLAIM_QUEUED, position=1)
         renewal = world.call()
@@ -66,11 +65,11 @@ def test_the_server_notices_before_the_client(left_ms: int) -> None:
 def test_nobody_can_be_asked_till_the_wait_is_over() -> None:
     world = World(wait_ms=500)
     world.lines.leaders[LOG] = NO_NODE
-    assert world.tenure.calls(world.now_ms) == []
-    assert world.tenure.next_event_ms(world.now_ms) == world.now_ms + 500
+    assert world.calls() == []
+    assert world.next_event_ms() == world.now_ms + 500
     world.now_ms += 500
 
-    assert world.tenure.calls(world.now_ms) == []
+    assert world.calls() == []
 
     assert_waited_in_vain(world)
 
@@ -82,10 +81,10 @@ def test_one_that_waits_claims_anew_on_another_connection_for_the_rest_of_its_ti
     again = world.call()
     assert isinstance(again.request, OwnRequest) and again.request.wait_timeout_ms == 300
     cut = ConnectionFailedError("cut")
-    world.tenure.handle(Reply(again, error=cut), world.now_ms)
+    world.lose(again, cut)
     world.now_ms += 300
 
-    assert world.tenure.calls(world.now_ms) == []
+    assert world.calls() == []
 
     assert_waited_in_vain(world)
     assert world.tenure.error is not None and world.tenure.error.__cause__ is cut
@@ -106,7 +105,7 @@ def test_one_that_waits_for_ever_is_not_put_off_by_losing_its_place() -> None:
 
 def test_a_claim_that_is_given_up_when_its_wait_is_over_too_has_nothing_to_release() -> None:
     world = waiting(500)
-    world.tenure.release()
+    world.tenures.release()
     release = world.call()
     assert isinstance(release.request, ReleaseRequest)
     world.answer(release, ErrorCode.OWNERSHIP_FENCED)
@@ -120,12 +119,12 @@ def test_a_claim_that_is_given_up_when_its_wait_is_over_too_has_nothing_to_relea
 
 def test_one_that_is_promoted_before_all_is_committed_is_released_without_haste() -> None:
     world = waiting(FOR_EVER)
-    world.tenure.release()
+    world.tenures.release()
     world.answer(world.call(), ErrorCode.OWNERSHIP_FENCED)
 
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=0)
 
-    assert world.tenure.calls(world.now_ms) == []
+    assert world.calls() == []
     world.now_ms += 100
     world.answer(world.call(), generation=2, incarnation=9)
     release = world.call()

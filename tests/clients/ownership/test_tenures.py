@@ -1,0 +1,222 @@
+"""Several resources of one owner: how they are claimed, all or none, and kept together."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.metadata import NO_NODE
+from clients.ownership.events import Resource, TenureState
+from clients.ownership.tenure import FOR_EVER
+from clients.ownership.ways import AccessWay
+from protocol.errors import ErrorCode, OwnershipRefusedError
+from protocol.messages.ownership import OwnRequest, ReleaseRequest, RenewRequest, ResumeRequest
+from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
+from tests.clients.ownership.tenure_world import (
+    LOG,
+    OTHER,
+    SESSION_MS,
+    THIRD,
+    World,
+    named_in,
+    standing,
+    tenures_of,
+)
+
+
+def two_brokers(wait_ms: int = 0) -> World:
+    """Three partitions, of which the one in the middle is led by another broker than the others."""
+    world = World(LOG, OTHER, THIRD, wait_ms=wait_ms)
+    world.lines.leaders[OTHER] = 2
+    world.lines.connect(2)
+    return world
+
+
+def test_those_of_one_broker_are_claimed_by_one_request_in_ascending_order() -> None:
+    """ "Issuing this request will attempt to claim ownership of a given set of topic/partitions" (seed
+    own-api): granted all or none."""
+    world = World(THIRD, LOG, OTHER)
+
+    claim = world.call()
+
+    assert isinstance(claim.request, OwnRequest) and claim.request.wait_timeout_ms == 0
+    assert named_in(claim) == [LOG, OTHER, THIRD]
+    world.answer_all(claim, *(standing(each, generation=1, incarnation=7) for each in named_in(claim)))
+    assert world.tenures.is_held
+    assert world.states() == [TenureState.HELD] * 3
+
+
+def test_those_of_several_brokers_are_claimed_broker_after_broker() -> None:
+    world = two_brokers()
+    first = world.call()
+    assert (first.node, named_in(first)) == (1, [LOG, THIRD])
+    world.answer_all(first, *(standing(each, generation=1, incarnation=7) for each in named_in(first)))
+    assert not world.tenures.is_held
+
+    second = world.call()
+
+    assert (second.node, named_in(second)) == (2, [OTHER])
+    world.answer(second, generation=1, incarnation=7)
+    assert world.tenures.is_held
+
+
+def test_nothing_is_claimed_before_it_is_known_which_brokers_decide() -> None:
+    world = World(LOG, "z-leader")
+    world.find_coordinator(1)
+    assert named_in(world.call()) == [LOG, "z-leader"]
+
+
+def test_a_partition_without_a_leader_keeps_all_from_being_claimed() -> None:
+    world = World(LOG, OTHER)
+    world.lines.leaders[OTHER] = NO_NODE
+    assert world.calls() == []
+    world.lines.leaders[OTHER] = 1
+    assert named_in(world.call()) == [LOG, OTHER]
+
+
+def test_where_one_is_refused_nothing_of_the_same_request_is_to_be_released() -> None:
+    world = World(LOG, OTHER)
+
+    world.answer_all(
+        world.call(),
+        standing(LOG, ErrorCode.OPERATION_NOT_ATTEMPTED),
+        standing(OTHER, ErrorCode.RESOURCE_OWNED, generation=4, owner_id="ben"),
+    )
+
+    assert isinstance(world.tenures.error, OwnershipRefusedError)
+    assert world.states() == [TenureState.RELEASED, TenureState.REFUSED]
+    assert world.tenures.has_ended and world.calls() == []
+
+
+def test_where_one_is_refused_what_other_brokers_have_granted_is_released_together() -> None:
+    world = two_brokers()
+    world.grant()
+    world.answer(world.call(), ErrorCode.RESOURCE_OWNED)
+
+    release = world.call()
+
+    assert isinstance(release.request, ReleaseRequest)
+    assert (release.node, named_in(release)) == (1, [LOG, THIRD])
+    world.answer_all(release, standing(LOG), standing(THIRD))
+    assert world.tenures.has_ended
+
+
+def test_a_request_that_has_gone_to_the_wrong_broker_is_sent_again_whole() -> None:
+    world = World(LOG, OTHER)
+    world.answer_all(
+        world.call(),
+        standing(LOG, ErrorCode.OPERATION_NOT_ATTEMPTED),
+        standing(OTHER, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    )
+    assert world.calls() == [] and world.next_event_ms() == world.now_ms + 100
+    world.now_ms += 100
+    assert named_in(world.call()) == [LOG, OTHER]
+
+
+def test_those_of_one_broker_are_renewed_by_one_request_and_resumed_by_one() -> None:
+    world = World(LOG, OTHER)
+    world.grant()
+    world.now_ms += SESSION_MS // 3
+    renewal = world.call()
+    assert isinstance(renewal.request, RenewRequest) and named_in(renewal) == [LOG, OTHER]
+
+    world.lines.connect(1)
+
+    resume = world.call()
+    assert isinstance(resume.request, ResumeRequest) and named_in(resume) == [LOG, OTHER]
+    world.answer_all(
+        resume, standing(LOG, generation=1, incarnation=7), standing(OTHER, ErrorCode.OWNERSHIP_FENCED)
+    )
+    states = [tenure.state for tenure in world.tenures.tenures.values()]
+    assert states == [TenureState.HELD, TenureState.LOST]
+
+
+def test_what_a_response_leaves_out_is_an_error_of_the_broker() -> None:
+    world = World(LOG, OTHER)
+    world.answer_all(world.call(), standing(LOG, generation=1, incarnation=7))
+    assert getattr(world.tenures.error, "code", None) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "log-1" in str(world.tenures.error)
+
+
+def test_more_than_one_request_may_name_are_claimed_by_several() -> None:
+    world = World(*(f"name-{number:03}" for number in range(150)))
+    world.find_coordinator(1)
+    counts = []
+    for _ in range(2):
+        claim = next(call for call in world.calls() if isinstance(call.request, OwnRequest))
+        counts.append(len(named_in(claim)))
+        world.answer_all(claim, *(standing(each, generation=1, incarnation=7) for each in named_in(claim)))
+    assert counts == [100, 50] and world.tenures.is_held
+
+
+class TestWaiting:
+    def test_what_is_free_is_had_at_once(self) -> None:
+        world = World(LOG, OTHER, wait_ms=FOR_EVER)
+        claim = world.call()
+        assert isinstance(claim.request, OwnRequest) and claim.request.wait_timeout_ms == 0
+        assert named_in(claim) == [LOG, OTHER]
+
+    def test_what_another_has_is_waited_for_alone_holding_only_what_comes_before(self) -> None:
+        world = World(LOG, OTHER, THIRD, wait_ms=FOR_EVER)
+        world.answer_all(
+            world.call(),
+            standing(LOG, ErrorCode.OPERATION_NOT_ATTEMPTED),
+            standing(OTHER, ErrorCode.RESOURCE_OWNED, owner_id="ben"),
+            standing(THIRD, ErrorCode.OPERATION_NOT_ATTEMPTED),
+        )
+        first = world.call()
+        assert named_in(first) == [LOG]
+        world.answer(first, generation=1, incarnation=7)
+        second = world.call()
+        assert isinstance(second.request, OwnRequest) and second.request.wait_timeout_ms == FOR_EVER
+        assert named_in(second) == [OTHER]
+        world.answer(second, ErrorCode.CLAIM_QUEUED, position=1)
+        renewal = world.call()
+        assert isinstance(renewal.request, RenewRequest) and named_in(renewal) == [LOG, OTHER]
+        world.answer_all(renewal, *(standing(each, generation=1, incarnation=7) for each in (LOG, OTHER)))
+
+        third = next(call for call in world.calls() if isinstance(call.request, OwnRequest))
+
+        assert named_in(third) == [THIRD]
+        world.answer(third, generation=1, incarnation=7)
+        assert world.tenures.is_held
+
+    def test_what_comes_later_at_the_same_broker_is_not_had_before_what_is_next(self) -> None:
+        """Else two that wait for the same could wait for each other."""
+        world = two_brokers(wait_ms=FOR_EVER)
+        claimed: list[list[Resource]] = []
+        while not world.tenures.is_held:
+            (claim,) = (call for call in world.calls() if isinstance(call.request, OwnRequest))
+            claimed += [named_in(claim)]
+            world.answer(claim, generation=1, incarnation=7)
+        assert claimed == [[LOG], [OTHER], [THIRD]]
+
+    def test_all_wait_together_for_one_time(self) -> None:
+        world = two_brokers(wait_ms=500)
+        world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
+        world.now_ms += 400
+        world.answer(world.call(), generation=1, incarnation=7)
+
+        requests = [call.request for call in world.calls()]
+
+        waits = [request.wait_timeout_ms for request in requests if isinstance(request, OwnRequest)]
+        assert waits == [100]
+
+
+def test_a_claim_that_names_a_generation_does_not_wait() -> None:
+    """The queue is for those that take from nobody."""
+    world = World(generation=4, wait_ms=FOR_EVER)
+    claim = world.call()
+    assert isinstance(claim.request, OwnRequest) and claim.request.wait_timeout_ms == 0
+
+
+def test_producer_access_is_asked_for_partition_by_partition() -> None:
+    way = AccessWay("anna", SESSION_MS, ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+    world = World(OTHER, LOG, wait_ms=FOR_EVER, way=way)
+    claim = world.call()
+    assert isinstance(claim.request, ProducerAccessRequest)
+    assert (claim.request.partition, claim.request.wait_timeout_ms) == (0, FOR_EVER)
+
+
+def test_there_is_no_owner_of_nothing() -> None:
+    with pytest.raises(ValueError, match="no resource"):
+        tenures_of({})
