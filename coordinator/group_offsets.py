@@ -19,6 +19,8 @@ class GroupOffsets:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._readers: dict[str, dict[str, int]] = {}
+        """By topic, of how many of its partitions each group has an offset."""
 
     def get(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
         return self._groups.get(group_id, _NONE).get(partition)
@@ -54,20 +56,34 @@ class GroupOffsets:
 
     def delete_topics(self, result: Result, topics: Collection[str]) -> None:
         """Delete what has been committed for topics that are no more."""
-        for group_id in list(self._groups):
-            for partition in [p for p in self.of_group(group_id) if p.topic in topics]:
-                self.delete(result, group_id, partition)
+        for topic in sorted(topics):
+            for group_id in list(self._readers.get(topic, ())):
+                for partition in [each for each in self.of_group(group_id) if each.topic == topic]:
+                    self.delete(result, group_id, partition)
 
     def restore(self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> None:
         """Let the offset be `committed`, None for no offset, without a record."""
-        if committed is not None:
-            self._groups.setdefault(group_id, {})[partition] = committed
-            return
         offsets = self._groups.get(group_id)
-        if offsets is not None:
-            offsets.pop(partition, None)
+        if committed is not None:
+            if offsets is None:
+                offsets = self._groups[group_id] = {}
+            if partition not in offsets:
+                readers = self._readers.setdefault(partition.topic, {})
+                readers[group_id] = readers.get(group_id, 0) + 1
+            offsets[partition] = committed
+        elif offsets is not None and offsets.pop(partition, None) is not None:
             if not offsets:
                 del self._groups[group_id]
+            self._unread(group_id, partition.topic)
+
+    def _unread(self, group_id: str, topic: str) -> None:
+        """A group has one offset less of a topic."""
+        readers = self._readers[topic]
+        readers[group_id] -= 1
+        if not readers[group_id]:
+            del readers[group_id]
+            if not readers:
+                del self._readers[topic]
 
     def expired(
         self,
