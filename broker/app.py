@@ -229,6 +229,8 @@ class Node:
             else 0,
         )
         self.auto_creation = AutoCreation(self.ask_controller, [offsets_topic(settings)])
+        # A leader that does not answer, or is too old to, is in nobody's way.
+        self.claim_peers = self._peers(f"group-coordinator-{broker_id}", timeout_ms)
         self.groups = Groups(
             settings,
             clock,
@@ -239,6 +241,7 @@ class Node:
             self.replicas,
             create_topics=self.auto_creation.create,
             send=self.peers.send,
+            send_claims=self.claim_peers.send,
             default_listener=self.endpoints.inter_broker,
         )
         self.ownership = ownership.Ownership(

@@ -213,7 +213,7 @@ class Broker:
         if self._are_logs_loaded:
             await self._logs.close({} if node is None else node.replicas.high_watermarks())
         if node is not None:
-            for peers in (node.peers, node.controller_peers, *node.fetch_peers):
+            for peers in (node.peers, node.controller_peers, node.claim_peers, *node.fetch_peers):
                 peers.close()
         if self._is_zookeeper_open:
             await self._around.zookeeper.close()

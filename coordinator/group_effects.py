@@ -39,17 +39,38 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """`member_id` now reads `partition` for `group_id`, from `generation` on, and nobody else does.
+class Reader:
+    """A member of a group as the leaders of partitions know it; `NOBODY` where no member reads."""
 
-    The seam for single-reader enforcement (seed own-api, design §6): performed after the assignment is
-    durable and before any member is told of it, so a member that has not noticed the change cannot read on.
+    member_id: str
+    client_id: str = ""
+    client_host: str = ""
+
+
+NOBODY = Reader("")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`reader` alone reads `partition` for `group_id`, from `generation` of the group on.
+
+    For groups with single readers (seed own-api, design §6): performed after the assignment is durable and
+    before any member is told of it, so a member that has not noticed the change cannot read on.
     """
 
     group_id: str
-    member_id: str
+    reader: Reader
     generation: int
     partition: TopicPartition
+
+
+class Decision(NamedTuple):
+    """When a coordinator has decided something: in which leader epoch of the partition that keeps the group,
+    and where its log ended then. Later ones compare greater, also those of the next coordinator, and those
+    about a group that was deleted and made anew."""
+
+    leader_epoch: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +219,7 @@ class RegisterAnswer:
     error: ErrorCode
     generation: int = -1
     partitions_to_own: Sequence[OwnedPartition] = ()
+    single_reader: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +254,7 @@ class ManagedGroupInfo:
     topics: Sequence[str]
     session_timeout_ms: int
     ephemeral: bool
+    single_reader: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,15 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from coordinator.clock import Clock, DelayedCall, now_ms
-from coordinator.group_effects import Claim, Refused, Reply, Request, Result
+from coordinator.group_claims import Claimer
+from coordinator.group_effects import Claim, Decision, Refused, Reply, Request, Result
 from coordinator.group_log import GroupLog, Watch
 from coordinator.group_records import MalformedRecord
 from coordinator.groups import GroupShard
@@ -27,11 +28,6 @@ _log = logging.getLogger(__name__)
 
 Event: TypeAlias = Callable[[GroupShard, Request, int], Result]
 """One request to a shard: `event(shard, request, now_ms)`, where `request` is to be answered."""
-
-Claimer: TypeAlias = Callable[[Sequence[Claim]], Deferred[None]]
-"""Performs claims. Its Deferred fires once they hold: until then no member is told of its partitions, and the
-shard answers nobody else either. It has to try again by itself; where it fails, those who wait for this
-result are answered with an error, and the claims are forgotten."""
 
 _TRY_ANOTHER_BROKER = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -58,7 +54,6 @@ class _Unanswered:
     deadline_ms: int
     replies: Sequence[Reply]
     claims: Sequence[Claim]
-    has_begun_to_claim: bool = field(default=False, init=False)
 
 
 class HostedShard:
@@ -73,7 +68,7 @@ class HostedShard:
         monotonic_s: Callable[[], float],
         *,
         commit_timeout_ms: int,
-        claim: Claimer | None = None,
+        claimer: Claimer | None = None,
     ) -> None:
         self.state = HostState.LOADING
         self._name = name
@@ -81,7 +76,7 @@ class HostedShard:
         self._log = log
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
-        self._claim = claim
+        self._claimer = claimer
         self._monotonic_s = monotonic_s
         self._began_s = monotonic_s()
         self._began_ms = now_ms(clock)
@@ -91,6 +86,9 @@ class HostedShard:
         self._events_to_come: list[Callable[[GroupShard, int], Result]] = []
         self._end_offset = 0
         self._unanswered: deque[_Unanswered] = deque()
+        self._claiming: dict[int, Sequence[Reply]] = {}
+        """Answers that wait for claims, by the number of the claiming."""
+        self._claimings = 0
         self._is_appending = False
         self._watch: Watch | None = None
         self._timer: DelayedCall | None = None
@@ -115,6 +113,11 @@ class HostedShard:
             self._timer.cancel()
             self._timer = None
         self._stop_watching()
+        claiming, self._claiming = self._claiming, {}
+        if self._claimer is not None:
+            self._claimer.close()
+        for replies in claiming.values():
+            _refuse(replies, ErrorCode.NOT_COORDINATOR)
         while self._unanswered:
             _refuse(self._unanswered.popleft().replies, ErrorCode.NOT_COORDINATOR)
         if was_active:
@@ -250,33 +253,27 @@ class HostedShard:
             return False
         committed = self._log.committed_offset
         while self._unanswered and self._unanswered[0].offset <= committed:
-            result = self._unanswered[0]
-            if result.claims and self._claim is not None:
-                if not result.has_begun_to_claim:
-                    result.has_begun_to_claim = True
-                    self._begin_claims(result, self._claim)
-                    continue
-                break
-            self._unanswered.popleft()
-            _answer(result.replies)
+            result = self._unanswered.popleft()
+            if result.claims and self._claimer is not None:
+                self._have_claimed(result, self._claimer)
+            else:
+                _answer(result.replies)
         if not self._unanswered:
             self._stop_watching()
         elif self._watch is None:
             self._watch = self._log.watch(self._settle)
         return not self._unanswered
 
-    def _begin_claims(self, result: _Unanswered, claim: Claimer) -> None:
-        def claimed(_: None) -> None:
-            result.claims = ()
-            self._settle()
+    def _have_claimed(self, result: _Unanswered, claimer: Claimer) -> None:
+        """Answer once the claims are made. Others need not wait for that: what is written is committed."""
+        self._claimings += 1
+        number = self._claimings
+        self._claiming[number] = result.replies
+        decision = Decision(self._log.leader_epoch, result.offset)
+        claimer.claim(result.claims, decision).addCallback(lambda _: self._claimed(number))
 
-        def failed(failure: Failure) -> None:
-            _log.error("Partitions of groups in %s could not be claimed: %s", self._name, failure.value)
-            replies, result.replies, result.claims = result.replies, (), ()
-            _refuse(replies, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            self._settle()
-
-        claim(result.claims).addCallbacks(claimed, failed)
+    def _claimed(self, number: int) -> None:
+        _answer(self._claiming.pop(number, ()))
 
     def _stop_watching(self) -> None:
         if self._watch is not None:

@@ -190,7 +190,6 @@ class Joiner:
         # former self fenced after a failover, too.
         group.topics = group.subscribed_topics()
         self._rebalancer.persist(group, result)
-        self._rebalancer.claim(group, result, (member,))
         result.reply(join.request, self._returned_answer(group, join, member, former_leader_id))
 
     def _returned_answer(

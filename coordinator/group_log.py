@@ -42,6 +42,11 @@ class GroupLog(Protocol):
         ...
 
     @property
+    def leader_epoch(self) -> int:
+        """In which this broker leads it."""
+        ...
+
+    @property
     def end_offset(self) -> int:
         """Behind the last record."""
         ...

@@ -11,10 +11,8 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from coordinator.consumer_protocol import CONSUMER_PROTOCOL_TYPE, assigned_partitions
 from coordinator.group_config import GroupConfig
 from coordinator.group_effects import (
-    Claim,
     ErrorAnswer,
     JoinAnswer,
     LeaveAnswer,
@@ -244,14 +242,6 @@ class Rebalancer:
         group.durable = group.to_value()
         result.records.append(group_record(group.group_id, group.durable))
 
-    def claim(self, group: ClassicGroup, result: Result, members: Iterable[ClassicMember]) -> None:
-        """Have the partitions of `members` claimed for them, where the coordinator can read who got what."""
-        if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return
-        for member in members:
-            for partition in assigned_partitions(member.assignment) or ():
-                result.claims.append(Claim(group.group_id, member.member_id, group.generation, partition))
-
     def forget_timers(self, group: ClassicGroup) -> None:
         """Cancel every deadline of a group that is going."""
         for kind in (TimerKind.ROUND, TimerKind.SYNC):
@@ -315,7 +305,6 @@ class Rebalancer:
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self.persist(group, result)
-        self.claim(group, result, group.members.values())
         for member in group.members.values():
             if member.syncing is not None:
                 result.reply(member.syncing, self._sync_answer(group, member))

@@ -25,6 +25,7 @@ MANAGED_GROUP_KEY_VERSION = 30_000
 
 _MAX_TEXT = 2**15 - 1
 _SHORT = struct.Struct(">h")
+_TWO_SHORTS = struct.Struct(">hh")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _OFFSET_V3_HEAD = struct.Struct(">hqi")
@@ -93,6 +94,7 @@ class ManagedGroupValue:
     """The durable part of a group under the seed's protocol.
 
     `partitions` maps each topic of the group to the number of partitions that the group has seen of it.
+    Version 1 has `single_reader`; a group without is written in version 0, as it always was.
     """
 
     session_timeout_ms: int
@@ -101,6 +103,7 @@ class ManagedGroupValue:
     generation: int
     partitions: tuple[tuple[str, int], ...]
     members: tuple[ManagedMemberValue, ...]
+    single_reader: bool = False
 
 
 class OffsetKey(NamedTuple):
@@ -199,9 +202,10 @@ def decode_managed_group_value(value: bytes) -> ManagedGroupValue:
     """The value of a managed group's record. Raises `MalformedRecord`."""
     reader = _Reader(value)
     version = reader.int16()
-    if version != 0:
+    if version not in (0, 1):
         raise MalformedRecord(f"managed group value of unknown version {version}")
     return ManagedGroupValue(
+        single_reader=version >= 1 and reader.int16() != 0,
         session_timeout_ms=reader.int32(),
         ephemeral=reader.int16() != 0,
         assignment_strategy=reader.text(),
@@ -310,7 +314,7 @@ def _group_value(value: GroupValue) -> bytes:
 
 def _managed_group_value(value: ManagedGroupValue) -> bytes:
     parts = [
-        _SHORT.pack(0),
+        _TWO_SHORTS.pack(1, value.single_reader) if value.single_reader else _SHORT.pack(0),
         _INT.pack(value.session_timeout_ms),
         _SHORT.pack(value.ephemeral),
         _string(value.assignment_strategy),

@@ -10,9 +10,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList, fail
 
 from coordinator.clock import Clock, DelayedCall
+from coordinator.group_claims import Claimer
 from coordinator.group_config import GroupConfig
 from coordinator.group_effects import Result
-from coordinator.group_host import Claimer, Event, HostedShard, HostState
+from coordinator.group_host import Event, HostedShard, HostState
 from coordinator.group_log import GroupLog
 from coordinator.group_partitions import OFFSETS_TOPIC
 from coordinator.groups import GroupShard
@@ -29,8 +30,8 @@ class GroupService:
 
     `monotonic_s` is a clock that nobody sets, for sessions; `partition_of` gives the partition of a group,
     None while there is no `__consumer_offsets`; `new_id` the random part of member ids; `partition_count` how
-    many partitions a topic has. `claim` is the seam for single readers (`coordinator.group_host.Claimer`);
-    without it claims are made of nothing.
+    many partitions a topic has. `new_claimer` gives each shard what makes its claims; without it none
+    are made.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class GroupService:
         new_id: Callable[[], str],
         partition_count: Callable[[str], int],
         commit_timeout_ms: int,
-        claim: Claimer | None = None,
+        new_claimer: Callable[[], Claimer] | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -52,7 +53,7 @@ class GroupService:
         self._new_id = new_id
         self._partition_count = partition_count
         self._commit_timeout_ms = commit_timeout_ms
-        self._claim = claim
+        self._new_claimer = new_claimer
         self._hosts: dict[int, HostedShard] = {}
         self._expiring: DelayedCall | None = None
 
@@ -68,7 +69,7 @@ class GroupService:
             self._clock,
             self._monotonic_s,
             commit_timeout_ms=self._commit_timeout_ms,
-            claim=self._claim,
+            claimer=None if self._new_claimer is None else self._new_claimer(),
         )
         self._hosts[partition] = host
         host.load()

@@ -49,6 +49,7 @@ def managed_info(group: ManagedGroup) -> ManagedGroupInfo:
         tuple(group.partitions),
         group.session_timeout_ms,
         group.ephemeral,
+        group.single_reader,
     )
 
 

@@ -191,6 +191,9 @@ class GroupShard:
         expire_timestamp_ms = None if retention_ms is None else now_ms + retention_ms
         outcomes: list[tuple[TopicPartition, ErrorCode]] = []
         for offset in offsets:
+            if isinstance(group, ManagedGroup) and not group.may_commit(member_id, offset.partition):
+                outcomes.append((offset.partition, ErrorCode.ILLEGAL_GENERATION))
+                continue
             if len(offset.metadata.encode()) > self._config.metadata_max_bytes:
                 outcomes.append((offset.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 continue

@@ -48,6 +48,7 @@ class ManagedDoor:
         now_ms: int,
         ephemeral: bool = False,
         assignment_strategy: str = "",
+        single_reader: bool = False,
     ) -> Result:
         """CreateGroup: can be sent again, and by every consumer of a group as it starts.
 
@@ -67,6 +68,7 @@ class ManagedDoor:
                 group.session_timeout_ms == session_timeout_ms
                 and group.ephemeral == ephemeral
                 and group.assignment_strategy == strategy
+                and group.single_reader == single_reader
             )
             if agrees:
                 self._rebalancer.widen(group, result, request, topics, now_ms)
@@ -83,6 +85,7 @@ class ManagedDoor:
                 topics=topics,
                 ephemeral=ephemeral,
                 assignment_strategy=strategy,
+                single_reader=single_reader,
                 now_ms=now_ms,
             )
         return result

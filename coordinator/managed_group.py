@@ -70,6 +70,8 @@ class ManagedGroup:
     """Each topic, and how many of its partitions were there at first or were assigned: others are new."""
     state: GroupState = GroupState.EMPTY
     generation: int = 0
+    single_reader: bool = False
+    """Whether the leaders of its partitions let nobody of it read but the member that has them."""
     members: dict[str, ManagedMember] = field(default_factory=dict)
     rewinds: list[Rewind] = field(default_factory=list)
     durable: ManagedGroupValue | None = None
@@ -87,6 +89,7 @@ class ManagedGroup:
             dict(value.partitions),
             state=GroupState.STABLE if value.members else GroupState.EMPTY,
             generation=value.generation,
+            single_reader=value.single_reader,
             durable=value,
         )
         for member in value.members:
@@ -124,6 +127,7 @@ class ManagedGroup:
                 for member in self.members.values()
                 if member.generation >= 0
             ),
+            self.single_reader,
         )
 
     @property
@@ -166,3 +170,10 @@ class ManagedGroup:
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
         return self.check_generation(member_id, generation)
+
+    def may_commit(self, member_id: str, partition: TopicPartition) -> bool:
+        """Whether a partition is a member's to commit: of those that are shared out only its own are. Who
+        is no member may commit while there are none."""
+        member = self.members.get(member_id)
+        is_shared_out = partition.partition < self.partitions.get(partition.topic, 0)
+        return member is None or not is_shared_out or partition in member.owned

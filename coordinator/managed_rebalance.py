@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from coordinator.assignors import ASSIGNORS
 from coordinator.group_config import GroupConfig
 from coordinator.group_effects import (
-    Claim,
     ErrorAnswer,
     LeaveAnswer,
     LeftMember,
@@ -34,6 +33,7 @@ from coordinator.group_rebalance import TimerKey, TimerKind
 from coordinator.group_records import fits, managed_group_record
 from coordinator.group_state import GroupState
 from coordinator.group_timers import Timers
+from coordinator.managed_claims import claim, claim_for_nobody
 from coordinator.managed_group import ManagedGroup, ManagedMember, Rewind
 from coordinator.managed_topics import NO_OFFSET, ManagedTopics
 from protocol.errors import ErrorCode
@@ -65,6 +65,7 @@ class ManagedRebalancer:
         topics: Sequence[str],
         ephemeral: bool,
         assignment_strategy: str,
+        single_reader: bool,
         now_ms: int,
     ) -> ManagedGroup:
         """CreateGroup, its arguments checked. Partitions that exist now are not new to the group."""
@@ -74,6 +75,7 @@ class ManagedRebalancer:
             ephemeral,
             assignment_strategy,
             self._topics.counts(topics),
+            single_reader=single_reader,
         )
         self._persist(group, result)
         self.expire_if_unused(group, now_ms)
@@ -218,10 +220,12 @@ class ManagedRebalancer:
     def resume(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
         """Begin to watch over a group that has been read back, and catch up with what happened meanwhile.
 
-        This writes nothing: after a refused append the log may be as it was.
+        This writes nothing: after a refused append the log may be as it was. The coordinator before may have
+        left claims unmade.
         """
         for member in group.members.values():
             self.keep_alive(group, member, now_ms)
+            claim(group, result, member)
         self.expire_if_unused(group, now_ms)
         self._topics.forget_lost_partitions(group, group.partitions)
         # Partitions have come or gone, or a topic was added in a change that was cut short
@@ -333,6 +337,7 @@ class ManagedRebalancer:
             self._give(group, result, group.members.values(), now_ms)
         else:
             group.transition_to(GroupState.EMPTY)
+            claim_for_nobody(group, result)
         self._answer_rewinds(group, result, rewinds)
         self._persist(group, result)
         if group.ephemeral and not group.members:
@@ -356,15 +361,15 @@ class ManagedRebalancer:
             member.generation = group.generation
             member.must_register = member.told = False
             self.keep_alive(group, member, now_ms)
-            for partition in member.owned:
-                result.claims.append(Claim(group.group_id, member.consumer_id, group.generation, partition))
+            claim(group, result, member)
             request, member.registering = member.registering, None
             if request is not None:
                 owned = [
                     OwnedPartition(partition, self._topics.offset(group, partition))
                     for partition in member.owned
                 ]
-                result.reply(request, RegisterAnswer(ErrorCode.NONE, group.generation, owned))
+                answer = RegisterAnswer(ErrorCode.NONE, group.generation, owned, group.single_reader)
+                result.reply(request, answer)
 
     def _record_rewinds(
         self, group: ManagedGroup, result: Result, rewinds: Iterable[Rewind], now_ms: int

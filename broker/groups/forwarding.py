@@ -20,7 +20,7 @@ R = TypeVar("R", bound=Response)
 class Send(Protocol):
     """The way to other brokers: `Peers.send`."""
 
-    def __call__(self, broker_id: int, request: Request[R]) -> Deferred[R]: ...
+    def __call__(self, broker_id: int, request: Request[R], timeout_ms: int | None = None) -> Deferred[R]: ...
 
 
 class Forwarding:

@@ -106,6 +106,10 @@ class PartitionLog:
         return batches + builder.build() if batches else builder.build()
 
     @property
+    def leader_epoch(self) -> int:
+        return self._leader_epoch
+
+    @property
     def end_offset(self) -> int:
         return self._partition.log.log_end_offset
 

@@ -44,6 +44,15 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     Setting(
+        "group.claim.timeout.ms",
+        SettingType.INT,
+        1_000,
+        "How long members of a group with single readers wait for their partitions because leaders have not "
+        "been told yet who reads them. After that they get them all the same, and wait at the leader. To be "
+        "well below the session timeouts of members.",
+        minimum=0,
+    ),
+    Setting(
         "offset.metadata.max.bytes",
         SettingType.INT,
         4_096,

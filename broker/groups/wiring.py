@@ -13,6 +13,7 @@ from broker.dispatch import AnyHandler
 from broker.groups.forwarding import Forwarding, Send
 from broker.groups.offsets_topic import OffsetsTopic
 from broker.groups.partition_log import PartitionLog, PartitionLogSettings
+from broker.groups.reader_claims import ReaderClaims
 from broker.groups.settings import group_config
 from broker.handlers.consumer_heartbeat import ConsumerHeartbeatHandler
 from broker.handlers.create_group import CreateGroupHandler
@@ -37,7 +38,6 @@ from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.workers import Workers
-from coordinator.group_host import Claimer
 from coordinator.group_partitions import OFFSETS_TOPIC
 from coordinator.group_service import GroupService
 from protocol.batches import Compression
@@ -47,8 +47,8 @@ from protocol.errors import ErrorCode
 class Groups:
     """The consumer groups of one broker.
 
-    `create_topics` has the controller make topics, `send` asks other brokers, `claim` is the seam for single
-    readers (see `GroupService`).
+    `create_topics` has the controller make topics, `send` asks other brokers. So does `send_claims`, and what
+    it asks is in nobody's way: who reads which partitions of groups with single readers.
     """
 
     def __init__(
@@ -63,13 +63,16 @@ class Groups:
         *,
         create_topics: Callable[[list[str]], Deferred[dict[str, ErrorCode]]],
         send: Send,
+        send_claims: Send,
         default_listener: str,
-        claim: Claimer | None = None,
     ) -> None:
         self._metadata = metadata
         self._replicas = replicas
         self._workers = workers
         self._default_listener = default_listener
+        self._clock = clock
+        self._send_claims = send_claims
+        self._claim_timeout_ms: int = settings["group.claim.timeout.ms"]
         self._reading = DeferredLock()
         self._log_settings = PartitionLogSettings(
             Compression(settings["offsets.topic.compression.codec"]), settings["offsets.load.buffer.size"]
@@ -84,7 +87,7 @@ class Groups:
             new_id=lambda: str(uuid.UUID(int=chance.getrandbits(128), version=4)),
             partition_count=self._partition_count,
             commit_timeout_ms=settings["offsets.commit.timeout.ms"],
-            claim=claim,
+            new_claimer=self._new_claimer,
         )
         metadata.add_listener(self.service)
         replicas.add_role_listener(self._role_changed)
@@ -110,6 +113,14 @@ class Groups:
             ConsumerHeartbeatHandler(service),
             RewindConsumerHandler(service),
         ]
+
+    def _new_claimer(self) -> ReaderClaims:
+        return ReaderClaims(self._clock, self._leader_of, self._send_claims, self._claim_timeout_ms)
+
+    def _leader_of(self, topic: str, index: int) -> int | None:
+        """The leader of a partition, -1 while it has none; None where there is no such partition."""
+        known = self._metadata.partition(topic, index)
+        return None if known is None else known.leader
 
     def _partition_count(self, topic: str) -> int:
         known = self._metadata.topics.get(topic)

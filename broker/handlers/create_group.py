@@ -46,6 +46,7 @@ class CreateGroupHandler(Handler[CreateGroupRequest, CreateGroupResponse]):
                 now_ms=now_ms,
                 ephemeral=request.ephemeral,
                 assignment_strategy=request.assignment_strategy,
+                single_reader=request.single_reader,
             ),
         ).addCallback(
             lambda answer: CreateGroupResponse(consumer_group=request.consumer_group, error_code=answer.error)

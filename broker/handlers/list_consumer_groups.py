@@ -74,6 +74,7 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
                     topics=list(group.topics),
                     controller_broker=controller,
                     session_timeout=group.session_timeout_ms,
+                    single_reader=group.single_reader,
                 )
                 for answer in answers
                 for group in answer.groups

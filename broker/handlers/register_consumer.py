@@ -56,4 +56,5 @@ def _response(request: RegisterConsumerRequest, answer: RegisterAnswer) -> Regis
         ],
         error_code=answer.error,
         controller_generation=answer.generation,
+        single_reader=answer.single_reader,
     )

@@ -44,6 +44,8 @@ class AbortedTransaction:
 class PartitionData:
     """What one partition gave. `records` are whole batches, the first of which may begin before the fetch
     offset.
+
+    `error_message` is Holdfast's: why a consumer may not read, and what to do about it.
     """
 
     partition_index: Int32
@@ -54,6 +56,7 @@ class PartitionData:
     diverging_epoch: EpochEndOffset = wire("12+", tag=0)
     current_leader: LeaderIdAndEpoch = wire("12+", tag=1, ignorable=True)
     snapshot_id: SnapshotId = wire("12+", tag=2)
+    error_message: str | None = wire("12+", tag=10000, default=None, ignorable=True)
     aborted_transactions: list[AbortedTransaction] | None = None
     preferred_read_replica: Int32 = wire("11+", default=-1)
     records: Records | None

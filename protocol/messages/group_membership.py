@@ -35,6 +35,9 @@ class CreateGroupRequest(Request[CreateGroupResponse]):
 
     `forwarded`, in this request and others to any server, is set by a broker that asks the group's controller
     for a client: the request is not passed on again. Not in the seed either.
+
+    `single_reader`: the leaders of partitions let nobody of the group read but the member that has them (see
+    `group_readers`). Not in the seed.
     """
 
     consumer_group: str
@@ -43,6 +46,7 @@ class CreateGroupRequest(Request[CreateGroupResponse]):
     ephemeral: bool = wire(default=False)
     assignment_strategy: str = wire(default="")
     forwarded: bool = wire("0+", tag=0, default=False)
+    single_reader: bool = wire("0+", tag=1, default=False)
 
 
 @struct
@@ -74,6 +78,7 @@ class GroupInfo:
     topics: list[str]
     controller_broker: ControllerBroker
     session_timeout: Int64
+    single_reader: bool = wire("0+", tag=0, default=False)
 
 
 @struct
@@ -101,12 +106,14 @@ class PartitionToOwn:
 
 @struct
 class RegisterConsumerResponse(Response):
-    """`controller_generation`, to be named in heartbeats and commits, is not in the seed's message."""
+    """`controller_generation`, to be named in heartbeats and commits, is not in the seed's message, nor is
+    `single_reader`: before it fetches a partition the member has to attach itself at its leader."""
 
     consumer_group: str
     partitions_to_own: list[PartitionToOwn]
     error_code: Int16
     controller_generation: Int64 = wire(default=-1)
+    single_reader: bool = wire("0+", tag=0, default=False)
 
 
 @request(key=30013, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)

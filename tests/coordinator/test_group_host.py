@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from coordinator.consumer_protocol import encode_assignment, encode_subscription
 from coordinator.group_config import GroupConfig
-from coordinator.group_effects import Claim, JoinAnswer, Record, TopicPartition
-from coordinator.group_host import Claimer, Event, HostedShard, HostState
+from coordinator.group_effects import Claim, Decision, JoinAnswer, Reader, Record, TopicPartition
+from coordinator.group_host import Event, HostedShard, HostState
 from coordinator.group_join import Join
 from coordinator.group_log import NOTHING_COMMITTED, Replay
 from coordinator.groups import GroupShard, OffsetToCommit
@@ -35,6 +35,7 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.leader_epoch = 3
         self.committed_offset = 0
         self.commits_at_once = True
         self.error: ErrorCode | None = None
@@ -72,7 +73,7 @@ class FakeLog:
 class Host:
     """One hosted shard in its surroundings."""
 
-    def __init__(self, claim: Claimer | None = None) -> None:
+    def __init__(self, claimer: Claimer | None = None) -> None:
         self.clock = Clock()
         self.clock.advance(1_000_000)
         self.log = FakeLog()
@@ -86,7 +87,7 @@ class Host:
             self.clock,
             lambda: self.clock.seconds() - self.clock_is_wrong_by_s,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
-            claim=claim,
+            claimer=claimer,
         )
         self.hosted.load()
 
@@ -139,6 +140,22 @@ class Host:
                 generation=joined.generation,
                 now_ms=now,
                 assignments={joined.member_id: encode_assignment([PARTITION])},
+            )
+        )
+
+    def create_group(self, group: str = "g") -> None:
+        """A managed group with single readers."""
+        (answer,) = self.ask(
+            lambda shard, waiting, now: shard.managed.create_group(
+                waiting, group, session_timeout_ms=10_000, topics=["t"], single_reader=True, now_ms=now
+            )
+        )
+        assert answer.error is ErrorCode.NONE
+
+    def register(self, consumer_id: str, group: str = "g") -> list[Any]:
+        return self.ask(
+            lambda shard, waiting, now: shard.managed.register_consumer(
+                waiting, group, consumer_id=consumer_id, client_id="c", client_host="/h", now_ms=now
             )
         )
 
@@ -337,57 +354,99 @@ def test_a_clock_that_is_set_ends_no_session_and_prolongs_none(by_s: float) -> N
     assert heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+class Claimer:
+    """Takes note of claims, which hold when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[Claim], Decision, Deferred[None]]] = []
+        self.is_closed = False
+
+    def claim(self, claims: Sequence[Claim], decision: Decision) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        self.asked.append((list(claims), decision, done))
+        return done
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 class TestClaims:
-    """The seam for single readers: after the assignment is durable, before anybody is told of it."""
+    """Of groups with single readers: after the assignment is durable, before anybody is told of it."""
 
-    def test_an_assignment_is_told_when_its_claims_hold(self) -> None:
-        asked: list[tuple[Sequence[Claim], Deferred[None]]] = []
+    @pytest.fixture
+    def claimer(self) -> Claimer:
+        return Claimer()
 
-        def claim(claims: Sequence[Claim]) -> Deferred[None]:
-            done: Deferred[None] = Deferred()
-            asked.append((claims, done))
-            return done
+    @pytest.fixture
+    def host(self, claimer: Claimer) -> Host:
+        host = Host(claimer).loaded()
+        host.create_group()
+        return host
 
-        host = Host(claim).loaded()
-        joined = host.become_member()
+    def test_an_assignment_is_told_when_its_claims_hold(self, host: Host, claimer: Claimer) -> None:
         host.log.commits_at_once = False
-        synced = host.sync(joined)
-        assert asked == [], "not before it is durable"
+        registered = host.register("c-1")
+        assert claimer.asked == [], "not before it is durable"
 
         host.log.commit()
-        ((claims, done),) = asked
-        assert claims == [Claim("g", joined.member_id, joined.generation, PARTITION)]
-        assert synced == [], "not before the claims hold"
-        again = host.sync(joined)
-        assert again == [], "nor by asking again"
+        ((claims, decision, done),) = claimer.asked
+        assert claims == [Claim("g", Reader("c-1", "c", "/h"), 1, PARTITION)]
+        assert decision == Decision(host.log.leader_epoch, host.log.end_offset)
+        assert registered == [], "not before the claims hold"
 
         done.callback(None)
-        assert [answer.error for answer in synced + again] == [ErrorCode.NONE] * 2
-        assert len(asked) == 1
+        assert [(answer.error, answer.single_reader) for answer in registered] == [(ErrorCode.NONE, True)]
 
-    def test_they_are_made_even_if_nobody_waits_for_the_answer_any_more(self) -> None:
-        asked: list[Sequence[Claim]] = []
+    def test_others_do_not_wait_for_them(self, host: Host, claimer: Claimer) -> None:
+        registered = host.register("c-1")
+        assert [answer.error for answer in host.commit(group="h")] == [ErrorCode.NONE]
+        assert registered == []
 
-        def claim(claims: Sequence[Claim]) -> Deferred[None]:
-            asked.append(claims)
-            return succeed(None)
+    def test_each_is_decided_later_than_the_one_before(self, host: Host, claimer: Claimer) -> None:
+        host.register("c-1")
+        host.register("c-1")
+        (_, first, _), (_, second, _) = claimer.asked
+        assert second > first
 
-        host = Host(claim).loaded()
-        joined = host.become_member()
+    def test_they_are_made_even_if_nobody_waits_for_the_answer_any_more(
+        self, host: Host, claimer: Claimer
+    ) -> None:
         host.log.commits_at_once = False
-        synced = host.sync(joined)
+        registered = host.register("c-1")
         host.clock.advance(COMMIT_TIMEOUT_MS / 1000 + 0.001)
-        assert synced == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert registered == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
         host.log.commit()
 
-        assert len(asked) == 1
+        assert len(claimer.asked) == 1
 
-    def test_where_they_fail_nobody_is_told_an_assignment(self, caplog: pytest.LogCaptureFixture) -> None:
-        host = Host(lambda claims: fail(RuntimeError("no ZooKeeper"))).loaded()
-        assert host.sync(host.become_member()) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-        assert "no ZooKeeper" in caplog.text
+    def test_a_coordinator_that_is_none_any_more_sends_those_who_wait_away(
+        self, host: Host, claimer: Claimer
+    ) -> None:
+        registered = host.register("c-1")
+        host.hosted.close()
+        assert registered == [ErrorCode.NOT_COORDINATOR]
+        assert claimer.is_closed
+        ((_, _, done),) = claimer.asked
+        done.callback(None)
+        assert registered == [ErrorCode.NOT_COORDINATOR], "told once"
+
+    def test_the_next_coordinator_makes_them_again(self, host: Host, claimer: Claimer) -> None:
+        host.register("c-1")
+        successor = Claimer()
+        after = Host(successor)
+        assert after.log.replay is not None
+        for record in host.log.records:
+            after.log.replay(*record)
+        after.log.records = list(host.log.records)
+        after.log.leader_epoch = host.log.leader_epoch + 1
+        after.log.commit()
+        after.loaded()
+        (before, earlier, _), (again, later, _) = claimer.asked[0], successor.asked[0]
+        assert again == before
+        assert later > earlier
 
     def test_without_a_claimer_nobody_waits(self) -> None:
         host = Host().loaded()
-        assert [answer.error for answer in host.sync(host.become_member())] == [ErrorCode.NONE]
+        host.create_group()
+        assert [answer.error for answer in host.register("c-1")] == [ErrorCode.NONE]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -171,6 +172,15 @@ class TestManagedGroups:
         assert decode_key(record.key) == ManagedGroupKey("g")
         assert record.value is not None
         assert decode_managed_group_value(record.value) == MANAGED
+
+    def test_one_with_single_readers_comes_back(self) -> None:
+        value = replace(MANAGED, single_reader=True)
+        record = managed_group_record("g", value)
+        assert record.value is not None
+        assert decode_managed_group_value(record.value) == value
+
+    def test_one_without_is_written_as_brokers_have_always_read_it(self) -> None:
+        assert (managed_group_record("g", MANAGED).value or b"")[:2] == b"\x00\x00"
 
     def test_the_key_lies_above_all_that_kafka_uses(self) -> None:
         assert managed_group_record("g", None).key[:2] == struct.pack(">h", 30_000)

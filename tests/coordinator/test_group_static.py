@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.consumer_protocol import encode_assignment
 from coordinator.group_config import GroupConfig
-from coordinator.group_effects import Claim, TopicPartition
+from coordinator.group_effects import TopicPartition
 from protocol.errors import ErrorCode
 from tests.coordinator.group_world import SESSION_MS, SUBSCRIPTION, GroupWorld, Member
 
@@ -85,13 +85,6 @@ def test_and_stays_fenced_after_a_failover(world: GroupWorld) -> None:
     world.fail_over()
     assert world.heartbeat(former) == ErrorCode.FENCED_INSTANCE_ID
     assert world.heartbeat(returned) == ErrorCode.NONE
-
-
-def test_the_return_claims_the_partitions_for_the_new_self(world: GroupWorld) -> None:
-    former, _ = static_group(world, "i1", "i2")
-    world.claims.clear()
-    answer = world.join_answer(world.send_join(Member(instance_id="i1")))
-    assert world.claims == [Claim("g", answer.member_id, former.generation, ORDERS_0)]
 
 
 def test_a_request_that_waits_for_the_former_self_is_fenced(world: GroupWorld) -> None:

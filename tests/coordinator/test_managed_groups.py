@@ -9,7 +9,6 @@ import pytest
 from coordinator.consumer_protocol import assigned_partitions, subscribed_topics
 from coordinator.group_config import GroupConfig
 from coordinator.group_effects import (
-    Claim,
     DeleteAnswer,
     ManagedGroupInfo,
     ManagedListAnswer,
@@ -532,17 +531,3 @@ class TestFailover:
         world.fail_over()
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.REBALANCE_IN_PROGRESS
         assert ("returns", 1) in world.owned(world.send_register("a"))
-
-
-def test_every_assignment_is_claimed_before_it_is_told(world: GroupWorld) -> None:
-    """The seam for single-reader enforcement."""
-    world.registered_group("a")
-    world.claims.clear()
-    newcomer = world.send_register("b")
-    assert world.claims == []
-    world.send_register("a")
-    generation = world.register_answer(newcomer).generation
-    owners = {0: "a", 1: "a", 2: "b", 3: "b"}
-    assert world.claims == [
-        Claim("g", owner, generation, TopicPartition("orders", number)) for number, owner in owners.items()
-    ]

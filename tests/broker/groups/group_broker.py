@@ -16,7 +16,6 @@ from broker.groups.forwarding import Send
 from broker.groups.wiring import Groups
 from broker.metadata import LEADER_DURING_DELETE
 from broker.settings import broker_settings
-from coordinator.group_host import Claimer
 from coordinator.group_partitions import OFFSETS_TOPIC
 from protocol.api import Request
 from protocol.errors import ErrorCode
@@ -48,8 +47,8 @@ class GroupBroker(World):
         self,
         directory: Path,
         *,
-        claim: Claimer | None = None,
         send: Send | None = None,
+        send_claims: Send | None = None,
         topic_config: dict[str, Any] | None = None,
         local_id: int = LOCAL_ID,
         **settings: Any,
@@ -73,8 +72,8 @@ class GroupBroker(World):
             self.replicas,
             create_topics=self._create,
             send=send or _no_other_broker,
+            send_claims=send_claims or _no_other_broker,
             default_listener="PLAINTEXT",
-            claim=claim,
         )
         self.dispatcher.add(self.groups.handlers())
 
@@ -133,7 +132,7 @@ class GroupBroker(World):
             self.clock.advance(0.1)
 
 
-def _no_other_broker(broker_id: int, request: Request[Any]) -> Any:
+def _no_other_broker(broker_id: int, request: Request[Any], timeout_ms: int | None = None) -> Any:
     raise AssertionError(f"nobody was to ask broker {broker_id}: {request}")
 
 

@@ -232,7 +232,7 @@ class TestForwarding:
         self.reachable = True
         self.sent: list[Any] = []
 
-        def send(broker_id: int, request: Any) -> Deferred[Any]:
+        def send(broker_id: int, request: Any, timeout_ms: int | None = None) -> Deferred[Any]:
             assert broker_id == 2
             self.sent.append(request)
             if not self.reachable:

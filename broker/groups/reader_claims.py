@@ -1,0 +1,236 @@
+"""Has the leaders of partitions know which member of a group reads them, in one request for each leader.
+
+One request at a time is under way to a leader; what comes up meanwhile goes with the next. What could not be
+told is told again, to whoever leads the partition then, until it is in force or something else was decided.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from broker.groups.forwarding import Send
+from broker.network.interfaces import Clock, DelayedCall
+from coordinator.group_effects import Claim, Decision, Reader, TopicPartition
+from protocol.errors import ErrorCode, error_for
+from protocol.messages.group_readers import (
+    AssignedReader,
+    AssignReadersRequest,
+    AssignReadersResponse,
+    ReadPartitions,
+)
+
+_log = logging.getLogger(__name__)
+
+RETRY_S = 0.25
+"""After which what could not be told is tried again."""
+_ANSWER_MS = 5_000
+"""After which a leader is given up that has not answered. It writes to ZooKeeper before it does."""
+_PARTITIONS_MAX = 5_000
+"""Partitions in one request."""
+_NAMED_MAX = 5
+"""Partitions that one line of the log names."""
+
+_Key: TypeAlias = tuple[str, TopicPartition]
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """Claims that somebody waits for; `timer` bounds that."""
+
+    deferred: Deferred[None]
+    keys: dict[_Key, None]
+    timer: DelayedCall | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A claim that is not known to be in force. `asked` is the leader that has been asked just now."""
+
+    key: _Key
+    claim: Claim
+    decision: Decision
+    waiting: _Waiting
+    asked: int | None = None
+    must_pause: bool = False
+    is_late: bool = False
+    error: str = "it has no leader"
+
+
+class ReaderClaims:
+    """The claims of one shard of groups (`coordinator.group_claims.Claimer`).
+
+    `leader_of` gives the leader of a partition, -1 while it has none, None where there is no such partition.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        leader_of: Callable[[str, int], int | None],
+        send: Send,
+        timeout_ms: int,
+    ) -> None:
+        self._clock = clock
+        self._leader_of = leader_of
+        self._send = send
+        self._timeout_ms = timeout_ms
+        self._pending: dict[_Key, _Pending] = {}
+        self._asking: dict[int, None] = {}
+        self._retry: DelayedCall | None = None
+
+    @property
+    def pending(self) -> int:
+        """How many claims are not known to be in force."""
+        return len(self._pending)
+
+    def claim(self, claims: Sequence[Claim], decision: Decision) -> Deferred[None]:
+        waiting = _Waiting(Deferred(), {(each.group_id, each.partition): None for each in claims})
+        for each in claims:
+            key = (each.group_id, each.partition)
+            before = self._pending.pop(key, None)
+            if before is not None:
+                _over(before)
+            self._pending[key] = _Pending(key, each, decision, waiting)
+        waiting.timer = self._clock.callLater(self._timeout_ms / 1000, self._run_out, waiting)
+        self._ask()
+        return waiting.deferred
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        pending, self._pending = self._pending, {}
+        for each in pending.values():
+            _over(each)
+
+    # Asking
+
+    def _ask(self) -> None:
+        """Tell the leaders what they have not been told."""
+        by_leader = self._by_leader()
+        for leader, asked in by_leader.items():
+            self._asking[leader] = None
+            for each in asked:
+                each.asked = leader
+        for leader, asked in by_leader.items():
+            answer = self._send(leader, AssignReadersRequest(readers=_readers(asked)), _ANSWER_MS)
+            answer.addCallback(self._answered, leader, asked)
+            answer.addErrback(self._not_answered, leader, asked)
+        if self._pending and self._retry is None:
+            self._retry = self._clock.callLater(RETRY_S, self._ask_again)
+
+    def _by_leader(self) -> dict[int, list[_Pending]]:
+        """What is to be asked of whom now."""
+        found: dict[int, list[_Pending]] = {}
+        for each in list(self._pending.values()):
+            leader = self._leader_of(*each.claim.partition)
+            if leader is None:
+                self._settle(each)  # The group is told as well that the partition is gone.
+            elif leader >= 0 and leader != each.asked and leader not in self._asking and not each.must_pause:
+                asked = found.setdefault(leader, [])
+                if len(asked) < _PARTITIONS_MAX:
+                    asked.append(each)
+        return found
+
+    def _ask_again(self) -> None:
+        self._retry = None
+        for each in self._pending.values():
+            each.must_pause = False
+        self._ask()
+
+    def _answered(self, response: AssignReadersResponse, leader: int, asked: Sequence[_Pending]) -> None:
+        if response.error_code != ErrorCode.NONE:
+            raise error_for(response.error_code, response.error_message)
+        self._asking.pop(leader, None)
+        refused = {
+            (row.group, TopicPartition(row.topic, row.partition)): error_for(
+                row.error_code, row.error_message
+            )
+            for row in response.refused
+        }
+        made_late = 0
+        for each in asked:
+            error = refused.get(each.key)
+            if error is None or error.code is ErrorCode.STALE_GENERATION:
+                made_late += each.is_late
+                self._settle(each)
+            else:
+                _failed(each, leader, str(error))
+        if made_late:
+            _log.info("Broker %d knows of %d readers that it could not be told of before", leader, made_late)
+        self._ask()
+
+    def _not_answered(self, failure: Failure, leader: int, asked: Sequence[_Pending]) -> None:
+        self._asking.pop(leader, None)
+        for each in asked:
+            _failed(each, leader, failure.getErrorMessage())
+
+    # What comes of it
+
+    def _settle(self, each: _Pending) -> None:
+        """A claim is in force, or does not matter any more."""
+        if self._pending.get(each.key) is each:
+            del self._pending[each.key]
+        _over(each)
+
+    def _run_out(self, waiting: _Waiting) -> None:
+        """They have waited for long enough."""
+        late = [each for each in self._pending.values() if each.waiting is waiting]
+        for each in late:
+            each.is_late = True
+        named = [
+            f"{topic}-{index}: {each.error}" for each in late[:_NAMED_MAX] for topic, index in [each.key[1]]
+        ]
+        _log.warning(
+            "%d partitions of group %s have no reader until their leaders know of it, who are told again and "
+            "again: %s%s",
+            len(late), late[0].claim.group_id, "; ".join(named), "; …" if len(late) > _NAMED_MAX else "",
+        )  # fmt: skip
+        waiting.keys.clear()
+        waiting.deferred.callback(None)
+
+
+def _over(each: _Pending) -> None:
+    """Whoever waits for this claim does so no more."""
+    waiting = each.waiting
+    if each.key in waiting.keys:
+        del waiting.keys[each.key]
+        if not waiting.keys:
+            assert waiting.timer is not None
+            waiting.timer.cancel()
+            waiting.deferred.callback(None)
+
+
+def _failed(each: _Pending, leader: int, error: str) -> None:
+    """It is tried again after a pause, but where another has been asked meanwhile."""
+    if each.asked == leader:
+        each.asked = None
+        each.must_pause = True
+        each.error = f"broker {leader}: {error}"
+
+
+def _readers(pending: Iterable[_Pending]) -> list[AssignedReader]:
+    """The rows of a request, one for each member and decision."""
+    found: dict[tuple[str, Reader, int, Decision], dict[str, list[int]]] = {}
+    for each in pending:
+        claim = each.claim
+        who: Any = (claim.group_id, claim.reader, claim.generation, each.decision)
+        found.setdefault(who, {}).setdefault(claim.partition.topic, []).append(claim.partition.partition)
+    return [
+        AssignedReader(
+            group=group,
+            member_id=reader.member_id,
+            client_id=reader.client_id,
+            client_host=reader.client_host,
+            generation=generation,
+            decided_epoch=decision.leader_epoch,
+            decided_offset=decision.offset,
+            topics=[ReadPartitions(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+        )
+        for (group, reader, generation, decision), topics in found.items()
+    ]

@@ -1,0 +1,181 @@
+"""The claims of a coordinator on their way to leaders that are slow, gone, or others than they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from broker.groups.reader_claims import RETRY_S, ReaderClaims
+from broker.network.outbound import ChannelLost
+from coordinator.group_effects import Claim, Decision, Reader, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.group_readers import (
+    AssignReadersRequest,
+    AssignReadersResponse,
+    PartitionNotAssigned,
+)
+
+TIMEOUT_MS = 1_000
+
+
+class World:
+    """Partitions t-0 and t-1 with leaders 1 and 2, who answer when the test says so."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.leaders: dict[int, int | None] = {0: 1, 1: 2}
+        self.sent: list[tuple[int, AssignReadersRequest, Deferred[Any]]] = []
+        self.claims = ReaderClaims(
+            self.clock, lambda topic, index: self.leaders.get(index), self.send, TIMEOUT_MS
+        )
+
+    def send(self, broker_id: int, request: Any, timeout_ms: int | None = None) -> Deferred[Any]:
+        done: Deferred[Any] = Deferred()
+        self.sent.append((broker_id, request, done))
+        return done
+
+    def claim(self, *partitions: int, member: str = "m", generation: int = 1, offset: int = 10) -> list[bool]:
+        """Have partitions claimed; what comes back has an element once that is over."""
+        told: list[bool] = []
+        claims = [Claim("g", Reader(member), generation, TopicPartition("t", index)) for index in partitions]
+        self.claims.claim(claims, Decision(0, offset)).addCallback(lambda _: told.append(True))
+        return told
+
+    @property
+    def asked(self) -> list[tuple[int, list[tuple[str, int]]]]:
+        """Whom what was asked: (member, partition)s."""
+        return [
+            (
+                broker_id,
+                [
+                    (row.member_id, index)
+                    for row in request.readers
+                    for topic in row.topics
+                    for index in topic.partitions
+                ],
+            )
+            for broker_id, request, _ in self.sent
+        ]
+
+    def answer(self, number: int, refused: Sequence[PartitionNotAssigned] = ()) -> None:
+        self.sent[number][2].callback(AssignReadersResponse(error_code=0, refused=list(refused)))
+
+    def fail(self, number: int) -> None:
+        self.sent[number][2].errback(ChannelLost("gone"))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def refusal(index: int, code: ErrorCode) -> PartitionNotAssigned:
+    return PartitionNotAssigned(group="g", topic="t", partition=index, error_code=code)
+
+
+def test_each_leader_is_told_of_all_its_partitions_at_once(world: World) -> None:
+    world.leaders = {0: 1, 1: 2, 2: 1}
+    told = world.claim(0, 1, 2)
+    assert world.asked == [(1, [("m", 0), ("m", 2)]), (2, [("m", 1)])]
+    world.answer(0)
+    assert told == []
+    world.answer(1)
+    assert told == [True]
+    assert world.claims.pending == 0
+
+
+def test_what_comes_up_while_a_leader_is_asked_goes_with_the_next_request(world: World) -> None:
+    world.leaders = {0: 1, 1: 1, 2: 1}
+    world.claim(0)
+    world.claim(1)
+    world.claim(2)
+    assert len(world.sent) == 1
+    world.answer(0)
+    assert world.asked[1] == (1, [("m", 1), ("m", 2)])
+
+
+def test_a_leader_that_cannot_be_reached_holds_members_up_for_a_while_only(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = world.claim(0, 1)
+    world.answer(0)
+    world.fail(1)
+    world.clock.advance(TIMEOUT_MS / 1000)
+    assert told == [True]
+    assert "1 partitions of group g have no reader" in caplog.text
+    assert "t-1: broker 2: gone" in caplog.text
+    assert world.claims.pending == 1, "it is told once it can be"
+    assert [leader for leader, _ in world.asked[2:]] == [2]
+
+    world.answer(-1)
+
+    assert world.claims.pending == 0
+
+
+def test_it_is_tried_again_after_a_pause_not_at_once(world: World) -> None:
+    world.claim(0)
+    world.answer(0, [refusal(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+    assert len(world.sent) == 1
+    world.clock.advance(RETRY_S)
+    assert len(world.sent) == 2
+
+
+def test_the_next_leader_is_told_though_the_one_before_has_not_answered(world: World) -> None:
+    told = world.claim(0)
+    world.leaders[0] = 2
+    world.clock.advance(RETRY_S)
+    assert world.asked == [(1, [("m", 0)]), (2, [("m", 0)])]
+    world.fail(0)
+    assert told == []
+    world.answer(1)
+    assert told == [True]
+
+
+def test_a_partition_without_a_leader_is_told_to_the_one_that_comes(world: World) -> None:
+    world.leaders[0] = -1
+    told = world.claim(0)
+    assert world.sent == []
+    world.leaders[0] = 3
+    world.clock.advance(RETRY_S)
+    world.answer(0)
+    assert told == [True]
+
+
+def test_a_partition_that_is_no_more_is_waited_for_by_nobody(world: World) -> None:
+    world.leaders[0] = None
+    assert world.claim(0) == [True]
+    assert world.claims.pending == 0
+
+
+def test_what_was_decided_later_takes_the_place_of_what_was_not_told_yet(world: World) -> None:
+    first = world.claim(0, 1, member="a", offset=10)
+    second = world.claim(0, member="b", generation=2, offset=11)
+    assert first == [], "t-1 is its own still"
+    world.answer(0)
+    assert second == [], "that was the answer to the first"
+    world.answer(2)
+    assert second == [True]
+    assert world.asked[2] == (1, [("b", 0)])
+    world.answer(1)
+    assert first == [True]
+
+
+def test_a_leader_that_knows_better_is_not_asked_again(world: World) -> None:
+    told = world.claim(0)
+    world.answer(0, [refusal(0, ErrorCode.STALE_GENERATION)])
+    assert told == [True]
+    assert world.claims.pending == 0
+
+
+def test_once_it_is_closed_nothing_is_told_any_more(world: World) -> None:
+    told = world.claim(0)
+    world.claims.close()
+    assert told == [True]
+    world.fail(0)
+    world.clock.advance(60)
+    assert len(world.sent) == 1
+    assert world.clock.getDelayedCalls() == []
