@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from clients.message import ConsumerRecord, TopicPartition
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, pairs, properties, run
 from clients.tools.moments import parse_time
 from clients.tools.stopping import StopRequest, stop_on_signals
+from clients.tools.topic_pattern import topic_pattern
 from protocol.batches import TimestampType
 
 Formatter = Callable[[ConsumerRecord], bytes]
@@ -237,11 +237,8 @@ def console_consumer(
 
 
 def _matching(consumer: Consumer, pattern: str) -> list[str]:
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise click.UsageError(f"--include {pattern!r} is no regular expression: {error}") from None
-    return [name for name in consumer.topics() if expression.fullmatch(name)]
+    wanted = topic_pattern(pattern, "--include")
+    return [name for name in consumer.topics() if wanted.fullmatch(name)]
 
 
 def _add(consumer: Consumer, topic: str, partition: int | None, offset: str | None) -> None:

@@ -14,8 +14,8 @@ from clients.tools.partition_patterns import (
     matches_any,
     parse_partitions,
     parse_patterns,
-    topic_pattern,
 )
+from clients.tools.topic_pattern import topic_pattern
 
 _TIMES = {
     "earliest": EARLIEST,

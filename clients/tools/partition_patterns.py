@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import click
 
+from clients.tools.topic_pattern import topic_pattern
+
 _PATTERN = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d*)-(\d*)))?")
 
 
@@ -44,14 +46,6 @@ def parse_partitions(text: str) -> list[int]:
     return numbers
 
 
-def topic_pattern(text: str) -> re.Pattern[str]:
-    """A regular expression for names of topics. Raises click.UsageError."""
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise click.UsageError(f"{text!r} is no regular expression: {error}") from None
-
-
 def matches_any(patterns: Iterable[PartitionPattern], topic: str, partition: int) -> bool:
     """Whether one of the patterns means this partition."""
     return any(pattern.matches(topic, partition) for pattern in patterns)
@@ -64,7 +58,7 @@ def _pattern(text: str) -> PartitionPattern:
             f"--topic-partitions {text!r}: give topic, topic:3, topic:2-5 (5 left out), topic:2- or topic:-5"
         )
     name, number, first, end = found.groups()
-    topic = topic_pattern(name) if name else None
+    topic = topic_pattern(name, "--topic-partitions") if name else None
     if number is not None:
         return PartitionPattern(topic, int(number), int(number) + 1)
     return PartitionPattern(topic, int(first or 0), int(end) if end else None)

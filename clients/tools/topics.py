@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from uuid import UUID
@@ -20,6 +19,7 @@ from clients.admin import (
 from clients.errors import UnsupportedRequestError
 from clients.metadata import PartitionInfo
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, pairs, properties, run
+from clients.tools.topic_pattern import topic_pattern
 from protocol.configs import ResourceType
 from protocol.errors import ErrorCode, TopicExistsError, error_for
 
@@ -154,11 +154,8 @@ def matching(admin: Admin, pattern: str | None, exclude_internal: bool) -> list[
     names = admin.list_topics(include_internal=not exclude_internal)
     if pattern is None:
         return names
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise click.UsageError(f"--topic {pattern!r} is no regular expression: {error}") from None
-    return [name for name in names if name == pattern or expression.fullmatch(name)]
+    wanted = topic_pattern(pattern)
+    return [name for name in names if wanted.fullmatch(name)]
 
 
 def existing(admin: Admin, pattern: str | None, exclude_internal: bool, if_exists: bool) -> list[str]:

@@ -1,0 +1,26 @@
+"""Regular expressions for topics, as people type them."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from clients.tools.topic_pattern import topic_pattern
+
+
+@pytest.mark.parametrize(
+    ("text", "meant", "not_meant"),
+    [
+        ("orders", ["orders"], ["orders-2", "my-orders"]),
+        ("orders.*", ["orders", "orders-2"], ["my-orders"]),
+        ("orders, prices-[0-9]", ["orders", "prices-7"], ["prices", "orders,prices-7"]),
+    ],
+)
+def test_a_pattern_means_whole_names(text: str, meant: list[str], not_meant: list[str]) -> None:
+    pattern = topic_pattern(text)
+    assert [name for name in meant + not_meant if pattern.fullmatch(name)] == meant
+
+
+def test_what_is_no_pattern_is_wrong_usage() -> None:
+    with pytest.raises(click.UsageError, match=r"--include '\(' is no regular expression: missing \)"):
+        topic_pattern("(", "--include")
