@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from json.encoder import encode_basestring_ascii
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -25,9 +26,18 @@ from protocol.messages.ownership import Access, LossReason
 
 HISTORY_MAX = 16
 """Grants that are remembered for each group, the present one included."""
+HISTORY_BYTES_MAX = 8192
+"""What past grants of one resource may take, in all its groups; beyond that the oldest are forgotten."""
+GROUPS_MAX = 100
+"""Groups of which the generation is remembered though nobody has the resource there."""
+OWNER_BYTES_MAX = 3072
+"""What the names of an owner may take together. Characters take six bytes where they are not ASCII."""
 NO_OFFSET = -1
 NEVER_MS = -1
 _VERSION = 1
+_NUMBERS_BYTES = 340
+"""What a grant takes beside its names, at most."""
+GRANT_BYTES_MAX = OWNER_BYTES_MAX + _NUMBERS_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +153,64 @@ History: TypeAlias = tuple[Grant, ...]
 @dataclass(frozen=True, slots=True)
 class OwnershipRecord:
     """A resource as it is written: the newest incarnation, that of the newest grant to a writer, and the
-    history of each group. The history forgets; the incarnations do not."""
+    history of each group. The history forgets; the incarnations do not.
+
+    `floor` is the highest generation of the groups that were forgotten: any that is not known goes on from
+    there.
+    """
 
     incarnation: int
     histories: Mapping[str, History]
     write_incarnation: int = 0
+    floor: int = 0
+
+
+def grant_bytes(grant: Grant) -> int:
+    """What a grant takes where it is written, at most."""
+    return owner_bytes(grant.owner) + _NUMBERS_BYTES
+
+
+def record_bytes(record: OwnershipRecord) -> int:
+    """What a record takes where it is written, at most."""
+    return sum(
+        len(encode_basestring_ascii(group)) + sum(map(grant_bytes, history))
+        for group, history in record.histories.items()
+    )
+
+
+def owner_bytes(owner: Owner) -> int:
+    """What the names of an owner take where they are written."""
+    names = (owner.owner_id, owner.client_id, owner.principal, owner.host)
+    optional = (owner.writer_client_id, owner.writer_principal)
+    return sum(len(encode_basestring_ascii(text)) for text in (*names, *optional) if text is not None)
+
+
+def trimmed(record: OwnershipRecord) -> OwnershipRecord:
+    """The record without what it has no room for: the oldest grants, and the groups that have been free for
+    longest. The last grant of a group is forgotten only with the group, and a group in which somebody has the
+    resource never is."""
+    histories = dict(record.histories)
+    floor = record.floor
+    for group in _oldest_free(histories)[: max(0, len(histories) - GROUPS_MAX)]:
+        floor = max(floor, histories.pop(group)[-1].generation)
+    past = sorted(
+        (grant.incarnation, grant_bytes(grant), group)
+        for group, history in histories.items()
+        for grant in history[:-1]
+    )
+    excess = sum(size for _, size, _ in past) - HISTORY_BYTES_MAX
+    for _, size, group in past:
+        if excess <= 0:
+            break
+        excess -= size
+        histories[group] = histories[group][1:]
+    return replace(record, histories=histories, floor=floor)
+
+
+def _oldest_free(histories: Mapping[str, History]) -> list[str]:
+    """The groups in which nobody has the resource, the longest unused first."""
+    free = [group for group, history in histories.items() if history[-1].is_over]
+    return sorted(free, key=lambda group: histories[group][-1].incarnation)
 
 
 def encode_ownership(record: OwnershipRecord) -> bytes:
@@ -160,6 +223,8 @@ def encode_ownership(record: OwnershipRecord) -> bytes:
     }
     if record.write_incarnation != _newest_write(record.histories):
         value["written"] = record.write_incarnation
+    if record.floor:
+        value["floor"] = record.floor
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -197,7 +262,7 @@ def decode_ownership(path: str, data: bytes) -> OwnershipRecord:
             for group, grants in value["groups"].items()
         }
         written = int(value.get("written", _newest_write(histories)))
-        return OwnershipRecord(int(value["incarnation"]), histories, written)
+        return OwnershipRecord(int(value["incarnation"]), histories, written, int(value.get("floor", 0)))
     except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not say who owns a resource: {error!r}") from None
 

@@ -45,11 +45,17 @@ from coordinator.store import (
 )
 
 NO_ZNODE = -1
+WRITE_BYTES_MAX = 900_000
+"""What may be written in one request. ZooKeeper closes the connection of whoever sends 1 MB."""
 _log = logging.getLogger(__name__)
 
 
 class NotLeading(Exception):
     """The broker does not lead the partition any more that gives it the right to write."""
+
+
+class TooLarge(Exception):
+    """All of it together is more than ZooKeeper takes in one request."""
 
 
 class Superseded(Exception):
@@ -135,8 +141,12 @@ class OwnershipStore:
         """Write all of it, or nothing; the versions it has then.
 
         A write whose answer is lost is looked into, on the next session if need be. Raises `NotLeading`,
-        `Superseded`, and `SessionExpired` once ZooKeeper is closed.
+        `Superseded`, `TooLarge`, and `SessionExpired` once ZooKeeper is closed.
         """
+        data = [encode_ownership(each.record) for each in replacements]
+        taken = sum(map(len, data)) + sum(len(each.key.path) for each in replacements)
+        if taken > WRITE_BYTES_MAX:
+            raise TooLarge(f"{len(replacements)} resources take {taken} bytes, of {WRITE_BYTES_MAX}")
         homes = {(each.home.topic, each.home.partition): each.home for each in replacements}
         while True:
             session = self._zookeeper.session
@@ -145,10 +155,10 @@ class OwnershipStore:
                 for where, home in homes.items()
             ]
             changes: list[Operation] = [
-                Create(each.key.path, encode_ownership(each.record))
+                Create(each.key.path, value)
                 if each.version == NO_ZNODE
-                else SetData(each.key.path, encode_ownership(each.record), each.version)
-                for each in replacements
+                else SetData(each.key.path, value, each.version)
+                for each, value in zip(replacements, data, strict=True)
             ]
             try:
                 results = await session.multi([*guards, *changes])

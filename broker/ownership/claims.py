@@ -70,7 +70,7 @@ class Claim(Operation):
         for each, verdict in verdicts:
             grant = None
             resource = state.resource(each.key)
-            if isinstance(verdict, Repeated) and resource.entry(group).grant is None:
+            if isinstance(verdict, Repeated) and resource.peek(group).grant is None:
                 timeout_ms = self._asker.owner.session_timeout_ms
                 records[each.key] = state.record_revived(resource, group, timeout_ms)
             if isinstance(verdict, Granted):
@@ -164,9 +164,11 @@ class Promote(Operation):
     def begin(self, state: State, now_ms: int) -> Records:
         (key,) = self.keys
         resource = state.resource(key)
-        for waiter in resource.waiters:
-            if may_promote(resource, waiter.group, waiter.owner, waiter.connection):
-                generation = resource.entry(waiter.group).generation + 1
+        for waiter in list(resource.waiters):
+            if state.room_for(resource, waiter.group) is not None:
+                state.dequeue(resource, waiter)
+            elif may_promote(resource, waiter.group, waiter.owner, waiter.connection):
+                generation = resource.peek(waiter.group).generation + 1
                 self._waiter = waiter
                 self._grant = new_grant(resource, waiter.owner, generation, IF_FREE, state.date_ms())
                 return {key: state.record_with(resource, waiter.group, self._grant, LossReason.NONE)}

@@ -25,7 +25,7 @@ def describe(
     if resource.sharers:
         groups[PRODUCERS_GROUP] = None
     for group in groups:
-        entry = resource.entries.get(group) or Entry(group)
+        entry = resource.peek(group)
         yield _describe_entry(resource, entry, now_ms, last_heard_ms, include_history)
 
 

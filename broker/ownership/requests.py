@@ -13,7 +13,7 @@ from broker.ownership import standings
 from broker.ownership.answers import Standings
 from broker.ownership.homes import Homes
 from broker.ownership.operations import Asker
-from coordinator.ownership_records import Owner, ResourceKey
+from coordinator.ownership_records import OWNER_BYTES_MAX, Owner, ResourceKey, owner_bytes
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, ResourceStanding
 
@@ -69,6 +69,13 @@ def asker_of(
         writer_client_id,
         writer_principal,
     )
+    taken = owner_bytes(owner)
+    if taken > OWNER_BYTES_MAX:
+        raise error_for(
+            ErrorCode.INVALID_REQUEST,
+            f"owner id, client id, principal, host and what is bound take {taken} bytes together, of "
+            f"{OWNER_BYTES_MAX} that they may: characters beyond ASCII take six",
+        )
     return Asker(group, owner, connection.id)
 
 

@@ -19,6 +19,7 @@ from coordinator.ownership_records import (
     OwnershipRecord,
     PartitionKey,
     ResourceKey,
+    trimmed,
 )
 from protocol.messages.ownership import Access
 
@@ -52,6 +53,8 @@ class Entry:
 
     group: str
     history: History = ()
+    floor: int = 0
+    """The generation from which the group goes on where it has no history."""
     connection: int | None = None
     deadline_ms: int = NEVER_MS
     pinged_ms: int = NEVER_MS
@@ -74,7 +77,7 @@ class Entry:
     @property
     def generation(self) -> int:
         """The generation in force; 0 where the resource was never owned."""
-        return self.history[-1].generation if self.history else 0
+        return self.history[-1].generation if self.history else self.floor
 
     @property
     def writes(self) -> bool:
@@ -128,7 +131,8 @@ class Resource:
     """A resource that this broker decides about.
 
     `incarnation` is that of the newest grant, in whichever group, and `write_incarnation` that of the newest
-    to a writer. `version` is that of its znode. `former` are connections that have owned the partition to
+    to a writer. `floor` is the generation from which groups go on that are not known. `version` is that of
+    its znode. `former` are connections that have owned the partition to
     write it, have lost it and are still open.
     """
 
@@ -136,6 +140,7 @@ class Resource:
     entries: dict[str, Entry] = field(default_factory=dict)
     incarnation: int = 0
     write_incarnation: int = 0
+    floor: int = 0
     version: int = NO_ZNODE
     waiters: deque[Waiter] = field(default_factory=deque)
     sharers: dict[int, Sharer] = field(default_factory=dict)
@@ -145,8 +150,12 @@ class Resource:
         """The resource in a group; a new one where the group has never had it."""
         found = self.entries.get(group)
         if found is None:
-            found = self.entries[group] = Entry(group)
+            found = self.entries[group] = Entry(group, floor=self.floor)
         return found
+
+    def peek(self, group: str) -> Entry:
+        """The resource in a group, to be looked at only."""
+        return self.entries.get(group) or Entry(group, floor=self.floor)
 
     @property
     def is_blank(self) -> bool:
@@ -172,7 +181,17 @@ class Resource:
     def record(self) -> OwnershipRecord:
         """What is to be written of it."""
         histories = {group: entry.history for group, entry in self.entries.items() if entry.history}
-        return OwnershipRecord(self.incarnation, histories, self.write_incarnation)
+        return trimmed(OwnershipRecord(self.incarnation, histories, self.write_incarnation, self.floor))
+
+    def trim(self) -> None:
+        """Forget what is not written."""
+        record = self.record()
+        self.floor = record.floor
+        for group, entry in list(self.entries.items()):
+            if entry.history and group not in record.histories:
+                del self.entries[group]
+            elif entry.history:
+                entry.history = record.histories[group]
 
     def waiter(self, group: str, owner_id: str) -> tuple[int, Waiter] | None:
         """A waiter and its position, counted from 1."""

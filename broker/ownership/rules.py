@@ -78,7 +78,7 @@ def judge_claim(
     an equal or lower generation the existing owner's connection is severed. Generation 0 will always succeed
     in claiming the resource, and will reset the generation." (seed own-api)
     """
-    entry = resource.entries.get(group) or Entry(group)
+    entry = resource.peek(group)
     in_force = entry.generation
     if generation == RESET_GENERATION:
         return Granted(FIRST_GENERATION, LossReason.RESET)
@@ -116,7 +116,7 @@ def judge_access(
 ) -> Verdict:
     """Whether a producer gets the access to a partition that it asks for (PIP-68). The topic epoch is the
     generation of the group of all producers."""
-    entry = resource.entries.get(PRODUCERS_GROUP) or Entry(PRODUCERS_GROUP)
+    entry = resource.peek(PRODUCERS_GROUP)
     if epoch != NO_EPOCH:
         return _judge_return(resource, entry, owner, epoch)
     grant = entry.grant

@@ -42,7 +42,13 @@ from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.replication.waiting import MAX_WAIT_MS
 from coordinator.ownership_records import PartitionKey, ResourceKey
-from coordinator.ownership_store import NotLeading, OwnershipStore, Replacement, Superseded
+from coordinator.ownership_store import (
+    NotLeading,
+    OwnershipStore,
+    Replacement,
+    Superseded,
+    TooLarge,
+)
 from coordinator.store import SessionExpired, ZooKeeper, ZooKeeperError
 from coordinator.znodes import BadZnode
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -314,6 +320,9 @@ class OwnershipService:
             versions = await self._store.write(replacements)
         except NotLeading as error:
             self._not_written(write, error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)))
+        except TooLarge as error:
+            message = f"{error}: claim fewer at a time"
+            self._not_written(write, error_for(ErrorCode.POLICY_VIOLATION, message))
         except BrokerError as error:
             self._not_written(write, error)
         except (Superseded, ZooKeeperError, BadZnode) as error:

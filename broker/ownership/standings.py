@@ -37,7 +37,7 @@ def refused(resource: Resource, group: str, error: BrokerError) -> ResourceStand
     """A claim that was refused: why, the generation in force, and who has the resource."""
     standing = blank(resource.key, error.code, error.message)
     entry = resource.entries.get(group)
-    standing.generation = entry.generation if entry is not None else 0
+    standing.generation = resource.peek(group).generation
     _name_owner(standing, resource, entry)
     return standing
 
@@ -45,8 +45,7 @@ def refused(resource: Resource, group: str, error: BrokerError) -> ResourceStand
 def not_attempted(resource: Resource, group: str) -> ResourceStanding:
     """One of several resources, another of which could not be had."""
     standing = blank(resource.key, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    entry = resource.entries.get(group)
-    standing.generation = entry.generation if entry is not None else 0
+    standing.generation = resource.peek(group).generation
     return standing
 
 
@@ -54,7 +53,7 @@ def queued(resource: Resource, group: str, position: int) -> ResourceStanding:
     """One that waits, at `position`."""
     standing = blank(resource.key, ErrorCode.CLAIM_QUEUED)
     entry = resource.entries.get(group)
-    standing.generation = entry.generation if entry is not None else 0
+    standing.generation = resource.peek(group).generation
     standing.position = position
     _name_owner(standing, resource, entry)
     return standing
@@ -76,8 +75,7 @@ def owned(resource: Resource, entry: Entry, leader_epoch: int) -> ResourceStandi
 def let_go(resource: Resource, group: str) -> ResourceStanding:
     """Of one that owns, shares or waits no more, because it was asked to."""
     standing = blank(resource.key)
-    entry = resource.entries.get(group)
-    standing.generation = entry.generation if entry is not None else 0
+    standing.generation = resource.peek(group).generation
     return standing
 
 
@@ -94,7 +92,7 @@ def fenced(resource: Resource, group: str, incarnation: int) -> ResourceStanding
     past = None if entry is None else entry.find(incarnation)
     reason = past.reason if past is not None else LossReason.NONE
     standing = blank(resource.key, ErrorCode.OWNERSHIP_FENCED)
-    standing.generation = entry.generation if entry is not None else 0
+    standing.generation = resource.peek(group).generation
     standing.reason = reason
     why = _LOSSES.get(reason, "others have owned it since")
     standing.error_message = (

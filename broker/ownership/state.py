@@ -11,6 +11,7 @@ from broker.ownership.deadlines import Deadlines, OfOwner, OfSharer, OfWaiter
 from broker.ownership.effects import Audit, AwaitCommit, Effect, Fence, Sever, Tell
 from broker.ownership.resources import Counts, Entry, Resource, Sharer, Waiter, pushed
 from coordinator.ownership_records import (
+    GRANT_BYTES_MAX,
     NEVER_MS,
     NO_OFFSET,
     Grant,
@@ -20,6 +21,8 @@ from coordinator.ownership_records import (
     OwnershipRecord,
     PartitionKey,
     ResourceKey,
+    grant_bytes,
+    trimmed,
 )
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import Access, LossReason
@@ -36,8 +39,12 @@ class Terms:
     names_max: int = 100_000
 
 
-GROUPS_MAX = 100
-"""Groups that may have owned one partition: all of them are in its znode."""
+OWNED_BYTES_MAX = 256 * 1024
+"""What the grants in force of one partition may take: those of all its groups are in one znode."""
+
+
+_CROWD = OWNED_BYTES_MAX // GRANT_BYTES_MAX - 1
+"""With fewer groups there always is room for one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,8 @@ class State:
             assert loser.last is not None
             histories[loser.group] = (*loser.history[:-1], loser.last.ended(loss, self.date_ms()))
         histories[group] = pushed(histories.get(group, ()), grant)
-        return OwnershipRecord(grant.incarnation, histories, _write_incarnation(resource, grant))
+        written = _write_incarnation(resource, grant)
+        return trimmed(OwnershipRecord(grant.incarnation, histories, written, resource.floor))
 
     def record_revived(self, resource: Resource, group: str, session_timeout_ms: int) -> OwnershipRecord:
         """The resource as it will be once the last grant of `group`, which is over, is in force again."""
@@ -170,6 +178,7 @@ class State:
         entry.push(grant if fence is None else replace(grant, fence_offset=fence.offset))
         resource.incarnation = grant.incarnation
         resource.write_incarnation = _write_incarnation(resource, grant)
+        resource.trim()
         entry.is_complete = fence is None
         entry.is_contended = False
         for counts in (entry.counts, self.totals):
@@ -339,8 +348,10 @@ class State:
         if group in resource.entries:
             return None
         limit = None
-        if len(resource.entries) >= GROUPS_MAX:
-            limit = f"{GROUPS_MAX} groups have owned {resource.key}, which are as many as there may be"
+        if len(resource.entries) >= _CROWD:
+            taken = sum(grant_bytes(entry.grant) for entry in resource.entries.values() if entry.grant)
+            if taken > OWNED_BYTES_MAX - GRANT_BYTES_MAX:
+                limit = f"{resource.key} is owned in so many groups that there is no room for more"
         elif isinstance(resource.key, NameKey) and self.names > self.terms.names_max:
             limit = f"own.names.max={self.terms.names_max} names are known here"
         return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)
@@ -386,7 +397,7 @@ class State:
         known = self._drop(key)
         resource = self.resource(key)
         resource.incarnation, resource.version = record.incarnation, version
-        resource.write_incarnation = record.write_incarnation
+        resource.write_incarnation, resource.floor = record.write_incarnation, record.floor
         if known is not None:
             resource.waiters, resource.sharers, resource.former = known.waiters, known.sharers, known.former
         for group, history in record.histories.items():

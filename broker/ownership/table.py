@@ -8,7 +8,7 @@ before, so that concurrent claims follow one another, each seeing what the one b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from broker.ownership import standings
 from broker.ownership.claims import Claim, Promote, Wanted
@@ -28,13 +28,21 @@ from broker.ownership.operations import (
 from broker.ownership.resources import Resource
 from broker.ownership.rules import Verdict, judge_access, judge_claim
 from broker.ownership.state import Holdings, LogEnds, State, Terms
-from coordinator.ownership_records import NEVER_MS, OwnershipRecord, PartitionKey, ResourceKey
+from coordinator.ownership_records import (
+    NEVER_MS,
+    OwnershipRecord,
+    PartitionKey,
+    ResourceKey,
+    record_bytes,
+)
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import LossReason, ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
 
 _FLUSHED_TOGETHER = 50
 """Resources that are written in one request, where nobody waits for it."""
+_FLUSHED_BYTES_MAX = 512 * 1024
+"""What they may take together."""
 
 
 class OwnershipTable:
@@ -256,13 +264,28 @@ class OwnershipTable:
     def flush(self, now_ms: int) -> None:
         """Write down what nobody waits for, and try again what could not be written."""
         unwritten, self.state.unwritten = list(self.state.unwritten), {}
-        for start in range(0, len(unwritten), _FLUSHED_TOGETHER):
-            self._submit(Flush(unwritten[start : start + _FLUSHED_TOGETHER]), now_ms)
+        for keys in self._portions(unwritten):
+            self._submit(Flush(keys), now_ms)
         retry, self._to_retry = self._to_retry, {}
         for key in retry:
             if key in self.state.resources:
                 self.state.offer(self.state.resources[key])
         self._settle(now_ms)
+
+    def _portions(self, keys: Sequence[ResourceKey]) -> Iterator[list[ResourceKey]]:
+        """The keys in lists of what can be written together."""
+        portion: list[ResourceKey] = []
+        taken = 0
+        for key in keys:
+            resource = self.state.resources.get(key)
+            size = 0 if resource is None else record_bytes(resource.record())
+            if portion and (len(portion) == _FLUSHED_TOGETHER or taken + size > _FLUSHED_BYTES_MAX):
+                yield portion
+                portion, taken = [], 0
+            portion.append(key)
+            taken += size
+        if portion:
+            yield portion
 
     def append_refused(self, resource: Resource) -> None:
         """One who does not own a partition has tried to write to it."""

@@ -10,6 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.ownership_records import (
+    GRANT_BYTES_MAX,
+    GROUPS_MAX,
+    HISTORY_BYTES_MAX,
+    HISTORY_MAX,
     Grant,
     NameKey,
     Owner,
@@ -17,10 +21,12 @@ from coordinator.ownership_records import (
     PartitionKey,
     decode_ownership,
     encode_ownership,
+    grant_bytes,
     name_of_znode,
     owned_names_path,
     owned_topic_path,
     topic_id_of_znode,
+    trimmed,
 )
 from coordinator.znodes import BadZnode
 from protocol.messages.ownership import Access, LossReason
@@ -120,3 +126,40 @@ def test_a_partition_goes_by_its_topics_id() -> None:
     assert key.path == f"{owned_topic_path(topic_id)}/3"
     assert topic_id_of_znode(owned_topic_path(topic_id).rpartition("/")[2]) == topic_id
     assert topic_id_of_znode("not an id") is None
+
+
+def past(incarnation: int, owner: Owner) -> Grant:
+    return Grant(incarnation, incarnation, owner, -1, 5, 7).ended(LossReason.RELEASED, 9)
+
+
+def test_a_usual_history_is_written_whole() -> None:
+    owner = Owner(str(uuid.uuid4()), "journal-writer-1", "User:ANONYMOUS", "192.168.100.100", 10_000)
+    grants = tuple(past(number, owner) for number in range(HISTORY_MAX))
+    record = OwnershipRecord(HISTORY_MAX, {"app": grants})
+    assert trimmed(record) == record
+
+
+def test_of_long_names_fewer_grants_are_remembered() -> None:
+    owner = Owner("\N{GRINNING FACE}" * 200, "c", "User:u", "h", 1000)
+    grants = tuple(past(number, owner) for number in range(HISTORY_MAX))
+    history = trimmed(OwnershipRecord(HISTORY_MAX, {"app": grants})).histories["app"]
+    assert 1 < len(history) < HISTORY_MAX
+    assert history == grants[-len(history) :]
+    assert len(encode_ownership(OwnershipRecord(1, {"app": history}))) < HISTORY_BYTES_MAX + GRANT_BYTES_MAX
+
+
+@given(grants)
+def test_no_grant_takes_more_than_is_reckoned(grant: Grant) -> None:
+    encoded = encode_ownership(OwnershipRecord(1, {"": (grant,)}))
+    empty = encode_ownership(OwnershipRecord(1, {"": ()}))
+    assert len(encoded) - len(empty) - len(',"written":') - 20 <= grant_bytes(grant)
+
+
+def test_groups_that_are_free_are_forgotten_but_for_how_far_they_had_come() -> None:
+    owner = Owner("o", "c", "User:u", "h", 1000)
+    histories = {f"g{number}": (past(number + 1, owner),) for number in range(GROUPS_MAX + 2)}
+    histories["g0"] = (Grant(1, 1, owner, -1, 5),)
+    record = trimmed(OwnershipRecord(500, histories))
+    assert list(record.histories) == ["g0", *(f"g{number}" for number in range(3, GROUPS_MAX + 2))]
+    assert record.floor == 3
+    assert decode_ownership("/x", encode_ownership(record)).floor == 3

@@ -9,10 +9,10 @@ import pytest
 
 from broker.ownership.metrics import read_metrics
 from coordinator import znodes
-from coordinator.ownership_records import PartitionKey
+from coordinator.ownership_records import HISTORY_MAX, PartitionKey
 from coordinator.znodes import PartitionState
 from protocol.errors import ErrorCode
-from protocol.messages.ownership import Access, HeldResource, LossReason, ReleaseRequest
+from protocol.messages.ownership import Access, HeldResource, LossReason, ReleaseRequest, ResourceClaim
 from protocol.messages.ownership_sight import (
     DescribeOwnersRequest,
     ForceReleaseRequest,
@@ -515,6 +515,31 @@ def test_bad_claims_are_refused(world: OwnershipWorld, fields: dict[str, int], e
     response = anna.client.call(anna.claim_request(T, **fields))
     assert (response.error_code, response.resources) == (error, [])
     assert response.error_message
+
+
+def test_names_take_no_more_room_than_zookeeper_has(world: OwnershipWorld) -> None:
+    """It closes the connection of a broker that writes 1 MB at once: no client may bring that about."""
+    world.lead(OFFSETS)
+    anna = world.owner("\N{GREEK SMALL LETTER ALPHA}" * 255)
+    too_long = world.owner("\N{GRINNING FACE}" * 255)
+    response = too_long.client.call(
+        too_long.claim_request("leader", partition=-1, writer_client_id="b" * 255)
+    )
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert response.error_message is not None
+    assert "beyond ASCII" in response.error_message
+
+    claims = [ResourceClaim(name=f"{n:0255}", partition=-1, generation=0) for n in range(100)]
+    codes = set()
+    for number in range(HISTORY_MAX):
+        request = anna.claim_request(
+            "", writer_client_id=f"{number:0255}", writer_principal=anna.owner_id[:200]
+        )
+        request.resources = claims
+        codes.add(anna.client.call(request).error_code)
+        assert max(len(data) for data, _ in world.zookeeper.znodes.values()) < 12_000
+    assert codes == {0, ErrorCode.POLICY_VIOLATION}
+    assert anna.claim("leader", partition=-1).error_code == 0
 
 
 def test_nothing_is_kept_of_questions_about_what_nobody_owns(world: OwnershipWorld) -> None:

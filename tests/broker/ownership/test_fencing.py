@@ -10,7 +10,7 @@ import pytest
 
 from broker.ownership.rules import check_generation
 from broker.ownership.state import Terms
-from coordinator.ownership_records import HISTORY_MAX
+from coordinator.ownership_records import GROUPS_MAX, HISTORY_MAX
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import Access, LossReason
 from protocol.messages.producer_access import ProducerAccessMode
@@ -459,6 +459,23 @@ def test_case_10_generations_outlive_idleness(machine: Machine) -> None:
     ben = machine.client("ben")
     assert ben.claim(P0, -1).generation == 2
     assert ben.claim(NAME, -1).generation == 2
+
+
+def test_case_10_groups_come_and_go_without_an_end(machine: Machine) -> None:
+    """Of many groups those are forgotten that have been free for longest; not how far they had come."""
+    first = machine.client("first", "g")
+    assert [first.claim(P0, number).generation for number in (1, 5, 7)] == [1, 5, 7]
+    first.release(P0)
+    for number in range(GROUPS_MAX + 50):
+        client = machine.client("c", f"g{number}")
+        assert client.claim(P0, -1).error_code == 0
+        client.release(P0)
+    machine.flush()
+    machine.fail_over()
+
+    assert len(machine.record(P0).histories) == GROUPS_MAX
+    late = machine.client("late", "g")
+    assert (late.claim(P0, 1).error_code, late.claim(P0, -1).generation) == (ErrorCode.STALE_GENERATION, 8)
 
 
 def test_case_16_several_resources_are_had_together_or_not_at_all(machine: Machine) -> None:
