@@ -15,7 +15,10 @@ _LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="server-start.sh", description="Run a broker until it is told to stop (SIGTERM, SIGINT)."
+        prog="server-start.sh",
+        usage="%(prog)s [-daemon] properties [--override key=value]... [--ready-file path] [--log-level …]",
+        description="Run a broker until it is told to stop (SIGTERM, SIGINT). With -daemon, which comes "
+        "first, it goes to the background once it serves; its log is then $LOG_DIR/server.out (var/log/server.out).",
     )
     parser.add_argument("properties", help="the broker's settings, a Java properties file")
     parser.add_argument(

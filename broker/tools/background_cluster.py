@@ -16,6 +16,8 @@ from pathlib import Path
 
 import click
 
+from clients.tools.command import CONTEXT
+
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
 _POLL_S = 0.1
@@ -30,12 +32,7 @@ directory_option = click.option(
 )
 
 
-@click.group()
-def main() -> None:
-    """Start and stop a cluster in the background."""
-
-
-@main.command()
+@click.command(context_settings=CONTEXT)
 @click.option(
     "-n", "--brokers", default=3, show_default=True, type=click.IntRange(1, 20), help="How many brokers."
 )
@@ -44,7 +41,11 @@ def main() -> None:
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every broker."
 )
 def start(brokers: int, directory: Path, overrides: tuple[str, ...]) -> None:
-    """Start ZooKeeper and brokers on free loopback ports, and return once all of them serve."""
+    """Start ZooKeeper and brokers on free loopback ports, and return once all of them serve.
+
+    The first line that is printed has the brokers' addresses. What they write stays from one start to the
+    next.
+    """
     directory = directory.resolve()
     running = _running(directory)
     if running is not None:
@@ -76,7 +77,7 @@ def start(brokers: int, directory: Path, overrides: tuple[str, ...]) -> None:
     click.echo(f"Started {brokers} brokers; logs and data are in {directory}. cluster-stop.sh stops them.")
 
 
-@main.command()
+@click.command(context_settings=CONTEXT)
 @directory_option
 def stop(directory: Path) -> None:
     """Stop the cluster that cluster-start.sh has started, brokers before ZooKeeper."""
@@ -124,4 +125,5 @@ def _running(directory: Path) -> int | None:
 
 
 if __name__ == "__main__":
-    main(prog_name="cluster")
+    command = sys.argv[1]
+    {"start": start, "stop": stop}[command](sys.argv[2:], prog_name=f"cluster-{command}.sh")

@@ -20,6 +20,7 @@ from broker.log.disk import OsDisk
 from broker.log.open_files import OpenFiles
 from broker.log.producer_state import decode_snapshot
 from broker.log.segment import Segment
+from clients.tools.command import CONTEXT
 from protocol.batches import BatchHeader, Compression, TimestampType, has_valid_crc
 from protocol.errors import BrokerError
 from protocol.records import Record, iterate
@@ -29,7 +30,7 @@ class Damage(Exception):
     """A file is not what it should be; the message says where."""
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=CONTEXT)
 @click.option("--files", required=True, help="The files to print, separated by commas.")
 @click.option("--print-data-log", is_flag=True, help="Print keys and values too; implies --deep-iteration.")
 @click.option("--deep-iteration", is_flag=True, help="Print every record, not only the batches.")
@@ -48,7 +49,11 @@ def main(
     index_sanity_check: bool,
     verify_index_only: bool,
 ) -> None:
-    """Print what is in the files of a log: batches, records, index entries, producers, epochs."""
+    """Print what is in the files of a log: batches, records, index entries, producers, epochs.
+
+    \b
+    dump-log.sh --files /var/lib/holdfast/orders-0/00000000000000000000.log --print-data-log
+    """
     status = 0
     for path in filter(None, (name.strip() for name in files.split(","))):
         click.echo(f"Dumping {path}")
@@ -245,4 +250,4 @@ def _offset_in_name(path: str) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="dump-log.sh")

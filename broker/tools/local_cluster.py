@@ -24,6 +24,7 @@ import click
 
 from broker.tools.broker_process import CHECKOUT, BrokerProcess, BrokerProcessError
 from clients.settings import read_properties
+from clients.tools.command import CONTEXT
 from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess
 from coordinator.tools.zookeeper_server import ZooKeeperServerError
 
@@ -120,7 +121,7 @@ def _former_port(directory: Path) -> int | None:
     return port
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={**CONTEXT, "ignore_unknown_options": True})
 @click.option("--brokers", default=1, show_default=True, type=click.IntRange(1, 20), help="How many brokers.")
 @click.option(
     "--directory",
@@ -135,6 +136,10 @@ def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], comma
     """Run ZooKeeper and brokers on free loopback ports, until Ctrl-C or while COMMAND runs.
 
     COMMAND finds the brokers' addresses in the environment variable HOLDFAST_BOOTSTRAP.
+
+    \b
+    local-cluster.sh --brokers 3
+    local-cluster.sh --override single.writer=required -- python my_test.py
     """
     properties = {}
     for override in overrides:

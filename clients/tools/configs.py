@@ -60,6 +60,11 @@ def configs(
 ) -> None:
     """Show or change the settings of topics and brokers.
 
+    \b
+    configs.sh --bootstrap-server localhost:9092 --topic orders --alter \\
+        --add-config single.writer=required
+    configs.sh --bootstrap-server localhost:9092 --topic orders --describe --all
+
     Changes are in effect at once, and on every broker. Of a broker's settings some can be changed while it
     runs, for it alone or for all brokers; docs/settings.md says which. The others are changed in its file.
     """

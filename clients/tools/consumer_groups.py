@@ -117,7 +117,14 @@ def consumer_groups(
     export: bool,
     **target: Any,
 ) -> None:
-    """List and describe consumer groups, delete them, and set how far they have read."""
+    """List and describe consumer groups, delete them, and set how far they have read.
+
+    \b
+    consumer-groups.sh --bootstrap-server localhost:9092 --list --state
+    consumer-groups.sh --bootstrap-server localhost:9092 --describe --group billing
+    consumer-groups.sh --bootstrap-server localhost:9092 --reset-offsets --group billing \\
+        --topic orders:0,1 --to-datetime 2026-01-01T00:00:00 --execute
+    """
     if action is None:
         raise click.UsageError(f"one of {', '.join('--' + name for name in _ACTIONS)} is needed")
     if action != "list" and bool(groups) == all_groups:

@@ -58,7 +58,12 @@ def get_offsets(
     as_json: bool,
     command_config: str | None,
 ) -> int:
-    """Print topic:partition:offset of each partition; no offset where there is no record so late."""
+    """Print topic:partition:offset of each partition; no offset where there is no record so late.
+
+    \b
+    get-offsets.sh --bootstrap-server localhost:9092 --topic orders --time earliest
+    get-offsets.sh --bootstrap-server localhost:9092 --topic-partitions orders:0-3,prices
+    """
     wanted = chosen(patterns, topic, partitions)
     timestamp = point_in_time(time)
     defaults = {"client.id": "get-offsets", "bootstrap.timeout.ms": FIRST_CONTACT_MS}

@@ -78,6 +78,12 @@ def owners(
 ) -> None:
     """Show the owners of partitions and of named resources, or take a resource from its owner.
 
+    \b
+    owners.sh --bootstrap-server localhost:9092 --list
+    owners.sh --bootstrap-server localhost:9092 --history --topic journal
+    owners.sh --bootstrap-server localhost:9092 --release --group '' --topic journal \\
+        --partition 0 --comment 'the machine has burnt down'
+
     A resource that is a name belongs to a group, and is found by naming it: --group.
     """
     if [is_list, describe, history, waiters, release].count(True) != 1:

@@ -62,7 +62,15 @@ def reassign_partitions(
     preserve_throttles: bool,
     command_config: str | None,
 ) -> int:
-    """Move partitions to other brokers.
+    """Move partitions to other brokers: propose where to, begin, look how far it has come.
+
+    \b
+    reassign-partitions.sh --bootstrap-server localhost:9092 --generate \\
+        --topics-to-move-json-file topics.json --broker-list 1,2,3
+    reassign-partitions.sh --bootstrap-server localhost:9092 --execute \\
+        --reassignment-json-file plan.json --throttle 50000000
+    reassign-partitions.sh --bootstrap-server localhost:9092 --verify \\
+        --reassignment-json-file plan.json
 
     A throttle lasts until --verify finds that the moves are over, or --cancel ends them.
     """

@@ -82,7 +82,13 @@ def topics(
     at_min_isr_partitions: bool,
     command_config: str | None,
 ) -> None:
-    """Create, list, describe, alter or delete topics."""
+    """Create, list, describe, alter or delete topics.
+
+    \b
+    topics.sh --bootstrap-server localhost:9092 --create --topic orders --partitions 6
+    topics.sh --bootstrap-server localhost:9092 --describe --topic 'orders.*'
+    topics.sh --bootstrap-server localhost:9092 --alter --topic orders --partitions 12
+    """
     if action is None:
         raise click.UsageError("one of --create, --list, --describe, --alter, --delete is needed")
     if topic is None and action in ("create", "alter", "delete"):

@@ -41,10 +41,19 @@ _JARS = (
 )
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _DEFAULT_HEAP = "-Xmx256m"
+_START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 30.0
 _USAGE = """\
-usage: zookeeper-server-start.sh [-daemon] zookeeper.properties [--override key=value]...
-       zookeeper-server-stop.sh [zookeeper.properties]
+Usage: zookeeper-server-start.sh [-daemon] PROPERTIES [--override KEY=VALUE]...
+       zookeeper-server-stop.sh [PROPERTIES]
+
+Run the ZooKeeper server that is among PySpark's jars, and stop it again. PROPERTIES is a file in ZooKeeper's
+own format; stopping takes config/zookeeper.properties where none is named.
+
+  -daemon               go to the background once it listens
+  --override KEY=VALUE  a setting that takes precedence over the file's; may be given several times
+
+KAFKA_HEAP_OPTS has options for the Java machine, such as -Xmx512m (default: -Xmx256m).
 """
 
 
@@ -173,15 +182,19 @@ def status(host: str, port: int, timeout_s: float = 2.0) -> str:
 
 
 def start(config_path: Path, overrides: Mapping[str, str], *, daemon: bool) -> None:
-    """Become the server, or with `daemon` leave it running in the background.
+    """Become the server, or with `daemon` return once it listens in the background.
 
     Overrides are written to a file of their own in the dataDir, since the server reads nothing but files.
+    Raises `ZooKeeperServerError` where it cannot start.
     """
     config = {**read_config(config_path), **overrides}
     data_dir = Path(config["dataDir"])
     data_dir.mkdir(parents=True, exist_ok=True)
     if (running := _running_pid(data_dir)) is not None:
         raise ZooKeeperServerError(f"a server already runs on {data_dir} (process {running})")
+    address = _client_address(config)
+    if address is not None:
+        _require_free(address)
     if overrides:
         config_path = data_dir / "effective.properties"
         write_config(config_path, config)
@@ -193,10 +206,45 @@ def start(config_path: Path, overrides: Mapping[str, str], *, daemon: bool) -> N
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         _write_pid(data_dir, process.pid)
+        _wait_until_it_listens(process, address, log_path)
         print(f"ZooKeeper started (process {process.pid}), its log is {log_path}")
         return
     _write_pid(data_dir, os.getpid())
     os.execv(command[0], command)
+
+
+def _client_address(config: Mapping[str, str]) -> tuple[str, int] | None:
+    """Where the server is to listen for clients; None where `clientPort` does not say."""
+    port = config.get("clientPort", "").strip()
+    return (config.get("clientPortAddress", "0.0.0.0").strip(), int(port)) if port.isdigit() else None
+
+
+def _require_free(address: tuple[str, int]) -> None:
+    try:
+        socket.create_server(address).close()
+    except OSError as error:
+        raise ZooKeeperServerError(
+            f"ZooKeeper cannot listen on {address[0]}:{address[1]}: {os.strerror(error.errno or 0)}. "
+            "If another program has the port, stop that, or choose another: clientPort in the properties, or "
+            "--override clientPort=…"
+        ) from None
+
+
+def _wait_until_it_listens(
+    process: subprocess.Popen[bytes], address: tuple[str, int] | None, log_path: Path
+) -> None:
+    """Not until it serves: a member of an ensemble does that only when the others have come."""
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        if process.poll() is not None or time.monotonic() > deadline:
+            end = log_path.read_text(errors="replace")[-1000:]
+            raise ZooKeeperServerError(f"ZooKeeper did not start; all it said is in {log_path}:\n{end}")
+        if address is None:
+            return
+        with contextlib.suppress(OSError):
+            socket.create_connection(address, timeout=1).close()
+            return
+        time.sleep(0.05)
 
 
 def stop(config_path: Path) -> None:

@@ -196,4 +196,4 @@ def main(count: int, brokers: int, session_timeout_ms: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="takeover-drill.sh")

@@ -1,6 +1,7 @@
 """The scripts' ZooKeeper server: started in the background, found again, stopped."""
 
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def test_a_daemon_is_started_once_and_stopped(config: Path, capfd: pytest.Captur
     port = free_port()
     assert main(["start", "-daemon", str(config), "--override", f"clientPort={port}"]) == 0
     try:
+        socket.create_connection((HOST, port)).close()
         await_answer(port)
         assert main(["start", "-daemon", str(config)]) == 1
         assert "already runs" in capfd.readouterr().err
@@ -44,6 +46,20 @@ def test_a_daemon_is_started_once_and_stopped(config: Path, capfd: pytest.Captur
     assert not answers(HOST, port)
     assert main(["stop", str(config)]) == 1
     assert "no ZooKeeper server runs" in capfd.readouterr().err
+
+
+def test_a_port_that_another_has_is_named(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server((HOST, 0)) as other:
+        port = other.getsockname()[1]
+        assert main(["start", str(config), "--override", f"clientPort={port}"]) == 1
+    assert f"cannot listen on {HOST}:{port}: Address already in use. If another" in capfd.readouterr().err
+
+
+def test_a_daemon_that_ends_at_once_has_not_started(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    wrong = ["--override", f"clientPort={free_port()}", "--override", "tickTime=soon"]
+    assert main(["start", "-daemon", str(config), *wrong]) == 1
+    said = capfd.readouterr().err
+    assert "ZooKeeper did not start" in said and "zookeeper.out" in said and "soon" in said
 
 
 def test_a_pid_that_now_belongs_to_another_program_is_left_alone(config: Path) -> None:
@@ -60,7 +76,7 @@ def test_what_is_wrong_with_the_command_line_is_said(
     assert main(["start", str(tmp_path / "missing.properties")]) == 1
     assert "missing.properties" in capfd.readouterr().err
     assert main(["start", "x.properties", "--override", "nonsense"]) == 1
-    assert "usage:" in capfd.readouterr().err
+    assert "Usage:" in capfd.readouterr().err
 
 
 def test_missing_jars_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
