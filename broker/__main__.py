@@ -18,7 +18,7 @@ def _arguments() -> argparse.Namespace:
         prog="server-start.sh",
         usage="%(prog)s [-daemon] properties [--override key=value]... [--ready-file path] [--log-level …]",
         description="Run a broker until it is told to stop (SIGTERM, SIGINT). With -daemon, which comes "
-        "first, it goes to the background once it serves; its log is then $LOG_DIR/server.out (var/log/server.out).",
+        "first, it goes to the background once it serves; its log is then $LOG_DIR/server.out (var/log/…).",
     )
     parser.add_argument("properties", help="the broker's settings, a Java properties file")
     parser.add_argument(
