@@ -16,7 +16,7 @@ def claim(group: ManagedGroup, result: Result, member: ManagedMember) -> None:
 
 
 def claim_for_nobody(group: ManagedGroup, result: Result) -> None:
-    """The last member is gone: whoever reads on is none."""
+    """The last member is gone: nobody has the partitions any more."""
     if group.single_reader:
         result.claims += [
             Claim(group.group_id, NOBODY, group.generation, TopicPartition(topic, number))

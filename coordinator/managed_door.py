@@ -24,7 +24,7 @@ from coordinator.group_records import fits
 from coordinator.group_state import ClassicGroup, GroupState
 from coordinator.group_store import GroupStore
 from coordinator.group_views import managed_info
-from coordinator.managed_group import ManagedGroup
+from coordinator.managed_group import READER_NAME_MAX, ManagedGroup
 from protocol.errors import ErrorCode
 
 
@@ -58,7 +58,7 @@ class ManagedDoor:
         """
         result = Result()
         strategy = assignment_strategy or DEFAULT_ASSIGNMENT_STRATEGY
-        error = self._check_create(group_id, session_timeout_ms, topics, strategy)
+        error = self._check_create(group_id, session_timeout_ms, topics, strategy, single_reader)
         group = self._store.groups.get(group_id)
         if error is not ErrorCode.NONE:
             result.reply(request, ErrorAnswer(error))
@@ -198,9 +198,14 @@ class ManagedDoor:
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def _check_create(
-        self, group_id: str, session_timeout_ms: int, topics: Sequence[str], strategy: str
+        self,
+        group_id: str,
+        session_timeout_ms: int,
+        topics: Sequence[str],
+        strategy: str,
+        single_reader: bool,
     ) -> ErrorCode:
-        if not group_id or not fits(group_id):
+        if not group_id or not fits(group_id) or (single_reader and len(group_id) > READER_NAME_MAX):
             return ErrorCode.INVALID_GROUP_ID
         if not self._store.config.allows_session_timeout(session_timeout_ms):
             return ErrorCode.INVALID_SESSION_TIMEOUT

@@ -14,6 +14,9 @@ from coordinator.group_records import ManagedGroupValue, ManagedMemberValue
 from coordinator.group_state import CAME_FROM, GroupState, GroupType
 from protocol.errors import ErrorCode
 
+READER_NAME_MAX = 255
+"""Characters of a group with single readers, and of the ids of its members: leaders keep them."""
+
 
 @dataclass(slots=True)
 class ManagedMember:

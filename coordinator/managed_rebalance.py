@@ -34,7 +34,7 @@ from coordinator.group_records import fits, managed_group_record
 from coordinator.group_state import GroupState
 from coordinator.group_timers import Timers
 from coordinator.managed_claims import claim, claim_for_nobody
-from coordinator.managed_group import ManagedGroup, ManagedMember, Rewind
+from coordinator.managed_group import READER_NAME_MAX, ManagedGroup, ManagedMember, Rewind
 from coordinator.managed_topics import NO_OFFSET, ManagedTopics
 from protocol.errors import ErrorCode
 
@@ -110,7 +110,8 @@ class ManagedRebalancer:
         if member is not None:
             self._register_again(group, result, request, member, now_ms)
             return
-        if not consumer_id or not fits(consumer_id, client_id, client_host):
+        is_too_long = group.single_reader and len(consumer_id) > READER_NAME_MAX
+        if not consumer_id or is_too_long or not fits(consumer_id, client_id, client_host):
             result.reply(request, RegisterAnswer(ErrorCode.INVALID_REQUEST))
             return
         if len(group.members) >= self._config.max_size:

@@ -35,7 +35,7 @@ OWNER_BYTES_MAX = 3072
 NO_OFFSET = -1
 NEVER_MS = -1
 _VERSION = 1
-_NUMBERS_BYTES = 340
+_NUMBERS_BYTES = 410
 """What a grant takes beside its names, at most."""
 GRANT_BYTES_MAX = OWNER_BYTES_MAX + _NUMBERS_BYTES
 
@@ -92,12 +92,26 @@ def _quoted(text: str) -> str:
     return quote(text, safe="").replace(".", "%2E")
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Assignment:
+    """What the coordinator of a consumer group has decided of a partition. Later decisions compare greater:
+    `epoch` and `offset` tell when that was, see `coordinator.group_effects.Decision`. `generation` is the
+    group's."""
+
+    epoch: int
+    offset: int
+    generation: int = field(compare=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """Who was granted a resource, and on what terms.
 
     `owner_id` names the process, whatever connection it comes by. Connections with `writer_client_id` and
     `writer_principal`, where these are given, may write as it does.
+
+    A member of a consumer group has an `assignment`: whether it lives is for the group's coordinator to say,
+    so it has no session here.
     """
 
     owner_id: str
@@ -108,6 +122,7 @@ class Owner:
     access: Access = Access.NONE
     writer_client_id: str | None = None
     writer_principal: str | None = None
+    assignment: Assignment | None = None
 
     def binds(self, client_id: str, principal: str) -> bool:
         """Whether a connection with these is bound to this owner."""
@@ -245,12 +260,17 @@ def _grant_value(grant: Grant) -> dict[str, Any]:
     optional: dict[str, tuple[Any, Any]] = {
         "writer_client": (owner.writer_client_id, None),
         "writer_principal": (owner.writer_principal, None),
+        "assigned": (_assignment_value(owner.assignment), None),
         "fence": (grant.fence_offset, NO_OFFSET),
         "until": (grant.until_ms, NEVER_MS),
         "reason": (int(grant.reason), int(LossReason.NONE)),
     }
     value.update({name: given for name, (given, default) in optional.items() if given != default})
     return value
+
+
+def _assignment_value(assignment: Assignment | None) -> list[int] | None:
+    return None if assignment is None else [assignment.epoch, assignment.offset, assignment.generation]
 
 
 def decode_ownership(path: str, data: bytes) -> OwnershipRecord:
@@ -290,6 +310,7 @@ def _decode_grant(value: Mapping[str, Any]) -> Grant:
         Access(int(value["access"])),
         value.get("writer_client"),
         value.get("writer_principal"),
+        _decode_assignment(value.get("assigned")),
     )
     return Grant(
         int(value["generation"]),
@@ -301,6 +322,13 @@ def _decode_grant(value: Mapping[str, Any]) -> Grant:
         int(value.get("until", NEVER_MS)),
         LossReason(int(value.get("reason", LossReason.NONE))),
     )
+
+
+def _decode_assignment(value: Any) -> Assignment | None:
+    if value is None:
+        return None
+    epoch, offset, generation = map(int, value)
+    return Assignment(epoch, offset, generation)
 
 
 def topic_id_of_znode(child: str) -> uuid.UUID | None:

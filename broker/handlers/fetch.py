@@ -55,6 +55,7 @@ _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_LEADER = 12
 # What most answers say nothing of, one object for all of them: replaced, never changed.
 _NO_EPOCH_END, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
+_NOT_A_READER = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OWNERSHIP_FENCED)
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -268,6 +269,8 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         data = PartitionData(
             partition_index=read.wanted.partition, error_code=error.code, high_watermark=-1, records=b""
         )
+        if error.code in _NOT_A_READER:
+            data.error_message = error.message
         if call.version >= _FIRST_VERSION_WITH_LEADER and error.code in _MOVED:
             known = self.replicas.known_leader(read.topic, read.wanted.partition)
             if known is not None:

@@ -78,6 +78,8 @@ def _describe_entry(
         described.writer_client_id = owner.writer_client_id
         described.writer_principal = owner.writer_principal
         described.since_ms = grant.since_ms
+        if owner.assignment is not None:
+            return described
         described.session_timeout_ms = owner.session_timeout_ms
         until_ms = entry.deadline_ms
         if entry.connection is not None:

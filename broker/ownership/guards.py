@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from broker.ownership.reading import unassigned
 from broker.ownership.resources import Entry, Resource, partition_key
 from broker.ownership.state import Holdings
 from broker.replication.admission import Origin
@@ -100,7 +101,8 @@ class ReaderGuard:
         self._holdings = holdings
 
     def admit(self, connection: int) -> None:
-        """Return if a consumer may read. Raises BrokerError: TOPIC_AUTHORIZATION_FAILED."""
+        """Return if a consumer may read. Raises BrokerError: TOPIC_AUTHORIZATION_FAILED, and to members of
+        consumer groups OWNERSHIP_FENCED."""
         holdings = self._holdings(connection)
         is_owner = False
         for group in holdings.groups if holdings is not None else ():
@@ -108,6 +110,8 @@ class ReaderGuard:
             if entry is None or not entry.reads:
                 continue
             if entry.connection != connection:
+                if entry.last is not None and entry.last.owner.assignment is not None:
+                    raise unassigned(self._resource.key, group, entry.last.owner)
                 raise self._refusal(f"another reads it for group {group!r}, generation {entry.generation}")
             is_owner = True
         if not is_owner and self._partition.log.config.single_reader == REQUIRED:

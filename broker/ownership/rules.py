@@ -83,6 +83,13 @@ def judge_claim(
     if generation == RESET_GENERATION:
         return Granted(FIRST_GENERATION, LossReason.RESET)
     grant = entry.grant
+    if grant is not None and grant.owner.assignment is not None:
+        return Refused(
+            _busy(
+                f"{resource.key} is read by {_named(grant.owner)}, a member of consumer group {group!r}: "
+                "join that, or name another group"
+            )
+        )
     if grant is not None and grant.owner.owner_id == owner.owner_id and _repeats(grant, generation):
         return Repeated()
     if generation == IF_FREE:

@@ -32,6 +32,7 @@ from broker.ownership.effects import (
 from broker.ownership.guards import reader_guard, writer_guard
 from broker.ownership.homes import Homes
 from broker.ownership.operations import Asker, Forced, Held
+from broker.ownership.reading import Assigned
 from broker.ownership.renewals import Renewals
 from broker.ownership.resources import Resource, partition_key
 from broker.ownership.standings import blank
@@ -61,6 +62,8 @@ _audit = logging.getLogger("broker.ownership.audit")
 
 FLUSH_INTERVAL_S = 0.1
 """How long what nobody waits for may stay unwritten, and when what failed is tried again."""
+ATTACH_TIMEOUT_MS = 10_000
+"""How long a reader waits for what is being written of its partitions."""
 _STANDSTILL_MS = 250
 """A timer that is later than this tells that the broker itself stood still."""
 
@@ -157,6 +160,23 @@ class OwnershipService:
     ) -> Deferred[Standings]:
         return self._ask(
             connection, timeout_ms, lambda ticket, now_ms: self.table.release(ticket, asker, held, now_ms)
+        )
+
+    def assign(self, assigned: Sequence[Assigned], timeout_ms: int) -> Deferred[Standings]:
+        """The coordinator of consumer groups says who reads partitions, each of them named once."""
+        ticket, answer = self._answers.open(timeout_ms)
+        self.table.assign(ticket, assigned, self.now_ms())
+        self._perform()
+        return answer
+
+    def attach_reader(
+        self, connection: Connection, asker: Asker, generation: int, keys: Sequence[ResourceKey]
+    ) -> Deferred[Standings]:
+        """A member of a consumer group says that it reads on this connection."""
+        return self._ask(
+            connection,
+            ATTACH_TIMEOUT_MS,
+            lambda ticket, now_ms: self.table.attach_reader(ticket, asker, generation, keys, now_ms),
         )
 
     def force_release(self, group: str, forced: Sequence[Forced], timeout_ms: int) -> Deferred[Standings]:

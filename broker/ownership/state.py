@@ -153,9 +153,16 @@ class State:
             self.unwritten[resource.key] = None
 
     def install(
-        self, resource: Resource, group: str, grant: Grant, loss: LossReason, connection: int, now_ms: int
+        self,
+        resource: Resource,
+        group: str,
+        grant: Grant,
+        loss: LossReason,
+        connection: int | None,
+        now_ms: int,
     ) -> Fence | None:
-        """Put a grant into force that is durable: from here on nobody else writes.
+        """Put a grant into force that is durable: from here on nobody else writes. `connection` is None where
+        the owner, a member of a consumer group, is yet to come.
 
         Returns the fence that has to be committed before the owner is told; None where there is none.
         """
@@ -174,7 +181,7 @@ class State:
             for sharer in list(resource.sharers.values()):
                 self._evict(resource, sharer, to=connection)
         entry = resource.entry(group)
-        fence = self._fence(resource.key, group, grant.incarnation)
+        fence = self._fence(resource.key, group, grant)
         entry.push(grant if fence is None else replace(grant, fence_offset=fence.offset))
         resource.incarnation = grant.incarnation
         resource.write_incarnation = _write_incarnation(resource, grant)
@@ -187,7 +194,10 @@ class State:
         self._audit(resource, entry, event)
         if fence is not None:
             self.unwritten[resource.key] = None
-        self.attach(resource, entry, connection, now_ms)
+        if connection is None:
+            self._changed(resource.key)
+        else:
+            self.attach(resource, entry, connection, now_ms)
         return fence
 
     def _losers(self, resource: Resource, group: str, access: Access) -> list[Entry]:
@@ -198,10 +208,10 @@ class State:
             if entry.grant is not None and (entry.group == group or (Access.WRITE in access and entry.writes))
         ]
 
-    def _fence(self, key: ResourceKey, group: str, incarnation: int) -> Fence | None:
-        if not isinstance(key, PartitionKey):
+    def _fence(self, key: ResourceKey, group: str, grant: Grant) -> Fence | None:
+        if not isinstance(key, PartitionKey) or grant.owner.assignment is not None:
             return None
-        return Fence(key, group, incarnation, self._log_ends(key).end_offset)
+        return Fence(key, group, grant.incarnation, self._log_ends(key).end_offset)
 
     # -- owners come and go ------------------------------------------------------------------------------
 
@@ -222,12 +232,15 @@ class State:
             return
         resource.former.pop(connection, None)
         self.link(connection, resource.key)
-        self._watch_owner(resource.key, entry, now_ms + grant.owner.session_timeout_ms)
+        if grant.owner.assignment is None:
+            self._watch_owner(resource.key, entry, now_ms + grant.owner.session_timeout_ms)
 
     def left(self, resource: Resource, entry: Entry, now_ms: int) -> None:
         """The owner's connection is closed: it may come back for the grace, where there is one."""
         entry.connection = None
-        if self.terms.release_grace_ms > 0:
+        if entry.last is not None and entry.last.owner.assignment is not None:
+            self._changed(resource.key)
+        elif self.terms.release_grace_ms > 0:
             self._watch_owner(resource.key, entry, now_ms + self.terms.release_grace_ms)
             self._changed(resource.key)
         else:
@@ -260,6 +273,8 @@ class State:
         self._changed(resource.key)
         if connection is None or connection == to:
             return
+        if grant.owner.assignment is not None:
+            return  # It reads other partitions through it, which stay its own. The guard refuses it this one.
         if reason is LossReason.RELEASED:
             self._remember_former(resource, connection)
             return
@@ -291,7 +306,7 @@ class State:
             self.deadlines.discard(OfSharer(resource.key, connection))
             self.offer(resource)
 
-    def _evict(self, resource: Resource, sharer: Sharer, to: int) -> None:
+    def _evict(self, resource: Resource, sharer: Sharer, to: int | None) -> None:
         del resource.sharers[sharer.connection]
         self.deadlines.discard(OfSharer(resource.key, sharer.connection))
         if sharer.connection != to:
@@ -414,7 +429,7 @@ class State:
     def _restore_owner(self, resource: Resource, entry: Entry, before: Entry | None, now_ms: int) -> None:
         grant = entry.last
         assert grant is not None
-        fence = self._fence(resource.key, entry.group, grant.incarnation)
+        fence = self._fence(resource.key, entry.group, grant)
         if fence is not None and grant.fence_offset == NO_OFFSET:
             # It came into force under a leader that could not write down where: no later than here.
             grant = replace(grant, fence_offset=fence.offset)
@@ -432,6 +447,8 @@ class State:
         if fence is not None:
             entry.is_complete = False
             self.effects.append(AwaitCommit(fence._replace(offset=grant.fence_offset)))
+        if grant.owner.assignment is not None:
+            return
         grace_ms = max(self.terms.release_grace_ms, grant.owner.session_timeout_ms)
         self._watch_owner(resource.key, entry, now_ms + grace_ms)
 
@@ -450,7 +467,7 @@ class State:
                 self.tell(entry.connection)
             elif entry.grant is not None:
                 self._audit(resource, entry, f"lost ({reason.name})")
-                if entry.connection is not None:
+                if entry.connection is not None and entry.grant.owner.assignment is None:
                     self.effects.append(Sever(entry.connection, f"{key} was deleted"))
         for waiter in resource.waiters:
             self.tell(waiter.connection)

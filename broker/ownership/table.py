@@ -25,6 +25,7 @@ from broker.ownership.operations import (
     Release,
     Resume,
 )
+from broker.ownership.reading import Assigned, AssignReaders, AttachReader
 from broker.ownership.resources import Resource
 from broker.ownership.rules import Verdict, judge_access, judge_claim
 from broker.ownership.state import Holdings, LogEnds, State, Terms
@@ -129,6 +130,17 @@ class OwnershipTable:
 
     def release(self, ticket: int, asker: Asker, held: Sequence[Held], now_ms: int) -> None:
         self._submit(Release(ticket, asker, held), now_ms)
+
+    def assign(self, ticket: int, assigned: Sequence[Assigned], now_ms: int) -> None:
+        """The coordinator of consumer groups says who reads partitions, each by itself."""
+        self._submit(AssignReaders(ticket, assigned), now_ms)
+
+    def attach_reader(
+        self, ticket: int, asker: Asker, generation: int, keys: Sequence[ResourceKey], now_ms: int
+    ) -> None:
+        """A member of a consumer group reads on this connection, each partition by itself."""
+        self._name_group(asker)
+        self._submit(AttachReader(ticket, asker, generation, keys), now_ms)
 
     def force_release(self, ticket: int, group: str, forced: Sequence[Forced], now_ms: int) -> None:
         self._submit(ForceRelease(ticket, group, forced), now_ms)
@@ -244,6 +256,8 @@ class OwnershipTable:
         grant = None if entry is None else entry.grant
         if entry is None or grant is None or grant.incarnation != watched.incarnation:
             return None
+        if grant.owner.assignment is not None:
+            return None  # Its group's coordinator looks after it.
         if entry.connection is None:
             if entry.deadline_ms > now_ms:
                 return entry.deadline_ms

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.dispatch import AnyHandler
+from broker.handlers.assign_readers import AssignReadersHandler
+from broker.handlers.attach_reader import AttachReaderHandler
 from broker.handlers.describe_owners import DescribeOwnersHandler
 from broker.handlers.force_release import ForceReleaseHandler
 from broker.handlers.own import OwnHandler
@@ -21,6 +23,7 @@ FEATURES: Mapping[str, tuple[int, int]] = {
     "holdfast.own": (1, 1),
     "holdfast.producer.access": (1, 1),
     "holdfast.expected.offset": (1, 1),
+    "holdfast.single.reader": (1, 1),
 }
 """What is announced of it."""
 
@@ -49,4 +52,6 @@ class Ownership:
             DescribeOwnersHandler(service),
             ForceReleaseHandler(service),
             ProducerAccessHandler(service, session_timeouts),
+            AssignReadersHandler(service),
+            AttachReaderHandler(service),
         ]

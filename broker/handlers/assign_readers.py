@@ -1,0 +1,119 @@
+"""AssignReaders (key 30027, between brokers): the coordinator of groups says which member reads a partition.
+
+Answered when that is durable and in force: whoever read the partition for the group before is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.python.failure import Failure
+
+from broker.call import Call, Handler, refusal
+from broker.metadata import ZERO_ID
+from broker.ownership.answers import Standings
+from broker.ownership.reading import Assigned
+from broker.ownership.requests import RESOURCES_MAX
+from broker.ownership.service import OwnershipService
+from coordinator.ownership_records import Assignment, Owner, PartitionKey
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.group_readers import (
+    AssignedReader,
+    AssignReadersRequest,
+    AssignReadersResponse,
+    PartitionNotAssigned,
+)
+from protocol.messages.ownership import Access
+
+_TIMEOUT_MS = 4_000
+"""The coordinator does not wait for longer, and asks again."""
+_SHOWN_MAX = 200
+"""Characters of what is kept for people only."""
+
+
+@dataclass(eq=False)
+class AssignReadersHandler(Handler[AssignReadersRequest, AssignReadersResponse]):
+    request = AssignReadersRequest
+    ownership: OwnershipService
+
+    def handle(self, call: Call, request: AssignReadersRequest) -> Deferred[AssignReadersResponse]:
+        refused: list[PartitionNotAssigned] = []
+        portions = _portions(self._located(request, refused))
+
+        def answered(outcomes: list[list[PartitionNotAssigned]]) -> AssignReadersResponse:
+            for rows in outcomes:
+                refused.extend(rows)
+            return AssignReadersResponse(error_code=ErrorCode.NONE, refused=refused)
+
+        return gatherResults([self._assign(portion) for portion in portions]).addCallback(answered)
+
+    def _assign(self, portion: Sequence[Assigned]) -> Deferred[list[PartitionNotAssigned]]:
+        """What of a portion is not in force. Never fails."""
+
+        def answered(standings: Standings) -> list[PartitionNotAssigned]:
+            return [
+                _row(
+                    each.group,
+                    each.key,
+                    BrokerError(ErrorCode(standing.error_code), standing.error_message),
+                )
+                for each, standing in zip(portion, standings, strict=True)
+                if standing.error_code != ErrorCode.NONE
+            ]
+
+        def failed(failure: Failure) -> list[PartitionNotAssigned]:
+            error = refusal(failure)
+            return [_row(each.group, each.key, error) for each in portion]
+
+        return self.ownership.assign(portion, _TIMEOUT_MS).addCallbacks(answered, failed)
+
+    def _located(
+        self, request: AssignReadersRequest, refused: list[PartitionNotAssigned]
+    ) -> Iterator[Assigned]:
+        for reader in request.readers:
+            owner = _owner(reader)
+            for topic in reader.topics:
+                for index in topic.partitions:
+                    try:
+                        key = self.ownership.homes.locate(reader.group, topic.topic, index)
+                    except BrokerError as error:
+                        refused.append(_row(reader.group, PartitionKey(ZERO_ID, index, topic.topic), error))
+                        continue
+                    if isinstance(key, PartitionKey):
+                        yield Assigned(key, reader.group, owner)
+
+    def failed(self, call: Call, request: AssignReadersRequest, error: BrokerError) -> AssignReadersResponse:
+        return AssignReadersResponse(error_code=error.code, error_message=error.message, refused=[])
+
+
+def _owner(reader: AssignedReader) -> Owner:
+    return Owner(
+        reader.member_id,
+        reader.client_id[:_SHOWN_MAX],
+        "",
+        reader.client_host[:_SHOWN_MAX],
+        0,
+        Access.READ,
+        assignment=Assignment(reader.decided_epoch, reader.decided_offset, reader.generation),
+    )
+
+
+def _portions(assigned: Iterator[Assigned]) -> list[list[Assigned]]:
+    """In portions that can be written together, each partition once in each."""
+    portions: list[list[Assigned]] = []
+    keys: set[PartitionKey] = set()
+    for each in assigned:
+        if not portions or each.key in keys or len(keys) == RESOURCES_MAX:
+            portions.append([])
+            keys = set()
+        portions[-1].append(each)
+        keys.add(each.key)
+    return portions
+
+
+def _row(group: str, key: PartitionKey, error: BrokerError) -> PartitionNotAssigned:
+    return PartitionNotAssigned(
+        group=group, topic=key.topic, partition=key.index, error_code=error.code, error_message=error.message
+    )

@@ -1,0 +1,62 @@
+"""AttachReader (key 30028): a member of a group with single readers says on which connection it reads.
+
+Each partition is answered by itself. The rules are told in docs/consumer-groups.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.call import Call, Handler
+from broker.ownership import requests
+from broker.ownership.answers import Standings
+from broker.ownership.service import OwnershipService
+from coordinator.ownership_records import ResourceKey
+from protocol.errors import BrokerError
+from protocol.messages.group_readers import (
+    AttachedPartition,
+    AttachReaderRequest,
+    AttachReaderResponse,
+)
+from protocol.messages.ownership import HeldResource, ResourceStanding
+
+
+@dataclass(eq=False)
+class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
+    request = AttachReaderRequest
+    ownership: OwnershipService
+
+    def handle(self, call: Call, request: AttachReaderRequest) -> Deferred[AttachReaderResponse]:
+        requests.check_group(request.group)
+        resources = [
+            HeldResource(name=topic.topic, partition=index, incarnation=-1)
+            for topic in request.topics
+            for index in topic.partitions
+        ]
+        requests.check_resources(request.group, resources)
+        asker = requests.asker_of(call, request.group, request.member_id)
+        connection = requests.connection_of(call)
+
+        def ask(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
+            keys = [key for _, key in found]
+            return self.ownership.attach_reader(connection, asker, request.generation, keys)
+
+        standings = requests.each(self.ownership.homes, request.group, resources, ask)
+        return standings.addCallback(
+            lambda answers: AttachReaderResponse(error_code=0, partitions=[_row(each) for each in answers])
+        )
+
+    def failed(self, call: Call, request: AttachReaderRequest, error: BrokerError) -> AttachReaderResponse:
+        return AttachReaderResponse(error_code=error.code, error_message=error.message, partitions=[])
+
+
+def _row(standing: ResourceStanding) -> AttachedPartition:
+    return AttachedPartition(
+        topic=standing.name,
+        partition=standing.partition,
+        error_code=standing.error_code,
+        error_message=standing.error_message,
+        generation=standing.generation,
+    )

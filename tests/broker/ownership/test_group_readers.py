@@ -1,0 +1,306 @@
+"""Members of consumer groups as single readers, at the leader of their partitions."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from coordinator import znodes
+from coordinator.znodes import PartitionState
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import PartitionData
+from protocol.messages.group_readers import (
+    NOBODY,
+    AssignedReader,
+    AssignReadersRequest,
+    AssignReadersResponse,
+    AttachedPartition,
+    AttachReaderRequest,
+    ReadPartitions,
+)
+from protocol.messages.ownership import Access
+from protocol.messages.ownership_sight import (
+    DescribeOwnersRequest,
+    ForceReleaseRequest,
+    OwnershipState,
+    ResourceToRelease,
+)
+from tests.broker.ownership.world import OwnershipWorld
+from tests.broker.world import Client, batch, fetch_request, fired, only_fetched, produce_request
+
+T = "t"
+GROUP = "billing"
+
+
+class Leader(OwnershipWorld):
+    """Leads t-0 and t-1, and is told by a coordinator who reads them."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        for index in range(2):
+            self.lead(T, index)
+        self.offset = 100
+
+    def assign_reader(
+        self,
+        member_id: str,
+        *partitions: int,
+        generation: int = 1,
+        group: str = GROUP,
+        decided: tuple[int, int] | None = None,
+    ) -> AssignReadersResponse:
+        """As the coordinator does, later than all before unless it is said when it was decided."""
+        self.offset += 1
+        epoch, offset = decided or (0, self.offset)
+        reader = AssignedReader(
+            group=group,
+            member_id=member_id,
+            client_id=f"{member_id}-client",
+            client_host="/10.0.0.1",
+            generation=generation,
+            decided_epoch=epoch,
+            decided_offset=offset,
+            topics=[ReadPartitions(topic=T, partitions=list(partitions or (0,)))],
+        )
+        return fired(self.dispatcher.call_local(AssignReadersRequest(readers=[reader])))
+
+
+class Member:
+    """A member of the group, with one connection to the leader."""
+
+    def __init__(self, world: Leader, member_id: str, group: str = GROUP) -> None:
+        self.member_id = member_id
+        self.group = group
+        self._world = world
+        self.client: Client = world.client()
+
+    def reconnect(self) -> None:
+        self.client.connection.close("the network broke")
+        self.client = self._world.client()
+
+    def attach(self, *partitions: int, generation: int = 1) -> list[AttachedPartition]:
+        request = AttachReaderRequest(
+            group=self.group,
+            member_id=self.member_id,
+            generation=generation,
+            topics=[ReadPartitions(topic=T, partitions=list(partitions or (0,)))],
+        )
+        return self.client.call(request).partitions
+
+    def code(self, index: int = 0, generation: int = 1) -> int:
+        """What attaching comes to."""
+        (row,) = self.attach(index, generation=generation)
+        return row.error_code
+
+    def fetch(self, index: int = 0) -> PartitionData:
+        return only_fetched(self.client.call(fetch_request(self._world.topic_id(T), index=index)))
+
+    def reads(self, index: int = 0) -> bool:
+        code = self.fetch(index).error_code
+        assert code in (0, ErrorCode.OWNERSHIP_FENCED)
+        return code == 0
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Leader:
+    return Leader(tmp_path)
+
+
+@pytest.fixture
+def anna(leader: Leader) -> Member:
+    return Member(leader, "anna")
+
+
+@pytest.fixture
+def bert(leader: Leader) -> Member:
+    return Member(leader, "bert")
+
+
+class TestReading:
+    def test_a_member_that_was_assigned_a_partition_attaches_itself_and_reads(
+        self, leader: Leader, anna: Member
+    ) -> None:
+        assert leader.assign_reader("anna", 0, 1).refused == []
+        assert [row.error_code for row in anna.attach(0, 1)] == [0, 0]
+        assert anna.reads(0) and anna.reads(1)
+
+    def test_one_that_the_leader_does_not_know_of_yet_asks_again(self, leader: Leader, anna: Member) -> None:
+        assert anna.code() == ErrorCode.CLAIM_QUEUED
+        leader.assign_reader("anna")
+        assert anna.code(generation=2) == 0, "of generation 2 the leader is told next"
+
+    def test_from_the_moment_of_the_assignment_the_member_before_reads_no_more(
+        self, leader: Leader, anna: Member, bert: Member
+    ) -> None:
+        leader.assign_reader("anna", 0, 1)
+        anna.attach(0, 1)
+        leader.assign_reader("bert", generation=2)
+        assert not anna.reads(0)
+        assert anna.reads(1), "the other partition stays its own, and so does the connection"
+        assert anna.code() == ErrorCode.OWNERSHIP_FENCED
+        assert bert.code(generation=2) == 0
+        assert bert.reads() and not anna.reads()
+
+    def test_the_error_says_what_to_do(self, leader: Leader, anna: Member) -> None:
+        leader.assign_reader("anna")
+        anna.attach()
+        leader.assign_reader("bert", generation=2)
+        message = anna.fetch().error_message
+        assert message is not None
+        assert "t-0 is read by bert for group 'billing', since generation 2" in message
+        assert "stop, and ask the group's coordinator" in message
+        (row,) = anna.attach()
+        assert (row.error_message, row.generation) == (message, 2)
+
+    def test_a_fetch_that_waits_is_judged_again_when_there_are_records(
+        self, leader: Leader, anna: Member
+    ) -> None:
+        leader.assign_reader("anna")
+        anna.attach()
+        anna.client.ask(fetch_request(leader.topic_id(T), max_wait_ms=10_000))
+        assert anna.client.answers() == []
+        leader.assign_reader("bert", generation=2)
+        leader.client().call(produce_request(T, batch(b"x")))
+        (answer,) = anna.client.answers()
+        assert only_fetched(answer).error_code == ErrorCode.OWNERSHIP_FENCED
+        assert only_fetched(answer).records == b""
+
+    def test_its_former_self_is_fenced_too(self, leader: Leader, anna: Member) -> None:
+        """A process with the same group.instance.id took over."""
+        leader.assign_reader("anna", generation=1)
+        anna.attach(generation=1)
+        leader.assign_reader("anna", generation=2)
+        assert not anna.reads()
+        assert anna.code(generation=1) == ErrorCode.OWNERSHIP_FENCED
+        successor = Member(leader, "anna")
+        assert successor.code(generation=2) == 0
+        assert successor.reads() and not anna.reads()
+
+    def test_who_comes_by_another_connection_goes_on_there(self, leader: Leader, anna: Member) -> None:
+        leader.assign_reader("anna")
+        anna.attach()
+        anna.reconnect()
+        assert anna.code() == 0
+        assert anna.reads()
+
+    def test_nobody_is_missed_here(self, leader: Leader, anna: Member) -> None:
+        """Whether a member lives is for the group's coordinator to say."""
+        leader.assign_reader("anna")
+        anna.attach()
+        leader.clock.advance(3600)
+        assert anna.reads()
+        anna.client.connection.close("gone")
+        leader.clock.advance(3600)
+        assert Member(leader, "anna").code() == 0
+
+    def test_groups_are_nothing_to_each_other_nor_to_who_has_named_none(
+        self, leader: Leader, anna: Member
+    ) -> None:
+        other = Member(leader, "otto", group="audit")
+        leader.assign_reader("anna")
+        leader.assign_reader("otto", group="audit")
+        assert (anna.code(), other.code()) == (0, 0)
+        leader.assign_reader("bert", generation=2)
+        assert not anna.reads() and other.reads()
+        assert Member(leader, "stock").reads()
+
+    def test_when_no_member_is_left_nobody_owns_the_partition(self, leader: Leader, anna: Member) -> None:
+        leader.assign_reader("anna")
+        anna.attach()
+        leader.assign_reader(NOBODY, generation=2)
+        assert anna.code() == ErrorCode.OWNERSHIP_FENCED
+        (described,) = leader.client().call(DescribeOwnersRequest(groups=[GROUP])).resources
+        assert (described.state, described.owner_id) == (OwnershipState.FREE, None)
+
+
+class TestDecisions:
+    def test_the_later_one_counts_whatever_comes_first(self, leader: Leader) -> None:
+        leader.assign_reader("bert", generation=2, decided=(0, 20))
+        (refused,) = leader.assign_reader("anna", generation=1, decided=(0, 10)).refused
+        assert refused.error_code == ErrorCode.STALE_GENERATION
+        assert refused.error_message is not None and "assigned to bert later" in refused.error_message
+        assert Member(leader, "bert").code(generation=2) == 0
+
+    def test_the_next_coordinators_are_later_though_its_log_is_shorter(self, leader: Leader) -> None:
+        leader.assign_reader("anna", generation=5, decided=(3, 100))
+        assert leader.assign_reader("bert", generation=4, decided=(4, 50)).refused == []
+        assert leader.assign_reader("anna", generation=6, decided=(3, 200)).refused != []
+        assert Member(leader, "bert").code(generation=4) == 0
+
+    def test_a_group_that_was_made_anew_begins_with_1_again(self, leader: Leader, bert: Member) -> None:
+        leader.assign_reader("anna", generation=57)
+        leader.assign_reader("bert", generation=1)
+        assert bert.code(generation=1) == 0
+        assert bert.reads()
+
+    def test_what_the_next_coordinator_repeats_disturbs_nobody(self, leader: Leader, anna: Member) -> None:
+        leader.assign_reader("anna", decided=(0, 10))
+        anna.attach()
+        before = dict(leader.zookeeper.znodes)
+        assert leader.assign_reader("anna", decided=(1, 10)).refused == []
+        assert anna.reads()
+        assert leader.zookeeper.znodes == before, "nothing is written"
+
+    def test_partitions_that_are_led_elsewhere_are_refused_and_no_others(self, leader: Leader) -> None:
+        leader.assign(T, 1, leader=2, leader_epoch=1, replicas=(1, 2))
+        (refused,) = leader.assign_reader("anna", 0, 1).refused
+        assert (refused.partition, refused.error_code) == (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert Member(leader, "anna").code(0) == 0
+
+    def test_one_that_could_not_be_written_is_not_in_force(self, leader: Leader, anna: Member) -> None:
+        leader.assign_reader("anna")
+        anna.attach()
+        path = znodes.partition_state_path(T, 0)
+        leader.zookeeper.znodes[path] = (znodes.encode_partition_state(PartitionState(2, 1, (2,), 1)), 1)
+        (refused,) = leader.assign_reader("bert", generation=2).refused
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert anna.reads()
+
+
+class TestFailover:
+    def test_the_next_leader_knows_who_reads(self, leader: Leader, anna: Member, bert: Member) -> None:
+        leader.assign_reader("anna")
+        leader.assign_reader("bert", generation=2)
+        leader.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
+        leader.lead(T, leader_epoch=2)
+        assert anna.code() == ErrorCode.OWNERSHIP_FENCED
+        assert bert.code(generation=2) == 0
+        assert bert.reads()
+
+    def test_it_waits_for_a_member_that_does_not_come(self, leader: Leader, anna: Member) -> None:
+        leader.assign_reader("anna")
+        leader.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
+        leader.lead(T, leader_epoch=2)
+        leader.clock.advance(3600)
+        assert anna.code() == 0
+
+
+class TestOwners:
+    def test_a_member_stands_among_the_owners(self, leader: Leader, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.INFO, "broker.ownership.audit"):
+            leader.assign_reader("anna", generation=7)
+        assert "granted: t-0 in group 'billing', generation 7" in caplog.text
+        (described,) = leader.client().call(DescribeOwnersRequest(groups=[GROUP])).resources
+        assert (described.owner_id, described.host, described.generation) == ("anna", "/10.0.0.1", 7)
+        assert described.session_remaining_ms == -1, "it has none here"
+
+    @pytest.mark.parametrize("generation", [-1, 1, 50])
+    def test_who_is_no_member_cannot_take_its_partition(self, leader: Leader, generation: int) -> None:
+        leader.assign_reader("anna")
+        thief = leader.owner("thief", GROUP, Access.READ)
+        standing = thief.claim(T, generation)
+        assert standing.error_code == ErrorCode.RESOURCE_OWNED
+        assert standing.error_message is not None and "join that, or name another" in standing.error_message
+
+    def test_an_administrator_can(self, leader: Leader, anna: Member) -> None:
+        leader.assign_reader("anna")
+        anna.attach()
+        released = ResourceToRelease(name=T, partition=0, generation=-1)
+        leader.client().call(ForceReleaseRequest(group=GROUP, timeout_ms=1000, resources=[released]))
+        assert anna.code() == ErrorCode.OWNERSHIP_FENCED
+        leader.assign_reader("anna", decided=(1, 1))
+        assert anna.code() == ErrorCode.OWNERSHIP_FENCED, "until the group is shared out anew"
+        leader.assign_reader("anna", generation=2, decided=(1, 2))
+        assert anna.code(generation=2) == 0
