@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from clients.expectations import Guard
 from clients.idempotence import SEQUENCE_MASK
 from protocol.records import BatchBuilder, decode_columns
 
@@ -28,7 +29,7 @@ class Batch:
 
     __slots__ = (
         "_callbacks", "_lock", "attempt", "attempts", "base_offset", "base_sequence", "builder", "cost",
-        "created_ms", "encoded", "error", "expected_epoch", "expected_offset", "heirs", "is_closed",
+        "created_ms", "encoded", "error", "expected_epoch", "expected_offset", "guards", "heirs", "is_closed",
         "is_done", "last_error", "log_append_time", "mismatch", "number", "partition", "retry_at_ms",
         "timestamps", "topic",
     )  # fmt: skip
@@ -54,6 +55,8 @@ class Batch:
         """Where the log has to end for it (KIP-27); -1: anywhere."""
         self.expected_epoch = -1
         """The leader epoch that the record before it has to have; -1: any."""
+        self.guards: tuple[Guard, ...] = ()
+        """Other partitions of the same broker that it rests on."""
         self.attempt = -1
         """Under which attempt a batch with a condition was sent (`PartitionQueue.attempt`)."""
         self.mismatch: Exception | None = None
@@ -155,6 +158,7 @@ class Batch:
             second.base_sequence = (self.base_sequence + middle) & SEQUENCE_MASK
         if self.expected_offset >= 0:
             first.expected_offset, first.expected_epoch = self.expected_offset, self.expected_epoch
+            first.guards = self.guards
             second.expected_offset = self.expected_offset + middle
         first.cost = self.cost // 2
         second.cost = self.cost - first.cost

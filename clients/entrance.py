@@ -12,6 +12,7 @@ from itertools import repeat
 from clients.batch import Batch
 from clients.columns import running_sizes
 from clients.errors import BufferFullError, ClosedError, RecordTooLargeError
+from clients.expectations import Expectation
 from clients.network import Network
 from clients.partitioner import Partitioner
 from clients.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues, without_key
@@ -97,21 +98,21 @@ class Entrance:
         self,
         topic: str,
         partition: int,
-        expected: tuple[int, int],
+        expected: Expectation,
         timestamp: int,
         key: bytes | None,
         value: bytes | None,
         headers: Headers,
         size: int,
     ) -> tuple[Batch, int]:
-        """As `enqueue`, for a message that is to land at an offset, behind a record of a leader epoch."""
+        """As `enqueue`, for a message that is to land at an offset."""
         with self._mutex:
             error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
             if error is not None:
                 return self._failed(topic, partition, timestamp, error)
             queue = self._queues.topic(topic).queue(partition)
             batch, index, should_wake = self._queues.append_at(
-                queue, *expected, timestamp, key, value, headers, size, self._now_ms()
+                queue, expected, timestamp, key, value, headers, size, self._now_ms()
             )
         if should_wake:
             self._network.wake()

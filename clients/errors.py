@@ -5,7 +5,10 @@ Every exception of both families has `retriable`: whether the same thing may suc
 
 from __future__ import annotations
 
-from protocol.errors import BrokerError
+from collections.abc import Mapping
+
+from clients.message import TopicPartition
+from protocol.errors import BrokerError, ErrorCode
 
 
 class ClientError(Exception):
@@ -78,6 +81,22 @@ class CommitFailedError(ClientError):
 
 class NoGroupError(ClientError):
     """Something was asked that only a consumer with a `group.id` can do."""
+
+
+class GuardMismatchError(BrokerError):
+    """A guard of a conditional message did not hold, and nothing was written (KIP-27).
+
+    `next_offsets` is where the logs of the guards that failed end, and all before that is committed.
+    """
+
+    def __init__(self, message: str, next_offsets: Mapping[TopicPartition, int]) -> None:
+        super().__init__(ErrorCode.OFFSET_MISMATCH, message)
+        self.next_offsets = next_offsets
+
+
+class GuardElsewhereError(ClientError):
+    """A guard of a conditional message is led by another broker than its partition, and only one that leads
+    both can judge them together. Nothing was written."""
 
 
 def is_retriable(error: Exception) -> bool:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from clients.batch import Batch
-from clients.conditions import judged
+from clients.conditions import judged, poison
 from clients.errors import DeliveryTimeoutError, is_retriable
 from clients.feedback.sending import SendingTally
 from clients.queues import PartitionQueue, Queues
@@ -74,6 +74,12 @@ class Outcomes:
             assert batch.mismatch is not None
             queue.batches.remove(batch)
             self.give_up(queue, batch, batch.mismatch)
+
+    def give_up_first(self, queue: PartitionQueue, error: Exception) -> None:
+        """Give up the first batch that waits, which has a condition, and all that rest on it."""
+        self.give_up(queue, queue.batches.popleft(), error)
+        poison(queue.batches, error)
+        self.give_up_mismatched(queue)
 
     def _split(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
         """Send a batch that the broker will not take as two: that is no retry, for it is another request."""

@@ -13,7 +13,7 @@ import atexit
 import random
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -23,8 +23,9 @@ from clients.config import Properties, producer_settings, required_acks
 from clients.connection import Connection
 from clients.entrance import Entrance
 from clients.errors import ClosedError, ConfigError
+from clients.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
 from clients.feedback.events import OnEvent
-from clients.message import UNKNOWN_OFFSET, Message
+from clients.message import UNKNOWN_OFFSET, Message, TopicPartition
 from clients.network import Network
 from clients.partitioner import Partitioner, by_key
 from clients.queues import Queues
@@ -148,7 +149,7 @@ class Producer:
             return GroupResponse(tuple([self.send(message) for message in messages]))
         message = messages[0]
         if message.offset != UNKNOWN_OFFSET:
-            return self._send_at(message, message.offset, -1)
+            return self._send_at(message, Expectation(message.offset))
         topic, key, value, headers = message.topic, message.key, message.value, message.headers
         if self._has_serializers or type(value) is not bytes or key is not None:
             key = as_bytes(topic, self._key_serializer(topic, key))
@@ -166,7 +167,13 @@ class Producer:
             *self._entrance.enqueue(topic, message.partition, timestamp, key, value, headers, size)
         )
 
-    def send_at(self, expected_offset: int, *messages: Message, last_leader_epoch: int = -1) -> SendResponse:
+    def send_at(
+        self,
+        expected_offset: int,
+        *messages: Message,
+        last_leader_epoch: int = ANY_EPOCH,
+        guards: Mapping[TopicPartition, int] = NO_GUARDS,
+    ) -> SendResponse:
         """Queue messages of one partition, to be written only if its log ends at `expected_offset` (KIP-27).
 
         As `send` of messages with that `offset`, and those after it; a `last_leader_epoch` is what the record
@@ -174,6 +181,10 @@ class Producer:
         says where, and with them all other messages with an `offset` that wait for the partition. Several
         messages are one batch, all or none, as far as they fit in `batch.size`. Needs
         `enable.idempotence`: ConfigError; and brokers of Holdfast: UnsupportedRequestError.
+
+        `guards` are other partitions, and where their logs have to end as well; nothing is written to them.
+        Where one ends elsewhere the messages fail with GuardMismatchError, which says which, and where. One
+        broker judges all of it: with a guard that another leads they fail with GuardElsewhereError.
         """
         if not messages:
             raise ValueError("no message to send")
@@ -182,13 +193,18 @@ class Producer:
             for index, message in enumerate(messages):
                 if (message.topic, message.partition) != (messages[0].topic, messages[0].partition):
                     raise ValueError("messages for one partition, for they are to land one after the other")
-                epoch = -1 if index else last_leader_epoch
-                responses.append(self._send_at(message, expected_offset + index, epoch))
+                expected = Expectation(expected_offset + index)
+                if index == 0 and message.partition is not None:
+                    partition = TopicPartition(message.topic, message.partition)
+                    all_guards = guards_in(partition, guards)
+                    expected = Expectation(expected_offset, last_leader_epoch, all_guards)
+                responses.append(self._send_at(message, expected))
         return responses[0] if len(responses) == 1 else GroupResponse(tuple(responses))
 
-    def _send_at(self, message: Message, offset: int, last_leader_epoch: int) -> SendResponse:
-        if offset < 0 or message.partition is None:
-            raise ValueError(f"offset {offset} of partition {message.partition}: both have to be named")
+    def _send_at(self, message: Message, expected: Expectation) -> SendResponse:
+        if expected.offset < 0 or message.partition is None:
+            place = f"offset {expected.offset} of partition {message.partition}"
+            raise ValueError(f"{place}: both have to be named")
         if not self.settings["enable.idempotence"]:
             raise ConfigError("a message with an offset needs enable.idempotence=true: a retry must not fail")
         key = as_bytes(message.topic, self._key_serializer(message.topic, message.key))
@@ -196,7 +212,6 @@ class Producer:
         headers = tuple(message.headers)
         size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"") + len(encode_headers(headers))
         timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
-        expected = (offset, last_leader_epoch)
         return RecordResponse(
             *self._entrance.enqueue_at(
                 message.topic, message.partition, expected, timestamp, key, value, headers, size

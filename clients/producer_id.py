@@ -6,8 +6,10 @@ from __future__ import annotations
 from clients.connection import ANY_NODE
 from clients.errors import UnsupportedRequestError, is_retriable
 from clients.link import Call, Reply
+from clients.queues import PartitionQueue
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.records import set_producer
 
 NO_PRODUCER = -1
 
@@ -53,3 +55,20 @@ class ProducerId:
         if isinstance(error, UnsupportedRequestError):
             return UnsupportedRequestError(f"{error}; enable.idempotence=false does without it")
         return None if error is None or is_retriable(error) else error
+
+    def begin_epoch(self, queue: PartitionQueue) -> bool:
+        """Start a partition's numbers anew, those of the batches that wait included. False where that takes
+        another id."""
+        sequences = queue.sequences
+        if sequences.is_exhausted and sequences.producer_id == self.id:
+            self.forget()
+            return False
+        epoch = sequences.epoch + 1 if sequences.producer_id == self.id else 0
+        stamped = [batch for batch in queue.batches if batch.base_sequence >= 0]
+        sequences.begin(self.id, epoch)
+        sequences.outstanding = 0
+        for batch in stamped:
+            batch.base_sequence = sequences.stamp(len(batch))
+            if batch.encoded is not None:
+                set_producer(batch.encoded, sequences.producer_id, sequences.epoch, batch.base_sequence)
+        return True

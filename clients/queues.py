@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from clients.batch import Batch, Heir
+from clients.expectations import ANY_EPOCH, Expectation
 from clients.idempotence import Sequences
 from protocol.batches import HEADER_SIZE, Compression
 from protocol.records import BatchBuilder, Headers
@@ -228,8 +229,7 @@ class Queues:
     def append_at(
         self,
         queue: PartitionQueue,
-        expected_offset: int,
-        expected_epoch: int,
+        expected: Expectation,
         timestamp: int,
         key: bytes | None,
         value: bytes | None,
@@ -237,7 +237,7 @@ class Queues:
         size: int,
         now_ms: int,
     ) -> tuple[Batch, int, bool]:
-        """Add a message that is to land at `expected_offset`, behind those that are to land before it.
+        """Add a message that is to land at an offset, behind those that are to land before it.
 
         Returns as `append` does. No message without a condition gets into its batch, and it does not linger.
         """
@@ -248,12 +248,14 @@ class Queues:
         if (
             batch is None
             or builder is None
-            or batch.expected_offset + len(batch) != expected_offset
+            or batch.expected_offset + len(batch) != expected.offset
             or builder.size + size > topic.batch_size
-            or expected_epoch != -1
+            or expected.last_leader_epoch != ANY_EPOCH
+            or expected.guards
         ):
             batch, _ = self._begin_batch(topic, queue.partition, queue.batches, now_ms)
-            batch.expected_offset, batch.expected_epoch = expected_offset, expected_epoch
+            batch.expected_offset, batch.expected_epoch = expected.offset, expected.last_leader_epoch
+            batch.guards = expected.guards
             batch.is_closed = True
             builder = batch.builder
             assert builder is not None

@@ -17,7 +17,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clients.batch import Batch
-from clients.conditions import FEATURE, refusal
+from clients.conditions import (
+    FEATURE,
+    misplaced,
+    number_guards,
+    refusal,
+    refused_by_guards,
+)
 from clients.connection import Connection
 from clients.errors import DeliveryTimeoutError, UnsupportedRequestError, is_retriable
 from clients.feedback.sending import SendingTally
@@ -25,13 +31,12 @@ from clients.link import Call, Reply
 from clients.metadata import NO_NODE
 from clients.outcomes import Outcomes
 from clients.partitioner import Partitioner
-from clients.produce_requests import encode, produce_request
+from clients.produce_requests import RequestsToBe, encode, produce_request
 from clients.producer_id import NO_PRODUCER, ProducerId
 from clients.queues import PartitionQueue, Queues, TopicQueues, without_key
 from clients.sender_settings import SenderSettings
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.produce import PartitionProduceResponse, ProduceResponse
-from protocol.records import set_producer
 
 if TYPE_CHECKING:
     from clients.ownership.writing import Writing
@@ -184,10 +189,14 @@ class Sender:
             elif row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.base_sequence >= 0:
                 self._outcomes.succeeded(batch)  # Written long ago: the broker no longer knows where.
             else:
-                self._handle_error(batch, row, now_ms)
+                self._handle_error(batch, row, refused_by_guards(self._queues, batch, rows), now_ms)
 
-    def _handle_error(self, batch: Batch, row: PartitionProduceResponse, now_ms: int) -> None:
+    def _handle_error(
+        self, batch: Batch, row: PartitionProduceResponse, by_guards: Exception | None, now_ms: int
+    ) -> None:
         error: Exception = refusal(row)
+        if by_guards is not None and row.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED:
+            error = by_guards
         if self._writing is not None:
             error = self._writing.doubted(batch.topic, batch.partition, error)
         if is_retriable(error):
@@ -307,8 +316,7 @@ class Sender:
 
     def _take_round(self, now_ms: int) -> dict[int, list[Batch]]:
         """The batches for one more request to each broker that takes one: of every partition the first."""
-        taken: dict[int, list[Batch]] = {}
-        sizes: dict[int, int] = {}
+        requests = RequestsToBe(self._settings.max_request_size)
         for topic in self._queues.waiting:
             self._place_keyless(topic, now_ms)
         for queue in self._queues.busy:
@@ -319,24 +327,35 @@ class Sender:
                 self._metadata.renew()
                 continue
             if self._can_send_to(node) and self._may_go(queue, now_ms):
-                if queue.batches[0].expected_offset >= 0 and not self._knows_conditions(node):
-                    self._refuse_condition(queue, node)
-                    self._look_again(now_ms)
+                batch = queue.batches[0]
+                if batch.expected_offset >= 0 and not self._may_be_judged(queue, node, now_ms):
                     continue
-                size = queue.batches[0].size
-                if node in taken and sizes[node] + size > self._settings.max_request_size:
-                    continue  # It goes with the next round, or when a response has come.
-                sizes[node] = sizes.get(node, 0) + size
-                taken.setdefault(node, []).append(self._take(queue))
-        return taken
+                if requests.has_room(node, batch):  # Else it goes with the next round.
+                    requests.add(node, self._take(queue))
+        return requests.batches
+
+    def _may_be_judged(self, queue: PartitionQueue, node: int, now_ms: int) -> bool:
+        """Whether the broker can judge the condition of the first batch of a partition; else it waits, or is
+        given up."""
+        batch = queue.batches[0]
+        if not self._knows_conditions(node):
+            error: Exception | None = UnsupportedRequestError(
+                f"broker {node} does not announce {FEATURE}: no message can have an offset there"
+            )
+        else:
+            error = misplaced(batch, node, self._metadata)
+        if error is None:
+            return True
+        if is_retriable(error):
+            batch.last_error = error
+            self._metadata.renew()
+            return False
+        self._outcomes.give_up_first(queue, error)
+        return self._look_again(now_ms)
 
     def _knows_conditions(self, node: int) -> bool:
         conversation = self._connection.conversation(node)
         return conversation is not None and FEATURE in conversation.features
-
-    def _refuse_condition(self, queue: PartitionQueue, node: int) -> None:
-        error = f"broker {node} does not announce {FEATURE}: no message can have an offset there"
-        self._outcomes.give_up(queue, queue.batches.popleft(), UnsupportedRequestError(error))
 
     def _may_write(self, queue: PartitionQueue) -> bool:
         return self._writing is None or self._writing.may_send(queue.topic, queue.partition)
@@ -355,7 +374,7 @@ class Sender:
         if not self._settings.is_idempotent:
             # Nothing tells a broker that a batch comes too early: one at a time, or none may fail.
             return not queue.in_flight or self._settings.retries == 0
-        if queue.sequences.wants_new_epoch and not queue.in_flight and not self._begin_epoch(queue):
+        if queue.sequences.wants_new_epoch and not queue.in_flight and not self._id.begin_epoch(queue):
             return False
         if batch.base_sequence >= 0:
             return not queue.in_flight or batch.number < queue.in_flight[0].number
@@ -378,6 +397,8 @@ class Sender:
         batch.attempts += 1
         self.tally.taken(batch, self._queues.topics[batch.topic].batch_size)
         batch.attempt = queue.attempt
+        if batch.guards:
+            number_guards(self._queues, batch)
         if self._settings.is_idempotent and batch.base_sequence < 0:
             batch.base_sequence = queue.sequences.stamp(len(batch))
         return batch
@@ -407,21 +428,3 @@ class Sender:
             queue.batches.append(batch)
             self._queues.busy[queue] = None
             free.remove(batch.partition)
-
-    # Idempotence --------------------------------------------------------------------------------------
-
-    def _begin_epoch(self, queue: PartitionQueue) -> bool:
-        """Start the partition's numbers anew, those of the batches that wait included."""
-        sequences = queue.sequences
-        if sequences.is_exhausted and sequences.producer_id == self._id.id:
-            self._id.forget()
-            return False
-        epoch = sequences.epoch + 1 if sequences.producer_id == self._id.id else 0
-        stamped = [batch for batch in queue.batches if batch.base_sequence >= 0]
-        sequences.begin(self._id.id, epoch)
-        sequences.outstanding = 0
-        for batch in stamped:
-            batch.base_sequence = sequences.stamp(len(batch))
-            if batch.encoded is not None:
-                set_producer(batch.encoded, sequences.producer_id, sequences.epoch, batch.base_sequence)
-        return True

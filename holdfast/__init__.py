@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from clients.admin import Admin, NewTopic
     from clients.connection import ANY_NODE, CONTROLLER, Connection
     from clients.consumer import Consumer
-    from clients.errors import ClientError, CommitFailedError, LogTruncatedError
+    from clients.errors import (
+        ClientError,
+        CommitFailedError,
+        GuardElsewhereError,
+        GuardMismatchError,
+        LogTruncatedError,
+        RequestTimeoutError,
+    )
     from clients.fetched import FetchedBatch
     from clients.groups.listener import RebalanceListener
     from clients.link import Call, Reply
@@ -44,18 +51,26 @@ if TYPE_CHECKING:
 __all__ = [
     "Access", "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClientError",
     "CommitFailedError", "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode",
-    "ExclusiveConsumer", "ExclusiveProducer", "FetchedBatch", "FOR_EVER", "IF_FREE", "Lease",
-    "LogTruncatedError", "LossReason", "Message", "NewTopic", "OffsetAndMetadata", "OffsetMismatchError",
-    "OwnershipEvent", "OwnershipFencedError", "OwnershipRefusedError", "Producer", "ProducerAccessMode",
-    "ProducerFencedError", "RebalanceListener", "RecordMetadata", "Reply", "SendResponse", "TenureState",
-    "TopicPartition", "Writer",
+    "ExclusiveConsumer", "ExclusiveProducer", "FetchedBatch", "FOR_EVER", "GuardElsewhereError",
+    "GuardMismatchError", "IF_FREE", "Lease", "LogTruncatedError", "LossReason", "Message", "NewTopic",
+    "OffsetAndMetadata", "OffsetMismatchError", "OwnershipEvent", "OwnershipFencedError",
+    "OwnershipRefusedError", "Producer", "ProducerAccessMode", "ProducerFencedError", "RebalanceListener",
+    "RecordMetadata", "Reply", "RequestTimeoutError", "SendResponse", "TenureState", "TopicPartition",
+    "Writer",
 ]  # fmt: skip
 
 _HOMES = {
     "clients.admin": ("Admin", "NewTopic"),
     "clients.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
     "clients.consumer": ("Consumer",),
-    "clients.errors": ("ClientError", "CommitFailedError", "LogTruncatedError"),
+    "clients.errors": (
+        "ClientError",
+        "CommitFailedError",
+        "GuardElsewhereError",
+        "GuardMismatchError",
+        "LogTruncatedError",
+        "RequestTimeoutError",
+    ),
     "clients.fetched": ("FetchedBatch",),
     "clients.groups.listener": ("RebalanceListener",),
     "clients.link": ("Call", "Reply"),

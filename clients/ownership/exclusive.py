@@ -17,6 +17,7 @@ from itertools import count
 from clients.config import Properties, producer_settings, required_acks
 from clients.connection import Connection
 from clients.errors import ConfigError, RequestTimeoutError
+from clients.expectations import Expectation
 from clients.feedback.events import OnEvent
 from clients.message import Message, TopicPartition
 from clients.network import Network
@@ -184,9 +185,9 @@ class ExclusiveProducer(Producer):
             partition = self._choose(topic, None, 0)
         return super().send_many(topic, values, keys=keys, partition=partition, timestamp=timestamp)
 
-    def _send_at(self, message: Message, offset: int, last_leader_epoch: int) -> SendResponse:
+    def _send_at(self, message: Message, expected: Expectation) -> SendResponse:
         self._check(message.topic, message.partition)
-        return super()._send_at(message, offset, last_leader_epoch)
+        return super()._send_at(message, expected)
 
     def _check(self, topic: str, partition: int | None) -> None:
         if topic != self.topic or (partition is not None and partition not in self.partitions):

@@ -350,7 +350,7 @@ class FakeBroker:
                 code, offset = error, -1
                 if partition is None or partition.leader != self.node:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                elif code is ErrorCode.NONE:
+                elif code is ErrorCode.NONE and data.records is not None:
                     code, offset = partition.append(received_records(data.records))
                 rows.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
             topics.append(TopicProduceResponse(name=topic.name, partition_responses=rows))

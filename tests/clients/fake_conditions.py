@@ -33,8 +33,11 @@ class FakeConditions:
         answers: Answers = {}
         for place, data in rows.items():
             partition = broker.cluster.partition(*place)
-            assert partition is not None
-            if data.expected_offset >= 0 and not _is_duplicate(partition, data):
+            if partition is None or partition.leader != broker.node:
+                answers[place] = PartitionProduceResponse(
+                    index=data.index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, base_offset=-1
+                )
+            elif data.expected_offset >= 0 and not _is_duplicate(partition, data):
                 is_poisoned = data.attempt <= self.refused.get(place, -1)
                 if is_poisoned or data.expected_offset != partition.end_offset:
                     answers[place] = PartitionProduceResponse(
@@ -44,9 +47,12 @@ class FakeConditions:
                         next_offset=partition.end_offset,
                         last_leader_epoch=partition.leader_epoch,
                     )
-        if not answers:
+        if not any(rows[place].expected_offset >= 0 for place in answers):
             return {}
         for place, data in rows.items():
+            partition = broker.cluster.partition(*place)
+            if partition is not None and _is_duplicate(partition, data):
+                continue
             if data.expected_offset >= 0:
                 self.refused[place] = max(self.refused.get(place, -1), data.attempt)
             code = ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -57,5 +63,7 @@ class FakeConditions:
 
 
 def _is_duplicate(partition: FakePartition, data: PartitionProduceData) -> bool:
+    if data.records is None:
+        return False
     (header,) = split(bytearray(received_records(data.records)))
     return (header.producer_id, header.producer_epoch, header.base_sequence) in partition.seen

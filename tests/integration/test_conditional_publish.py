@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from clients.consumer import Consumer
-from clients.message import Message
+from clients.errors import GuardMismatchError
+from clients.message import Message, TopicPartition
 from clients.producer import Producer
 from protocol.errors import OffsetMismatchError
 from tests.cluster import Cluster
@@ -39,6 +40,25 @@ def _values(bootstrap: str, topic: str, count: int) -> list[bytes]:
         return values
 
 
+def _guard_each_other(bootstrap: str, producer: Producer) -> None:
+    """Terms in one partition, data in another: what is written under a term that is over lands nowhere."""
+    clients.create_topic(bootstrap, "data")
+    clients.create_topic(bootstrap, "terms")
+    terms = TopicPartition("terms", 0)
+    data = [Message("data", value=number, partition=0) for number in ("a", "b")]
+    response = producer.send_at(0, *data, guards={terms: 0})
+    response.result(WAIT_MS)
+
+    term = Message("terms", value="ben leads", partition=0)
+    producer.send_at(0, term, guards={TopicPartition("data", 0): 2}).result(WAIT_MS)
+    with pytest.raises(GuardMismatchError) as refused:
+        producer.send_at(2, Message("data", value="late", partition=0), guards={terms: 0}).result(WAIT_MS)
+
+    assert refused.value.next_offsets == {terms: 1}
+    producer.send_at(2, Message("data", value="c", partition=0), guards={terms: 1}).result(WAIT_MS)
+    assert _values(bootstrap, "data", 3) == [b"a", b"b", b"c"]
+
+
 def test_conditional_appends(cluster: Cluster) -> None:
     """ "Compare and set": two that append by turns, neither of which overlooks the other; whole pipelines of
     conditions; topics that look at base offsets; leader epochs."""
@@ -66,6 +86,7 @@ def test_conditional_appends(cluster: Cluster) -> None:
             with pytest.raises(OffsetMismatchError):
                 each.result(WAIT_MS)
 
+        _guard_each_other(cluster.bootstrap, anna)
         epoch = _epoch_after(anna, 250)
         with pytest.raises(OffsetMismatchError):
             anna.send_at(300, Message("log", partition=0), last_leader_epoch=epoch + 1).result(WAIT_MS)
