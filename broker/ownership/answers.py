@@ -5,7 +5,7 @@ Exactly one answer each: the outcome, an error, or REQUEST_TIMED_OUT.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from twisted.internet.defer import Deferred
@@ -30,10 +30,12 @@ class _Pending:
 
 
 class Answers:
-    """The requests that have no answer yet, by their tickets."""
+    """The requests that have no answer yet, by their tickets. `given_up` is told of those that nobody waits
+    for any more, because their time or their connection has ended."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, given_up: Callable[[int], None] = lambda ticket: None) -> None:
         self._clock = clock
+        self._given_up = given_up
         self._pending: dict[int, _Pending] = {}
         self._by_fence: dict[Fence, dict[int, None]] = {}
         self._tickets = 0
@@ -81,6 +83,13 @@ class Answers:
         if ticket in self._pending:
             self._close(ticket).deferred.errback(error)
 
+    def give_up(self, ticket: int) -> None:
+        """Whoever asked is gone."""
+        if ticket in self._pending:
+            pending = self._close(ticket)
+            self._given_up(ticket)
+            pending.deferred.errback(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+
     def _run_out(self, ticket: int) -> None:
         pending = self._close(ticket)
         if not pending.standings:
@@ -88,6 +97,7 @@ class Answers:
                 ErrorCode.REQUEST_TIMED_OUT,
                 "the claim was not decided in time; sent again, it finds what has become of it",
             )
+            self._given_up(ticket)
             pending.deferred.errback(error)
             return
         late = {(fence.key.topic, fence.key.index) for fence in pending.fences}

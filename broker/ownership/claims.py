@@ -113,6 +113,7 @@ class Claim(Operation):
             # It waits on a connection that it has given up, and loses its place with it.
             state.dequeue(resource, waiter)
         if len(resource.waiters) >= state.terms.waiters_max:
+            state.refuse(resource, asker.group)
             error = BrokerError(
                 ErrorCode.RESOURCE_OWNED, f"own.waiters.max={state.terms.waiters_max} wait already"
             )

@@ -15,8 +15,9 @@ from protocol.messages.ownership import ResourceStanding
 WAIT_MS_MAX = 60 * 60 * 1000
 """No Renew waits longer."""
 
-_OWNERS_MAX = 1000
-"""Owners of one connection of whom it is remembered what they know; the others are told at once."""
+_SEEN_MAX = 1000
+"""Standings that are remembered as known to one connection's owners, beside those of the last one that asked;
+the others are told at once."""
 
 _Seen = list[tuple[object, ...]]
 
@@ -107,8 +108,11 @@ class Renewals:
         known = self._seen.setdefault(asker.connection, {})
         known.pop(_who(asker), None)
         known[_who(asker)] = _seen(standings, is_told=True)
-        if len(known) > _OWNERS_MAX:
-            del known[next(iter(known))]
+        excess = sum(map(len, known.values())) - len(held) - _SEEN_MAX
+        for earlier in list(known)[:-1] if excess > 0 else ():
+            excess -= len(known.pop(earlier))
+            if excess <= 0:
+                break
 
 
 def _who(asker: Asker) -> tuple[str, str]:

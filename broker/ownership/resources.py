@@ -6,7 +6,7 @@ Values, and questions about them. What changes them is in `table`, what may be g
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from broker.replication.partition import Partition
@@ -145,6 +145,8 @@ class Resource:
     waiters: deque[Waiter] = field(default_factory=deque)
     sharers: dict[int, Sharer] = field(default_factory=dict)
     former: dict[int, None] = field(default_factory=dict)
+    _positions: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Of those who wait, by group and owner; empty where they have moved since."""
 
     def entry(self, group: str) -> Entry:
         """The resource in a group; a new one where the group has never had it."""
@@ -193,9 +195,25 @@ class Resource:
             elif entry.history:
                 entry.history = record.histories[group]
 
+    def join(self, waiter: Waiter) -> None:
+        """Stand at the end of the queue."""
+        self.waiters.append(waiter)
+        if self._positions:
+            self._positions[waiter.group, waiter.owner.owner_id] = len(self.waiters)
+
+    def leave(self, leaving: Collection[Waiter]) -> None:
+        """Leave the queue, in which all of them stand."""
+        self._positions.clear()
+        if len(leaving) == 1:
+            self.waiters.remove(*leaving)
+        else:
+            gone = set(leaving)
+            self.waiters = deque(waiter for waiter in self.waiters if waiter not in gone)
+
     def waiter(self, group: str, owner_id: str) -> tuple[int, Waiter] | None:
         """A waiter and its position, counted from 1."""
-        for position, waiter in enumerate(self.waiters, 1):
-            if waiter.group == group and waiter.owner.owner_id == owner_id:
-                return position, waiter
-        return None
+        if self.waiters and not self._positions:
+            for position, waiter in enumerate(self.waiters, 1):
+                self._positions.setdefault((waiter.group, waiter.owner.owner_id), position)
+        found = self._positions.get((group, owner_id))
+        return None if found is None else (found, self.waiters[found - 1])

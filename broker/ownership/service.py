@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from twisted.internet.defer import Deferred, ensureDeferred, fail
 from twisted.python.failure import Failure
@@ -57,6 +58,8 @@ from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.ownership import ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger("broker.ownership.audit")
 
@@ -97,9 +100,11 @@ class OwnershipService:
         self._store = OwnershipStore(around.zookeeper)
         self.table = OwnershipTable(self._log_ends, self.last_heard_ms, around.date_ms, terms)
         self.homes = Homes(replicas, self.table, self._store, names_partition, self.now_ms, self._perform)
-        self._answers = Answers(around.clock)
+        self._answers = Answers(around.clock, self._given_up)
         self._renewals = Renewals(around.clock, self._standings, self.table.told)
         self._connections: dict[int, Connection] = {}
+        self._asked: dict[int, dict[int, None]] = {}
+        """The tickets of each connection that are worth nothing without it."""
         self._timer: DelayedCall | None = None
         self._timer_due_ms = 0
         self._flush_timer: DelayedCall | None = None
@@ -158,8 +163,12 @@ class OwnershipService:
     def release(
         self, connection: Connection, asker: Asker, held: Sequence[Held], timeout_ms: int
     ) -> Deferred[Standings]:
+        """Carried out also where the owner has closed its connection, having asked for it."""
         return self._ask(
-            connection, timeout_ms, lambda ticket, now_ms: self.table.release(ticket, asker, held, now_ms)
+            connection,
+            timeout_ms,
+            lambda ticket, now_ms: self.table.release(ticket, asker, held, now_ms),
+            outlives_connection=True,
         )
 
     def assign(self, assigned: Sequence[Assigned], timeout_ms: int) -> Deferred[Standings]:
@@ -194,15 +203,33 @@ class OwnershipService:
         return self._renewals.renew(asker, held, max_wait_ms)
 
     def _ask(
-        self, connection: Connection, timeout_ms: int, request: Callable[[int, int], None]
+        self,
+        connection: Connection,
+        timeout_ms: int,
+        request: Callable[[int, int], None],
+        *,
+        outlives_connection: bool = False,
     ) -> Deferred[Standings]:
         if self._is_stopped:
             return fail(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping"))
         self._meet(connection)
         ticket, answer = self._answers.open(timeout_ms)
+        if not outlives_connection:
+            asked = self._asked.setdefault(connection.id, {})
+            asked[ticket] = None
+
+            def answered(outcome: T) -> T:
+                asked.pop(ticket, None)
+                return outcome
+
+            answer.addBoth(answered)
         request(ticket, self.now_ms())
         self._perform()
         return answer
+
+    def _given_up(self, ticket: int) -> None:
+        self.table.give_up(ticket, self.now_ms())
+        self._perform()
 
     def _meet(self, connection: Connection) -> None:
         """From now on the table is told when the connection closes."""
@@ -214,6 +241,8 @@ class OwnershipService:
     def _closed(self, connection: Connection) -> None:
         del self._connections[connection.id]
         self._renewals.forget(connection.id)
+        for ticket in list(self._asked.pop(connection.id, ())):
+            self._answers.give_up(ticket)
         if self._is_stopped:
             return  # Its owner is to find what it has where it is decided about next.
         self.table.connection_closed(connection.id, self.now_ms())

@@ -56,6 +56,9 @@ class LogEnds:
     leader_epoch: int
 
 
+_NAMED_GROUPS_MAX = 1000
+
+
 @dataclass(slots=True)
 class Holdings:
     """What a connection has to do with: the groups that it has named, and the resources that it owns, shares,
@@ -63,6 +66,13 @@ class Holdings:
 
     groups: dict[str, None] = field(default_factory=dict)
     keys: dict[ResourceKey, None] = field(default_factory=dict)
+
+    def name(self, group: str) -> None:
+        """Remember a group; of very many the last ones."""
+        self.groups.pop(group, None)
+        self.groups[group] = None
+        if len(self.groups) > _NAMED_GROUPS_MAX:
+            del self.groups[next(iter(self.groups))]
 
 
 class State:
@@ -83,6 +93,9 @@ class State:
         self.connections: dict[int, Holdings] = {}
         self.deadlines = Deadlines()
         self.effects: list[Effect] = []
+        self.told: dict[int, bool] = {}
+        """Connections that stand otherwise than before with some resource; True: and are to show that they
+        live."""
         self.totals = Counts()
         self.names = 0
         """How many of the resources are names."""
@@ -320,7 +333,7 @@ class State:
 
     def enqueue(self, resource: Resource, waiter: Waiter, now_ms: int) -> int:
         """Stand in the queue; the position."""
-        resource.waiters.append(waiter)
+        resource.join(waiter)
         self.link(waiter.connection, resource.key)
         self.deadlines.add(self.patience_ms(waiter, now_ms), OfWaiter(resource.key, waiter))
         return len(resource.waiters)
@@ -330,11 +343,12 @@ class State:
         session_ms = heard_ms + waiter.owner.session_timeout_ms
         return session_ms if waiter.until_ms < 0 else min(session_ms, waiter.until_ms)
 
-    def dequeue(self, resource: Resource, waiter: Waiter) -> None:
-        """Leave the queue. Those behind it have moved on."""
-        resource.waiters.remove(waiter)
-        self.deadlines.discard(OfWaiter(resource.key, waiter))
-        self.tell(waiter.connection)
+    def dequeue(self, resource: Resource, *leaving: Waiter) -> None:
+        """Leave the queue. Those behind them have moved on."""
+        resource.leave(leaving)
+        for waiter in leaving:
+            self.deadlines.discard(OfWaiter(resource.key, waiter))
+            self.tell(waiter.connection)
         for other in resource.waiters:
             self.tell(other.connection)
         self.offer(resource)
@@ -350,13 +364,19 @@ class State:
             if entry.grant is not None and (entry.group == group or entry.writes):
                 entry.is_contended = True
                 if entry.connection is not None:
-                    self.effects.append(Tell(entry.connection, is_ping=True))
+                    self.told[entry.connection] = True
 
     # -- small things ------------------------------------------------------------------------------------
 
     def tell(self, connection: int | None) -> None:
         if connection is not None:
-            self.effects.append(Tell(connection))
+            self.told.setdefault(connection, False)
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done now, in this order. Each connection is told once, when all else is done."""
+        effects, self.effects = self.effects, []
+        told, self.told = self.told, {}
+        return [*effects, *(Tell(connection, is_ping) for connection, is_ping in told.items())]
 
     def room_for(self, resource: Resource, group: str) -> BrokerError | None:
         """Why there is no room for one more resource, or one more group of a resource; None: there is."""
@@ -414,7 +434,9 @@ class State:
         resource.incarnation, resource.version = record.incarnation, version
         resource.write_incarnation, resource.floor = record.write_incarnation, record.floor
         if known is not None:
-            resource.waiters, resource.sharers, resource.former = known.waiters, known.sharers, known.former
+            resource.sharers, resource.former = known.sharers, known.former
+            for waiter in known.waiters:
+                resource.join(waiter)
         for group, history in record.histories.items():
             entry = resource.entries[group] = Entry(group, history)
             before = None if known is None else known.entries.get(group)

@@ -64,14 +64,15 @@ class OwnershipTable:
         self._queues: dict[ResourceKey, deque[Operation]] = {}
         self._writing: dict[Operation, None] = {}
         self._abandoned: dict[Operation, None] = {}
+        self._by_ticket: dict[int, Operation] = {}
+        """Those that wait for their turn, or to be durable."""
         self._ready: deque[Operation] = deque()
         """Operations that may have come to the head of their queues."""
         self._to_retry: dict[ResourceKey, None] = {}
 
     def take_effects(self) -> list[Effect]:
         """What is to be done now, in this order."""
-        effects, self.state.effects = self.state.effects, []
-        return effects
+        return self.state.take_effects()
 
     def take_changed(self) -> list[PartitionKey]:
         """Partitions whose writer or readers have changed: to be guarded anew before all else."""
@@ -198,8 +199,9 @@ class OwnershipTable:
             resource.former.pop(connection, None)
             for entry in resource.held_by(connection):
                 state.left(resource, entry, now_ms)
-            for waiter in [each for each in resource.waiters if each.connection == connection]:
-                state.dequeue(resource, waiter)
+            waiting = [each for each in resource.waiters if each.connection == connection]
+            if waiting:
+                state.dequeue(resource, *waiting)
             state.unshare(resource, connection)
         self._settle(now_ms)
 
@@ -395,13 +397,22 @@ class OwnershipTable:
     def _name_group(self, asker: Asker) -> None:
         holdings = self.state.connections.get(asker.connection)
         if holdings is not None:
-            holdings.groups[asker.group] = None
+            holdings.name(asker.group)
 
     def _submit(self, operation: Operation, now_ms: int) -> None:
         self._enqueue(operation)
         self._settle(now_ms)
 
+    def give_up(self, ticket: int, now_ms: int) -> None:
+        """Nobody waits for the answer any more: what has not begun never will."""
+        operation = self._by_ticket.get(ticket)
+        if operation is not None and operation not in self._writing and operation not in self._abandoned:
+            self._finish(operation)
+            self._settle(now_ms)
+
     def _enqueue(self, operation: Operation) -> None:
+        if operation.ticket != NO_TICKET:
+            self._by_ticket[operation.ticket] = operation
         for key in operation.keys:
             self._queues.setdefault(key, deque()).append(operation)
         self._ready.append(operation)
@@ -437,6 +448,7 @@ class OwnershipTable:
 
     def _finish(self, operation: Operation) -> None:
         """Let those have their turn who waited for this operation."""
+        self._by_ticket.pop(operation.ticket, None)
         for key in operation.keys:
             queue = self._queues.get(key)
             if queue is None or operation not in queue:

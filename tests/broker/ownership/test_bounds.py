@@ -1,0 +1,132 @@
+"""What clients can make the broker keep, and do, is bounded: nothing piles up behind a ZooKeeper that is
+away, in queues, or of what was asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from twisted.internet.task import Clock
+
+from broker.ownership.effects import Tell
+from broker.ownership.renewals import _SEEN_MAX, Renewals
+from broker.ownership.state import Terms
+from coordinator.ownership_records import PartitionKey
+from protocol.errors import ErrorCode
+from protocol.messages.ownership import Access, HeldResource, ReleaseRequest, ResourceStanding
+from tests.broker.ownership.machine import NAME, P0, Machine
+from tests.broker.ownership.world import OwnershipWorld
+
+T = "t"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> OwnershipWorld:
+    world = OwnershipWorld(tmp_path)
+    world.lead(T)
+    return world
+
+
+def queued(world: OwnershipWorld) -> int:
+    """Operations that wait for their turn with the partition."""
+    return len(world.ownership.service.table._queues.get(PartitionKey(world.topic_id(T), 0), ()))
+
+
+def test_claims_whose_time_is_over_do_not_wait_for_zookeeper(world: OwnershipWorld) -> None:
+    world.zookeeper.is_held = True
+    anna = world.owner("anna")
+    for _ in range(50):
+        anna.ask(anna.claim_request(T, generation=0, timeout_ms=10))
+        world.clock.advance(0.02)
+    assert {answer.error_code for answer in anna.client.answers()} == {ErrorCode.REQUEST_TIMED_OUT}
+    assert queued(world) == 1, "what is being written cannot be taken back"
+
+    world.zookeeper.release()
+
+    assert anna.claim(T, generation=-1).incarnation == 1
+
+
+def test_claims_of_connections_that_are_gone_do_not_wait_for_zookeeper(world: OwnershipWorld) -> None:
+    world.zookeeper.is_held = True
+    for number in range(20):
+        owner = world.owner(f"owner-{number}")
+        for _ in range(5):
+            owner.ask(owner.claim_request(T, generation=0, timeout_ms=60_000))
+        owner.client.connection.close("gone")
+    assert queued(world) == 1
+    assert len(world.ownership.service._answers) == 0
+
+    world.zookeeper.release()
+
+    assert world.owner("anna").claim(T, generation=-1).generation == 2
+
+
+def test_who_lets_go_and_leaves_has_let_go(world: OwnershipWorld) -> None:
+    """Its release waits behind what is being written, and is not forgotten with the connection it came by."""
+    anna, ben = world.owner("anna"), world.owner("ben", "other", Access.READ)
+    anna.claim(T)
+    world.zookeeper.is_held = True
+    ben.ask(ben.claim_request(T))
+    held = HeldResource(name=T, partition=0, incarnation=anna.incarnation)
+    anna.reconnect()
+    anna.ask(ReleaseRequest(group="app", owner_id="anna", resources=[held]))
+    anna.client.connection.close("done")
+    (resource,) = world.ownership.service.resources()
+    assert resource.writer is not None
+
+    world.zookeeper.release()
+
+    assert resource.writer is None
+
+
+def test_each_connection_is_told_once_of_what_has_changed() -> None:
+    """One connection may stand in a queue a thousand times: to tell it each time keeps the broker busy."""
+    machine = Machine(Terms(waiters_max=2000))
+    machine.client("anna").claim(NAME)
+    crowd = machine.client("crowd")
+    for number in range(500):
+        crowd.owner_id = f"crowd-{number}"
+        assert crowd.claim(NAME, -1, wait_ms=-1).position == number + 1
+    last = machine.client("last")
+    assert last.claim(NAME, -1, wait_ms=-1).position == 501
+
+    machine.table.connection_closed(crowd.connection, machine.now_ms)
+
+    told = [effect.connection for effect in machine.table.take_effects() if isinstance(effect, Tell)]
+    assert sorted(told) == [crowd.connection, last.connection]
+    assert last.renew(NAME).position == 1
+
+
+def test_a_claim_that_finds_the_queue_full_is_counted_as_refused() -> None:
+    machine = Machine(Terms(waiters_max=1))
+    machine.client("anna").claim(P0)
+    machine.client("ben").claim(P0, -1, wait_ms=-1)
+    assert machine.client("cleo").claim(P0, -1, wait_ms=-1).error_code == ErrorCode.RESOURCE_OWNED
+    assert machine.table.state.totals.refusals == 1
+
+
+def test_of_groups_that_a_connection_has_named_the_last_are_remembered() -> None:
+    machine = Machine()
+    anna = machine.client("anna")
+    for number in range(1500):
+        anna.group = f"g{number}"
+        anna.claim(NAME, -1, wait_ms=0)
+    groups = machine.table.state.connections[anna.connection].groups
+    assert len(groups) == 1000
+    assert "g1499" in groups
+
+
+def test_what_owners_know_is_remembered_of_the_last_that_asked() -> None:
+    machine = Machine()
+
+    def standings(*_: object) -> list[ResourceStanding]:
+        return [ResourceStanding(name=f"n{number}", partition=-1, error_code=0) for number in range(300)]
+
+    renewals = Renewals(Clock(), standings, lambda *_: None)
+    anna = machine.client("anna")
+    for number in range(100):
+        anna.owner_id = f"owner-{number}"
+        renewals.renew(anna.asker, [], 0)
+    kept = renewals._seen[anna.connection]
+    assert "owner-99" in {owner_id for _, owner_id in kept}
+    assert sum(map(len, kept.values())) <= _SEEN_MAX + 300
