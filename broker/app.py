@@ -380,7 +380,7 @@ class Node:
 
     def _broker_settings_changed(self) -> None:
         self._set_throttles()
-        self.logs.set_defaults(self._dynamic_settings.topic_defaults)
+        self.logs.configs.set_defaults(self._dynamic_settings.topic_defaults)
         for topic in list(self.metadata.topics):
             self._topic_changed(topic)
 

@@ -13,6 +13,7 @@ from broker.app import Node, Surroundings, build_logs
 from broker.hand_over import hand_over
 from broker.log.checkpoints import MetaProperties
 from broker.log.directory import IdentityError
+from broker.log.identity import claim, known_identity
 from broker.network.endpoints import parse_endpoints
 from broker.periodic import Periodic
 from clients.settings import Settings
@@ -104,7 +105,7 @@ class Broker:
     async def _identify(self, cluster_id: str) -> int:
         """This broker's id: as set, as the log directories have it, or a new one."""
         try:
-            known = self._logs.identity()
+            known = known_identity(self._logs.live_directories)
             broker_id: int = self._settings["broker.id"]
             if broker_id == _NO_ID and known is not None:
                 broker_id = known.broker_id
@@ -112,7 +113,7 @@ class Broker:
                 broker_id = await cluster.generate_broker_id(
                     self._around.zookeeper, self._settings["reserved.broker.max.id"]
                 )
-            self._logs.claim(MetaProperties(broker_id, cluster_id))
+            claim(self._logs.live_directories, MetaProperties(broker_id, cluster_id))
         except IdentityError as error:
             raise StartError(str(error)) from error
         return broker_id
@@ -124,12 +125,12 @@ class Broker:
 
     def _begin_periodic(self, node: Node) -> None:
         settings, logs, every = self._settings, self._logs, self._periodic.add
-        every(settings["log.flush.offset.checkpoint.interval.ms"], logs.write_checkpoints)
+        every(settings["log.flush.offset.checkpoint.interval.ms"], logs.checkpoints.write_offsets)
         every(settings["log.flush.scheduler.interval.ms"], logs.flush_due)
         every(settings["producer.id.expiration.check.interval.ms"], logs.expire_producers)
         every(
             settings["replica.high.watermark.checkpoint.interval.ms"],
-            lambda: logs.write_high_watermarks(node.replicas.high_watermarks()),
+            lambda: logs.checkpoints.write_high_watermarks(node.replicas.high_watermarks()),
         )
         every(max(1, settings["replica.lag.time.max.ms"] // 2), node.replicas.shrink_in_sync_sets)
         every(settings["offsets.retention.check.interval.ms"], node.groups.service.expire_offsets)

@@ -46,11 +46,15 @@ class Strays:
                 self._replace_older(TopicPartition(topic.topic_name, state.partition_index), topic.topic_id)
 
     def _replace_older(self, partition: TopicPartition, topic_id: uuid.UUID) -> None:
-        log = self._logs.find(partition)
-        if log is None or log.topic_id is None or topic_id in (ZERO_ID, log.topic_id):
+        if topic_id == ZERO_ID or self._replicas.find(*partition) is not None:
             return
-        if self._replicas.find(*partition) is None:
-            self._move_aside(partition, f"it is of topic id {log.topic_id}, and that topic was made anew")
+        # Behind one log there may be another, in another log directory.
+        log = self._logs.find(partition)
+        while log is not None and log.topic_id not in (None, topic_id):
+            why = f"it is of topic id {log.topic_id}, and that topic was made anew"
+            if not self._move_aside(partition, why):
+                return
+            log = self._logs.find(partition)
 
     def after_metadata(self, request: UpdateMetadataRequest) -> None:
         """After an UpdateMetadata: the first behind a full LeaderAndIsr tells of everything that there is."""
@@ -76,12 +80,13 @@ class Strays:
                 why = "has moved to other brokers" if key in elsewhere else "is not in the cluster any more"
                 self._move_aside(partition, f"its partition {why}")
 
-    def _move_aside(self, partition: TopicPartition, why: str) -> None:
+    def _move_aside(self, partition: TopicPartition, why: str) -> bool:
         try:
             path = self._logs.move_aside(partition)
         except BrokerError as error:
             _log.error("the stray log of %s could not be moved aside: %s", partition, error)
-            return
+            return False
         _log.warning(
             "the log of %s is a stray, for %s: moved to %s, which nobody needs any more", partition, why, path
         )
+        return True

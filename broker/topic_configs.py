@@ -38,7 +38,7 @@ class TopicConfigs:
         if kind != TOPICS:
             return
         try:
-            self._logs.configure(name, configs)
+            self._logs.configs.set_topic(name, configs)
         except SettingError as error:
             # Written past this software; what held before goes on to hold.
             _log.error("Settings of topic %s are left as they were: %s", name, error)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
@@ -35,3 +35,14 @@ class ThreadWorkers:
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         return deferToThreadPool(self._reactor, self._pool, function, *args, **kwargs)
+
+
+def all_back(jobs: Sequence[Deferred[Any]]) -> Deferred[None]:
+    """Fires when all jobs have come back, well or not; fails with what the first one of them failed with."""
+    return DeferredList(jobs, consumeErrors=True).addCallback(_raise_first)
+
+
+def _raise_first(results: Sequence[tuple[bool, Any]]) -> None:
+    for succeeded, result in results:
+        if not succeeded:
+            result.raiseException()

@@ -30,6 +30,8 @@ class LogDirectory:
         self.path = path
         self.failure: OSError | None = None
         self.logs: dict[TopicPartition, Log] = {}
+        self.spares: dict[TopicPartition, Log] = {}
+        """Logs of partitions of which another directory has the log that counts."""
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As they were at the last stop."""
         self.recovery_points: dict[TopicPartition, int] = {}
@@ -101,7 +103,7 @@ class LogDirectory:
 
     def offset_checkpoints(self) -> dict[str, bytes]:
         """Path → content of the checkpoints of recovery points and log start offsets, as they are now."""
-        logs = sorted(self.logs.items())
+        logs = sorted({**self.logs, **self.spares}.items())
         recovery_points = {partition: log.recovery_point for partition, log in logs}
         # Where a log begins with its first segment, the name of that says so.
         start_offsets = {

@@ -78,12 +78,13 @@ class LogEvents:
     """What a log tells its manager.
 
     `discard` removes files that were renamed to `.deleted`, when it sees fit; `flush_due`: a flush should
-    begin; `recovery_point_lowered`: the checkpoint must say so before the log goes on; `failed`: its
-    directory cannot be used.
+    begin; `unflushed`: all was durable, and is no more; `recovery_point_lowered`: the checkpoint must say so
+    before the log goes on; `failed`: its directory cannot be used.
     """
 
     discard: Callable[[Log, list[str]], None] | None = None
     flush_due: Callable[[Log], None] = _nothing
+    unflushed: Callable[[Log], None] = _nothing
     recovery_point_lowered: Callable[[Log], None] = _nothing
     failed: Callable[[Log, OSError], None] = field(default=lambda log, error: None)
 
@@ -163,7 +164,8 @@ class Log:
         `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
         `ProducerStates.check` do.
         """
-        self._check_usable()
+        if self.failure is not None:
+            raise self._storage_error()
         headers = check_batches(records, self.config, origin, now_ms)
         return PreparedAppend(records, headers, self.log_end_offset, self.producers.check(headers))
 
@@ -223,14 +225,18 @@ class Log:
     def _write(
         self, records: memoryview, headers: Sequence[BatchHeader], base_offsets: Sequence[int], now_ms: int
     ) -> None:
-        max_timestamp = max([header.max_timestamp for header in headers])
-        last_offset = base_offsets[-1] + headers[-1].last_offset_delta
+        last = headers[-1]
+        max_timestamp = last.max_timestamp
+        if len(headers) > 1:
+            max_timestamp = max([header.max_timestamp for header in headers])
+        last_offset = base_offsets[-1] + last.last_offset_delta
         try:
             if self._must_roll(len(records), last_offset, max_timestamp, now_ms):
                 self._roll(base_offsets[0], now_ms)
             self._active.append(records, headers, base_offsets)
         except OSError as error:
             raise self._failed(error) from error
+        was_durable = self.recovery_point >= self.log_end_offset
         self.log_end_offset = last_offset + 1
         for header, base_offset in zip(headers, base_offsets, strict=True):
             if header.producer_id >= 0:
@@ -238,6 +244,8 @@ class Log:
         self.producers.map_end_offset = last_offset + 1
         if last_offset + 1 - self.recovery_point >= self.config.flush_messages:
             self.events.flush_due(self)
+        if was_durable:
+            self.events.unflushed(self)
 
     def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         active = self._active
@@ -424,6 +432,8 @@ class Log:
         if self.recovery_point > end_offset:
             self.recovery_point = end_offset
             self.events.recovery_point_lowered(self)
+        elif self.recovery_point < end_offset:
+            self.events.unflushed(self)
 
     def advance_log_start(self, offset: int, *, now_ms: int = 0) -> None:
         """Let the log begin at `offset`, and drop the segments that lie before it altogether.

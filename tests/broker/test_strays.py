@@ -12,6 +12,8 @@ from broker.strays import Strays
 from coordinator.placement import Assignment
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from tests.broker.log.making import make_rivals, sim_disk
+from tests.broker.log.test_manager import Broker
 from tests.broker.world import World, fired
 from tests.coordinator.machine import Machine, sent_to
 
@@ -137,3 +139,22 @@ def test_a_stray_stays_aside_over_a_restart(back: Return) -> None:
     again = World(back.directory)
     assert list(again.logs) == []
     assert back.moved_aside() == ["gone"]
+
+
+def test_the_log_of_the_topic_that_there_is_counts_where_another_directory_has_an_older_one(
+    back: Return,
+) -> None:
+    """It was offline when the topic was deleted and made anew. Without its log the replica, which may be in
+    sync, would begin empty."""
+    partition = TopicPartition("remade", 0)
+    back.machine.create("remade", (ME,))
+    topic_id = back.machine.controller.state.topics["remade"].topic_id
+    disk = sim_disk()
+    make_rivals(disk, uuid.UUID(int=99), topic_id, partition)
+    logs = Broker(disk, ("/d1", "/d2")).logs
+    assert logs.get_or_create(partition).topic_id == uuid.UUID(int=99)
+    strays = Strays(ME, logs, back.world.replicas)
+    (roles,) = sent_to(back.machine.start(ME), ME, LeaderAndIsrRequest)
+    strays.before_roles(roles)
+    log = logs.get_or_create(partition, topic_id)
+    assert (log.topic_id, log.log_end_offset) == (topic_id, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,25 @@ def reopen(disk: Disk, log: Log, *, is_clean: bool, recovery_point: int = 0, **v
         log.directory, config=log.config, is_clean=is_clean, recovery_point=recovery_point, **values
     )
     return load_log(disk, wanted)
+
+
+def make_rivals(
+    disk: Disk,
+    older_id: uuid.UUID,
+    newer_id: uuid.UUID,
+    partition: TopicPartition = PARTITION,
+    older_epoch: int = 0,
+) -> None:
+    """Two logs of one name: /d1 was offline while a topic was deleted and made anew, in /d2. The older one is
+    longer, and has the later leader epochs perhaps."""
+    for path, topic_id, leader_epoch, count in (("/d1", older_id, older_epoch, 2), ("/d2", newer_id, 0, 1)):
+        disk.make_directory(path)
+        log = create_log(
+            disk, LoadRequest(partition, f"{path}/{partition}", LogConfig(), NOW_MS, topic_id=topic_id)
+        )
+        for _ in range(count):
+            append(log, leader_epoch=leader_epoch)
+        log.close()
 
 
 def append(log: Log, *timestamps: int, leader_epoch: int = 0, **values: int) -> int:

@@ -18,12 +18,21 @@ from broker.log.config import LogConfig, topic_defaults
 from broker.log.directory import IdentityError
 from broker.log.disk import Disk, OsDisk
 from broker.log.flusher import Flusher
+from broker.log.identity import claim, known_identity
 from broker.log.log import Log
 from broker.log.manager import LogManager
 from broker.log.names import TopicPartition
-from broker.log.upkeep import Upkeep, UpkeepIntervals
 from protocol.errors import BrokerError, ErrorCode
-from tests.broker.log.making import NOW_MS, DirectWorkers, HeldWorkers, append, batch, headers_of, sim_disk
+from tests.broker.log.making import (
+    NOW_MS,
+    DirectWorkers,
+    HeldWorkers,
+    append,
+    batch,
+    headers_of,
+    make_rivals,
+    sim_disk,
+)
 
 TOPIC_ID = uuid.UUID(int=77)
 PATHS = ("/d1", "/d2", "/d3")
@@ -90,8 +99,8 @@ def test_a_restart_finds_all_logs(stop: str) -> None:
             append(log)
         log.advance_log_start(partition.partition // 2)
         log.flush()
-    finished(broker.logs.write_checkpoints())
-    finished(broker.logs.write_high_watermarks(dict.fromkeys(partitions(5), 1)))
+    finished(broker.logs.checkpoints.write_offsets())
+    finished(broker.logs.checkpoints.write_high_watermarks(dict.fromkeys(partitions(5), 1)))
     if stop == "clean":
         finished(broker.logs.close(dict.fromkeys(partitions(5), 1)))
         assert disk.exists("/d1/.kafka_cleanshutdown")
@@ -125,12 +134,16 @@ def test_the_checkpoints_are_in_kafkas_format() -> None:
     append(broker.log(TopicPartition("flights", 1)))
     broker.log(TopicPartition("flights", 0)).flush()
     broker.log(TopicPartition("flights", 1)).advance_log_start(1)
-    finished(broker.logs.write_checkpoints())
-    finished(broker.logs.write_high_watermarks({TopicPartition("flights", 1): 2, TopicPartition("x", 0): 3}))
+    finished(broker.logs.checkpoints.write_offsets())
+    finished(
+        broker.logs.checkpoints.write_high_watermarks(
+            {TopicPartition("flights", 1): 2, TopicPartition("x", 0): 3}
+        )
+    )
     assert disk.read("/d1/recovery-point-offset-checkpoint") == b"0\n2\nflights 0 1\nflights 1 0\n"
     assert disk.read("/d1/log-start-offset-checkpoint") == b"0\n1\nflights 1 1\n"
     assert disk.read("/d1/replication-offset-checkpoint") == b"0\n1\nflights 1 2\n"
-    broker.logs.claim(MetaProperties(4, "abc"))
+    claim(broker.logs.live_directories, MetaProperties(4, "abc"))
     assert disk.read("/d1/meta.properties") == b"#\nbroker.id=4\nversion=0\ncluster.id=abc\n"
 
 
@@ -149,22 +162,22 @@ def test_damaged_checkpoints_are_as_good_as_none() -> None:
 def test_directories_belong_to_one_broker_of_one_cluster() -> None:
     disk = sim_disk()
     broker = Broker(disk)
-    assert broker.logs.identity() is None
-    broker.logs.claim(MetaProperties(1, "cluster"))
+    assert known_identity(broker.logs.live_directories) is None
+    claim(broker.logs.live_directories, MetaProperties(1, "cluster"))
     again = Broker(disk, (*PATHS, "/d4"))
-    assert again.logs.identity() == MetaProperties(1, "cluster")
-    again.logs.claim(MetaProperties(1, "cluster"))
+    assert known_identity(again.logs.live_directories) == MetaProperties(1, "cluster")
+    claim(again.logs.live_directories, MetaProperties(1, "cluster"))
     assert disk.exists("/d4/meta.properties")
     for meta in (MetaProperties(2, "cluster"), MetaProperties(1, "other")):
         with pytest.raises(IdentityError):
-            again.logs.claim(meta)
+            claim(again.logs.live_directories, meta)
     for strange in (b"broken", b"version=1\nnode.id=1\ncluster.id=cluster\n"):
         disk.write_atomically("/d2/meta.properties", strange)
         with pytest.raises(IdentityError, match=r"/d2/meta\.properties cannot be read"):
-            Broker(disk).logs.identity()
+            known_identity(Broker(disk).logs.live_directories)
     disk.write_atomically("/d2/meta.properties", b"broker.id=9\nversion=0\n")
     with pytest.raises(IdentityError):
-        Broker(disk).logs.identity()
+        known_identity(Broker(disk).logs.live_directories)
 
 
 def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
@@ -251,23 +264,25 @@ def test_settings_of_a_topic_apply_to_its_logs_at_once() -> None:
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
     other = broker.logs.get_or_create(TopicPartition("other", 0))
     assert log.config.max_message_bytes == 500
-    broker.logs.configure("flights", {"max.message.bytes": "60"})
+    broker.logs.configs.set_topic("flights", {"max.message.bytes": "60"})
     with pytest.raises(BrokerError) as raised:
         append(log)
     assert raised.value.code is ErrorCode.MESSAGE_TOO_LARGE
     append(other)
-    broker.logs.configure("flights", {})
+    broker.logs.configs.set_topic("flights", {})
     append(log)
 
 
 def test_other_defaults_hold_at_once_for_what_topics_do_not_set_themselves() -> None:
     broker = Broker(sim_disk())
-    broker.logs.configure("own", {"retention.ms": "7"})
-    broker.logs.configure("stubborn", {"min.compaction.lag.ms": "50"})
+    broker.logs.configs.set_topic("own", {"retention.ms": "7"})
+    broker.logs.configs.set_topic("stubborn", {"min.compaction.lag.ms": "50"})
     own, none, stubborn = (
         broker.logs.get_or_create(TopicPartition(topic, 0)) for topic in ("own", "none", "stubborn")
     )
-    broker.logs.set_defaults(topic_defaults({"log.retention.ms": 9, "log.cleaner.max.compaction.lag.ms": 20}))
+    broker.logs.configs.set_defaults(
+        topic_defaults({"log.retention.ms": 9, "log.cleaner.max.compaction.lag.ms": 20})
+    )
     assert (own.config.retention_ms, own.config.max_compaction_lag_ms) == (7, 20)
     assert (none.config.retention_ms, none.config.max_compaction_lag_ms) == (9, 20)
     # Its least compaction lag would be above the greatest: it keeps all that it had.
@@ -277,38 +292,117 @@ def test_other_defaults_hold_at_once_for_what_topics_do_not_set_themselves() -> 
     assert another.config.min_compaction_lag_ms == 50
 
 
+def flush_for(broker: Broker, seconds: int) -> None:
+    """What is done once a second, for so long."""
+    for _ in range(seconds):
+        broker.clock.advance(1)
+        broker.logs.flush_due()
+
+
 def test_logs_of_topics_with_a_flush_interval_are_flushed_by_age() -> None:
-    disk = sim_disk()
-    broker = Broker(disk)
-    broker.logs.configure("flights", {"flush.ms": "5000"})
-    upkeep = Upkeep(broker.logs, broker.clock, UpkeepIntervals())
-    upkeep.start()
+    broker = Broker(sim_disk())
+    broker.logs.configs.set_topic("flights", {"flush.ms": "5000"})
     flushed = broker.logs.get_or_create(TopicPartition("flights", 0))
     left = broker.logs.get_or_create(TopicPartition("other", 0))
-    append(flushed)
-    append(left)
-    broker.clock.pump([1] * 4)
-    assert flushed.recovery_point == 0
-    broker.clock.pump([1] * 2)
-    assert (flushed.recovery_point, left.recovery_point) == (1, 0)
-    broker.clock.pump([1] * 60)
-    assert b"flights 0 1" in disk.read("/d1/recovery-point-offset-checkpoint")
-    upkeep.stop()
-    assert broker.clock.getDelayedCalls() == []
+    for round_number in range(1, 3):
+        append(flushed)
+        append(left)
+        flush_for(broker, 4)
+        assert flushed.recovery_point == round_number - 1
+        flush_for(broker, 1)
+        assert (flushed.recovery_point, left.recovery_point) == (round_number, 0)
+
+
+def test_a_flush_interval_holds_for_what_was_there_before_it_and_not_after_it_was_taken_back() -> None:
+    broker = Broker(sim_disk())
+    first, second = (broker.logs.get_or_create(TopicPartition("flights", number)) for number in range(2))
+    append(first)
+    broker.logs.configs.set_topic("flights", {"flush.ms": "5000"})
+    append(second)
+    flush_for(broker, 5)
+    assert (first.recovery_point, second.recovery_point) == (1, 1)
+    append(first)
+    broker.logs.configs.set_topic("flights", {})
+    flush_for(broker, 10)
+    assert first.recovery_point == 1
+
+
+def test_what_was_not_durable_at_the_last_stop_is_flushed_by_age_too() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",), **{"log.flush.interval.ms": 5000})
+    append(broker.logs.get_or_create(TopicPartition("flights", 0)))
+    disk.kill_process()
+    again = Broker(disk, ("/d1",), **{"log.flush.interval.ms": 5000})
+    log = again.log(TopicPartition("flights", 0))
+    log.recovery_point = 0
+    again.logs.configs.set_topic("flights", {})
+    flush_for(again, 5)
+    assert log.recovery_point == 1
+
+
+def test_a_log_that_begins_anew_behind_its_recovery_point_is_flushed_by_age() -> None:
+    broker = Broker(sim_disk(), **{"log.flush.interval.ms": 5000})
+    log = broker.logs.get_or_create(TopicPartition("flights", 0))
+    log.truncate_fully_and_start_at(100)
+    append(log)
+    flush_for(broker, 5)
+    assert log.recovery_point == 101
+
+
+def test_logs_that_are_gone_are_not_flushed() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, **{"log.flush.interval.ms": 5000})
+    for partition in partitions(3):
+        append(broker.logs.get_or_create(partition))
+    broker.logs.delete(TopicPartition("flights", 0))
+    disk.fail("/d2", only_writes=True)
+    with pytest.raises(BrokerError):
+        append(broker.log(TopicPartition("flights", 1)))
+    flush_for(broker, 5)
+    assert broker.log(TopicPartition("flights", 2)).recovery_point == 1
+    assert broker.failed == ["/d2"]
 
 
 def test_silent_producers_are_forgotten() -> None:
     broker = Broker(sim_disk())
-    upkeep = Upkeep(broker.logs, broker.clock, UpkeepIntervals())
-    upkeep.start()
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
     # Its records are old; what counts is when it wrote them.
     log.append_as_leader(batch(1, producer_id=1, epoch=0, sequence=0), 0, now_ms=broker.logs.now_ms())
-    broker.clock.pump([600] * 100)
-    assert len(log.producers) == 1
-    broker.clock.pump([600] * 50)
-    assert len(log.producers) == 0
-    upkeep.stop()
+    for hours, left in ((23, 1), (2, 0)):
+        broker.clock.advance(hours * 3600)
+        broker.logs.expire_producers()
+        assert len(log.producers) == left
+
+
+NEWER_ID = uuid.UUID(int=78)
+
+
+@pytest.mark.parametrize("older_epoch", [0, 9])
+def test_of_two_logs_of_one_name_either_may_turn_out_to_be_the_partitions(older_epoch: int) -> None:
+    partition = TopicPartition("flights", 0)
+    disk = sim_disk()
+    make_rivals(disk, TOPIC_ID, NEWER_ID, partition, older_epoch)
+    broker = Broker(disk, ("/d1", "/d2"))
+    assert broker.log(partition).topic_id == TOPIC_ID
+    assert [log.directory for log in broker.logs] == ["/d1/flights-0"]
+    path = broker.logs.move_aside(partition)
+    assert path.startswith("/d1/flights-0.") and path.endswith("-stray")
+    log = broker.log(partition)
+    assert (log.topic_id, log.directory, log.log_end_offset) == (NEWER_ID, "/d2/flights-0", 1)
+    assert broker.logs.get_or_create(partition, NEWER_ID) is log
+    append(log)
+    finished(broker.logs.close({}))
+
+
+def test_of_two_logs_of_one_name_the_other_is_as_it_was_after_a_stop() -> None:
+    disk = sim_disk()
+    make_rivals(disk, TOPIC_ID, NEWER_ID, TopicPartition("flights", 0))
+    broker = Broker(disk, ("/d1", "/d2"))
+    finished(broker.logs.close({}))
+    again = Broker(disk, ("/d2", "/d1"))
+    assert again.log(TopicPartition("flights", 0)).topic_id == TOPIC_ID
+    assert again.logs.move_aside(TopicPartition("flights", 0))
+    assert again.log(TopicPartition("flights", 0)).log_end_offset == 1
 
 
 def test_a_truncation_below_the_recovery_point_is_written_down_before_anything_else() -> None:
@@ -323,7 +417,7 @@ def test_a_truncation_below_the_recovery_point_is_written_down_before_anything_e
     for _ in range(3):
         append(log)
     log.flush()
-    written = broker.logs.write_checkpoints()
+    written = broker.logs.checkpoints.write_offsets()
     log.truncate_to(1)
     assert b"flights 0 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
     # The older write comes late, and does not have the last word.

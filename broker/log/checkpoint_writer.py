@@ -1,0 +1,63 @@
+"""Checkpoints of log directories, written from time to time in a worker, or at once where it cannot wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from broker.log.directory import LogDirectory, write_files
+from broker.log.disk import Disk
+from broker.log.names import TopicPartition
+from broker.workers import Workers, all_back
+
+
+class CheckpointWriter:
+    """Writes for the directories that work. `failed` is called with one that does not any more."""
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        disk: Disk,
+        workers: Workers,
+        failed: Callable[[LogDirectory, Failure], None],
+    ) -> None:
+        self._directories = directories
+        self._disk = disk
+        self._workers = workers
+        self._failed = failed
+
+    def write_offsets(self) -> Deferred[None]:
+        """Write down recovery points and log start offsets, in a worker."""
+        return self._write_all(lambda directory: directory.offset_checkpoints())
+
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
+        """Write down high watermarks, in a worker."""
+        return self._write_all(lambda directory: directory.high_watermark_checkpoint(offsets))
+
+    def write_last(self, directory: LogDirectory, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
+        """Write down all of a directory whose logs are closed, in a worker; `offsets` are high watermarks."""
+        files = directory.offset_checkpoints() | directory.high_watermark_checkpoint(offsets)
+        return self._workers.run(write_files, self._disk, files)
+
+    def write_now(self, directory: LogDirectory) -> None:
+        """Write down recovery points and log start offsets before anything else happens. Raises OSError."""
+        directory.checkpoints_written_now += 1
+        write_files(self._disk, directory.offset_checkpoints())
+
+    def _write_all(self, content: Callable[[LogDirectory], dict[str, bytes]]) -> Deferred[None]:
+        live = [directory for directory in self._directories if directory.failure is None]
+        return all_back([self._write(directory, content(directory)) for directory in live])
+
+    def _write(self, directory: LogDirectory, files: Mapping[str, bytes]) -> Deferred[None]:
+        written_now = directory.checkpoints_written_now
+        written = self._workers.run(write_files, self._disk, files)
+
+        def check(_: None) -> None:
+            # A checkpoint that was written meanwhile, because it could not wait, may have been replaced.
+            if written_now != directory.checkpoints_written_now:
+                self.write_now(directory)
+
+        written.addCallback(check)
+        return written.addErrback(lambda failure: self._failed(directory, failure))

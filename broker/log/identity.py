@@ -1,0 +1,46 @@
+"""Whose log directories these are: the broker and the cluster that meta.properties names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.log.checkpoints import MetaProperties
+from broker.log.directory import IdentityError, LogDirectory
+
+
+def known_identity(directories: Sequence[LogDirectory]) -> MetaProperties | None:
+    """What the directories say, once they have been opened; None where all are new.
+
+    Raises `IdentityError` where they disagree.
+    """
+    known = None
+    for directory in directories:
+        meta = directory.identity()
+        if meta is None:
+            continue
+        if known is not None and meta != known:
+            raise IdentityError(f"{directory.path} belongs to {meta}, another directory to {known}")
+        known = meta
+    return known
+
+
+def claim(directories: Sequence[LogDirectory], meta: MetaProperties) -> None:
+    """Write down whose directories these are.
+
+    Raises `IdentityError` where one belongs to another broker or another cluster, OSError.
+    """
+    known = known_identity(directories)
+    if known is not None:
+        if known.broker_id != meta.broker_id:
+            raise IdentityError(
+                f"the log directories belong to broker {known.broker_id}, not to broker {meta.broker_id}"
+                ": correct broker.id or log.dirs"
+            )
+        if known.cluster_id is not None and known.cluster_id != meta.cluster_id:
+            raise IdentityError(
+                f"the log directories belong to cluster {known.cluster_id}, not to {meta.cluster_id}: "
+                "correct zookeeper.connect (its /chroot too) or log.dirs"
+            )
+    for directory in directories:
+        if directory.identity() != meta:
+            directory.write_identity(meta)

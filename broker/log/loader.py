@@ -1,0 +1,63 @@
+"""What log directories hold, loaded at the start of a broker: by worker threads, several logs at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from broker.log.directory import LogDirectory
+from broker.log.log import Log
+from broker.log.names import TopicPartition
+from broker.log.recovery import LoadRequest, load_log
+from broker.workers import Workers, all_back
+
+
+class Loader:
+    """Loads directories side by side, of each `lanes` logs at a time.
+
+    `request` says how a partition of a directory is to be loaded, `loaded` is called with each log.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        lanes: int,
+        request: Callable[[LogDirectory, TopicPartition], LoadRequest],
+        loaded: Callable[[LogDirectory, Log], None],
+    ) -> None:
+        self._workers = workers
+        self._lanes = lanes
+        self._request = request
+        self._loaded = loaded
+
+    def load(
+        self, directories: Sequence[LogDirectory], failed: Callable[[LogDirectory, Failure], None]
+    ) -> Deferred[None]:
+        """Load all; `failed` is called with a directory that cannot be read."""
+        return all_back(
+            [
+                self._load(directory).addErrback(lambda failure, at=directory: failed(at, failure))
+                for directory in directories
+            ]
+        )
+
+    def _load(self, directory: LogDirectory) -> Deferred[None]:
+        opened = self._workers.run(directory.open)
+        loaded = opened.addCallback(lambda found: self._load_logs(directory, found))
+        return loaded.addCallback(lambda _: self._workers.run(directory.begin_running))
+
+    def _load_logs(self, directory: LogDirectory, found: Sequence[TopicPartition]) -> Deferred[None]:
+        remaining = iter(found)
+
+        def load_next(_: object = None) -> Deferred[None] | None:
+            partition = next(remaining, None)
+            if partition is None:
+                return None
+            read = self._workers.run(load_log, directory.disk, self._request(directory, partition))
+            read.addCallback(lambda log: self._loaded(directory, log))
+            return read.addCallback(load_next)
+
+        # One failed load ends the directory, but only once the others have come back.
+        return all_back([succeed(None).addCallback(load_next) for _ in range(self._lanes)])

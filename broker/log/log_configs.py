@@ -1,0 +1,84 @@
+"""The settings of a broker's logs: what topics set themselves, over what the broker sets for all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from broker.log.config import LogConfig
+from broker.log.log import Log
+from clients.settings import SettingError
+
+logger = logging.getLogger(__name__)
+
+
+class LogConfigs:
+    """Gives logs their settings. `defaults` are the broker's values (see `config.topic_defaults`).
+
+    `logs` are those there are; `changed` is called with each that has been given other settings.
+    """
+
+    def __init__(
+        self, defaults: Mapping[str, Any], logs: Iterable[Log], changed: Callable[[Log], None]
+    ) -> None:
+        self._defaults = defaults
+        self._logs = logs
+        self._changed = changed
+        self._overrides: dict[str, Mapping[str, Any]] = {}
+        self._latest: tuple[str, LogConfig] | None = None
+        """The topic whose logs were made last, and their settings: one's logs are made one after the
+        other."""
+
+    def of(self, topic: str) -> LogConfig:
+        """The settings of a new log of a topic.
+
+        Where the topic's own do not go with the broker's, which have changed since, they go without them: a
+        replica that cannot be made would be worse.
+        """
+        if self._latest is not None and self._latest[0] == topic:
+            return self._latest[1]
+        overrides = self._overrides.get(topic, {})
+        try:
+            config = LogConfig.of(overrides, self._defaults)
+        except SettingError as error:
+            logger.error("Topic %s is kept without this broker's defaults: %s", topic, error)
+            config = LogConfig.of(overrides)
+        self._latest = topic, config
+        return config
+
+    def set_topic(self, topic: str, overrides: Mapping[str, Any]) -> None:
+        """Take a topic's own settings, at once. Raises `SettingError`, and then nothing has changed."""
+        config = LogConfig.of(overrides, self._defaults)
+        self._latest = None
+        if overrides:
+            self._overrides[topic] = dict(overrides)
+        else:
+            self._overrides.pop(topic, None)
+        for log in self._logs:
+            if log.topic_partition.topic == topic:
+                self._give(log, config)
+
+    def set_defaults(self, defaults: Mapping[str, Any]) -> None:
+        """Take other values for what topics do not set themselves, at once.
+
+        A topic whose own settings do not go with them keeps what it has.
+        """
+        self._defaults = defaults
+        self._latest = None
+        configs: dict[str, LogConfig | None] = {}
+        for log in self._logs:
+            topic = log.topic_partition.topic
+            if topic not in configs:
+                try:
+                    configs[topic] = LogConfig.of(self._overrides.get(topic, {}), defaults)
+                except SettingError as error:
+                    logger.error("Settings of topic %s are left as they were: %s", topic, error)
+                    configs[topic] = None
+            config = configs[topic]
+            if config is not None:
+                self._give(log, config)
+
+    def _give(self, log: Log, config: LogConfig) -> None:
+        log.config = config
+        self._changed(log)
