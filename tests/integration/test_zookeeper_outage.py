@@ -1,0 +1,81 @@
+"""ZooKeeper is away for longer than sessions last, under real brokers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from coordinator.tools.zookeeper_process import free_port
+from tests.cluster import Cluster
+from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
+from tests.zookeeper import ZooKeeperProcess
+
+PROPERTIES = {"zookeeper.session.timeout.ms": "3000", "min.insync.replicas": "2"}
+PARTITIONS = 6
+
+
+@pytest.fixture
+def server(zookeeper_process: Callable[..., ZooKeeperProcess]) -> ZooKeeperProcess:
+    return zookeeper_process()
+
+
+@pytest.fixture
+def brokers(server: ZooKeeperProcess, tmp_path: Path) -> Iterator[Cluster]:
+    started = Cluster(tmp_path, server.connect)
+    try:
+        yield started
+    finally:
+        started.stop()
+        for broker in started.brokers:
+            print(f"--- log of broker {broker.broker_id}\n{broker.log[-8000:]}")
+
+
+def let_sessions_run_out(server: ZooKeeperProcess) -> None:
+    """Have a server that was killed judge its sessions where no broker finds it, until all have run out."""
+    hidden = ZooKeeperProcess(server.directory, client_port=free_port())
+    hidden.start()
+    hidden.wait_ready()
+    client = KazooClient(hidden.connect)
+    client.start(TIMEOUT_S)
+    try:
+        while True:
+            changed = threading.Event()
+            if not client.get_children("/brokers/ids", lambda event, changed=changed: changed.set()):
+                return
+            assert changed.wait(TIMEOUT_S), "the brokers' sessions do not run out"
+    finally:
+        client.stop()
+        client.close()
+        hidden.stop()
+
+
+def values(partition: int, start: int, stop: int) -> list[bytes]:
+    return [b"%d-%d" % (partition, number) for number in range(start, stop)]
+
+
+def test_who_survives_an_outage_serves_everything_without_the_broker_that_died_in_it(
+    server: ZooKeeperProcess, brokers: Cluster
+) -> None:
+    """The survivors have registered anew, but are the processes that they were, and have all that was
+    acknowledged."""
+    dead, *survivors = brokers.start(3, PROPERTIES)
+    create_topic(brokers.bootstrap, "events", PARTITIONS, replicas=3)
+    for partition in range(PARTITIONS):
+        produce(brokers.bootstrap, "events", values(partition, 0, 100), partition, acks="all")
+    server.kill()
+    dead.kill()
+    let_sessions_run_out(server)
+    server.start()
+    server.wait_ready()
+    alive = ",".join(broker.address for broker in survivors)
+    for partition in range(PARTITIONS):
+        offsets = produce(
+            alive, "events", values(partition, 100, 200), partition, **{"enable.idempotence": True}
+        )
+        assert offsets == list(range(100, 200))
+        assert consume(alive, "events", 200, partition) == values(partition, 0, 200)
+    assert not dead.running
