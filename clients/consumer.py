@@ -24,16 +24,17 @@ from clients.connection import Connection
 from clients.consumer_queries import ConsumerQueries
 from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
 from clients.feedback.events import OnEvent
+from clients.fetch_settings import fetch_settings
 from clients.fetched import FetchedBatch
-from clients.fetcher import Fetcher, FetchSettings
+from clients.fetcher import Fetcher
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import GroupIdentity
 from clients.handout import Deserializer, Handout
-from clients.isolation import Isolation
 from clients.message import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from clients.network import Network
 from clients.offsets import EARLIEST, LATEST
 from clients.positions import Position
+from clients.whole_topics import WholeTopics
 from protocol.errors import ErrorCode, error_for
 
 if TYPE_CHECKING:
@@ -69,27 +70,12 @@ class Consumer(ConsumerQueries):
         connection = Connection(
             settings["bootstrap.servers"], settings, network=network, rng=rng, on_event=on_event
         )
-        isolation = Isolation[settings["isolation.level"].upper()]
-        super().__init__(connection, settings["default.api.timeout.ms"], isolation)
+        fetching = fetch_settings(settings)
+        super().__init__(connection, settings["default.api.timeout.ms"], fetching.isolation)
         self.settings = settings
         self._max_poll_records: int = settings["max.poll.records"]
-        self._fetcher = Fetcher(
-            self._metadata,
-            FetchSettings(
-                min_bytes=settings["fetch.min.bytes"],
-                max_wait_ms=settings["fetch.max.wait.ms"],
-                max_bytes=settings["fetch.max.bytes"],
-                max_partition_bytes=settings["max.partition.fetch.bytes"],
-                check_crcs=settings["check.crcs"],
-                batch_max_bytes=settings["batch.max.bytes"],
-                reset=settings["auto.offset.reset"],
-                retry_backoff_ms=settings["retry.backoff.ms"],
-                isolation=isolation,
-            ),
-            connection.events,
-        )
-        self._whole_topics: dict[str, bool] = {}  # whether its partitions have been taken up once
-        self._seen_update = 0
+        self._fetcher = Fetcher(self._metadata, fetching, connection.events)
+        self._whole_topics = WholeTopics(self._metadata, self._fetcher)
         self._handout = Handout(self._fetcher, key_deserializer, value_deserializer)
         self._is_woken = False
         self._is_closed = False
@@ -128,14 +114,12 @@ class Consumer(ConsumerQueries):
         elif self._group is not None:
             self._group.subscribe(topic)
         else:
-            self._whole_topics.setdefault(topic, False)
-            self._metadata.want(topic)
-            self._take_up_partitions()
+            self._whole_topics.add(topic)
 
     def remove_topic(self, topic: str, partition: int | None = None) -> None:
         """Stop consuming a topic, or one partition of it. A share of a topic goes to the other members."""
         if partition is None:
-            self._whole_topics.pop(topic, None)
+            self._whole_topics.discard(topic)
             if self._group is not None and self._group.unsubscribe(topic):
                 return
         for key in self.assignment():
@@ -215,7 +199,7 @@ class Consumer(ConsumerQueries):
     def _turn(self, wait_ms: int) -> None:
         """One turn: send what is due, take in what has come."""
         now_ms = self._network.now_ms()
-        self._take_up_partitions()
+        self._whole_topics.take_up_partitions()
         calls = self._fetcher.calls(now_ms)
         times = [self._fetcher.next_event_ms(now_ms)]
         if self._claims is not None:
@@ -234,23 +218,6 @@ class Consumer(ConsumerQueries):
             if not self._fetcher.handle(reply, now_ms) and self._group is not None:
                 self._group.handle(reply, now_ms)
         self._connection.events.tell()
-
-    def _take_up_partitions(self) -> None:
-        """Take up the partitions of whole topics that metadata has told of since."""
-        if self._seen_update == self._metadata.update_count and all(self._whole_topics.values()):
-            return
-        self._seen_update = self._metadata.update_count
-        for topic, is_known in self._whole_topics.items():
-            info = self._metadata.topics.get(topic)
-            if info is None:
-                continue
-            for row in info.partitions:
-                key = TopicPartition(topic, row.partition)
-                if key not in self._fetcher.positions:
-                    position = self._fetcher.add(key)
-                    if is_known:
-                        position.go_to_time(EARLIEST)  # Added to the topic since: nothing in it is old.
-            self._whole_topics[topic] = True
 
     def _take_batches(self, batches: list[FetchedBatch]) -> bool:
         batches += self._fetcher.take()

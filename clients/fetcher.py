@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from clients.divergence import ends_in, epochs_request
 from clients.errors import LogTruncatedError, NoOffsetError, UnsupportedRequestError
 from clients.feedback.events import Events, PositionReset
+from clients.fetch_requests import fetch_request
+from clients.fetch_settings import FetchSettings
 from clients.fetched import FetchedBatch, take_first
 from clients.isolation import Isolation, skipped
 from clients.link import Call, Reply
@@ -31,29 +33,12 @@ from clients.offsets import (
 from clients.positions import Position
 from protocol.batches import whole_batches
 from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsResponse
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from protocol.schema import ZERO_UUID, received_records
 
-_SHORT_WAIT_MS = 20
-"""How long a broker may wait for data while we have some of its other partitions, and soon need more."""
 _GENERATIONS_APART = 1 << 32
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
-    """What the fetcher needs to know of the settings."""
-
-    min_bytes: int
-    max_wait_ms: int
-    max_bytes: int
-    max_partition_bytes: int
-    check_crcs: bool
-    batch_max_bytes: int
-    reset: str
-    retry_backoff_ms: int
-    isolation: Isolation = Isolation.READ_UNCOMMITTED
 
 
 class _Purpose(enum.Enum):
@@ -187,31 +172,9 @@ class Fetcher:
 
     def _fetch(self, node: int, positions: list[Position], has_stores: bool) -> Call:
         self._busy_nodes[node] = None
-        topics: dict[str, FetchTopic] = {}
         for position in positions:
-            info = self._metadata.topics[position.topic]
-            leader_epoch = info.partitions[position.partition].leader_epoch
-            position.checked_epoch = max(position.checked_epoch, leader_epoch)
-            topic = topics.setdefault(
-                position.topic, FetchTopic(topic=position.topic, topic_id=info.id, partitions=[])
-            )
-            topic.partitions.append(
-                FetchPartition(
-                    partition=position.partition,
-                    current_leader_epoch=leader_epoch,
-                    fetch_offset=position.fetch_offset,
-                    partition_max_bytes=self._settings.max_partition_bytes,
-                )
-            )
-        max_wait_ms = self._settings.max_wait_ms
-        request = FetchRequest(
-            max_wait_ms=min(max_wait_ms, _SHORT_WAIT_MS) if has_stores else max_wait_ms,
-            min_bytes=self._settings.min_bytes,
-            max_bytes=self._settings.max_bytes,
-            isolation_level=self._settings.isolation,
-            topics=list(topics.values()),
-            forgotten_topics_data=[],
-        )
+            self._is_checked(position)
+        request = fetch_request(self._metadata, positions, self._settings, has_stores=has_stores)
         generations = {position.key: position.generation for position in positions}
         return Call(node, request, tag=_Asked(_Purpose.FETCH, generations))
 
