@@ -16,8 +16,6 @@ from pathlib import Path
 
 import click
 
-from clients.tools.command import CONTEXT
-
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
 _POLL_S = 0.1
@@ -32,7 +30,7 @@ directory_option = click.option(
 )
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "-n", "--brokers", default=3, show_default=True, type=click.IntRange(1, 20), help="How many brokers."
 )
@@ -77,7 +75,7 @@ def start(brokers: int, directory: Path, overrides: tuple[str, ...]) -> None:
     click.echo(f"Started {brokers} brokers; logs and data are in {directory}. cluster-stop.sh stops them.")
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @directory_option
 def stop(directory: Path) -> None:
     """Stop the cluster that cluster-start.sh has started, brokers before ZooKeeper."""

@@ -20,7 +20,6 @@ from broker.log.disk import OsDisk
 from broker.log.open_files import OpenFiles
 from broker.log.producer_state import decode_snapshot
 from broker.log.segment import Segment
-from clients.tools.command import CONTEXT
 from protocol.batches import BatchHeader, Compression, TimestampType, has_valid_crc
 from protocol.errors import BrokerError
 from protocol.records import Record, iterate
@@ -30,7 +29,7 @@ class Damage(Exception):
     """A file is not what it should be; the message says where."""
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--files", required=True, help="The files to print, separated by commas.")
 @click.option("--print-data-log", is_flag=True, help="Print keys and values too; implies --deep-iteration.")
 @click.option("--deep-iteration", is_flag=True, help="Print every record, not only the batches.")

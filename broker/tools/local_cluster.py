@@ -24,7 +24,6 @@ import click
 
 from broker.tools.broker_process import CHECKOUT, BrokerProcess, BrokerProcessError
 from clients.settings import read_properties
-from clients.tools.command import CONTEXT
 from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess
 from coordinator.tools.zookeeper_server import ZooKeeperServerError
 
@@ -121,7 +120,7 @@ def _former_port(directory: Path) -> int | None:
     return port
 
 
-@click.command(context_settings={**CONTEXT, "ignore_unknown_options": True})
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True})
 @click.option("--brokers", default=1, show_default=True, type=click.IntRange(1, 20), help="How many brokers.")
 @click.option(
     "--directory",
