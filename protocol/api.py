@@ -181,6 +181,9 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
+# The constructor of a named tuple is a function in Python; this is what it calls.
+_new_tuple = tuple.__new__
+
 _REQUEST_HEADER = packing.Struct(">hhih")
 _REQUEST_HEADER_V0 = packing.Struct(">hhi")
 _CORRELATION_ID = packing.Struct(">i")
@@ -227,7 +230,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
             position = skip_tagged_fields(view, position + 1, len(view), view[position])
     except DECODE_ERRORS as error:
         raise MalformedMessage(f"request header: {error}") from error
-    return RequestHeader(key, version, correlation_id, client_id), position
+    return _new_tuple(RequestHeader, (key, version, correlation_id, client_id)), position
 
 
 @cache

@@ -71,6 +71,9 @@ class Compression(enum.IntEnum):
     ZSTD = 4
 
 
+_LAST_CODEC = int(Compression.ZSTD)
+
+
 class TimestampType(enum.IntEnum):
     """Who set a batch's timestamps: the producer or the broker that appended it."""
 
@@ -164,6 +167,10 @@ class BatchHeader(NamedTuple):
         return self.producer_id != NO_PRODUCER_ID
 
 
+# The constructor of a named tuple is a function in Python; this is what it calls.
+_new_tuple = tuple.__new__
+
+
 def corrupt(message: str) -> BrokerError:
     """The error for bytes that are no record batch."""
     return error_for(ErrorCode.CORRUPT_MESSAGE, message)
@@ -179,10 +186,11 @@ def read_header(buffer: Buffer, position: int = 0, buffer_position: int = 0) -> 
     UNSUPPORTED_FOR_MESSAGE_FORMAT for the message formats 0 and 1, which came before batches.
     """
     try:
-        header = BatchHeader(buffer_position + position, *_HEADER.unpack_from(buffer, position))
+        values = (buffer_position + position, *_HEADER.unpack_from(buffer, position))
     except struct.error:
         _refuse_old_format(buffer, position)
         raise corrupt(f"{len(buffer) - position} bytes are no batch header") from None
+    header = _new_tuple(BatchHeader, values)
     if header.magic != MAGIC:
         _refuse_old_format(buffer, position)
         raise corrupt(f"no message format has the number {header.magic}")
@@ -209,7 +217,7 @@ def split(buffer: Buffer) -> list[BatchHeader]:
     size = len(buffer)
     while position < size:
         header = read_header(buffer, position)
-        position = header.end
+        position += header.length + LOG_OVERHEAD
         if position > size:
             raise corrupt(f"a batch of {header.size} bytes is cut off after {size - header.position}")
         headers.append(header)
@@ -236,7 +244,9 @@ def whole_batches(buffer: Buffer) -> list[BatchHeader]:
 
 def has_valid_crc(buffer: Buffer, header: BatchHeader) -> bool:
     """Whether the batch's checksum is that of its bytes; the whole batch must be in `buffer`."""
-    covered = memoryview(buffer)[header.position + _ATTRIBUTES_AT : header.end]
+    position = header.position
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    covered = view[position + _ATTRIBUTES_AT : position + header.length + LOG_OVERHEAD]
     return crc32c(covered) == header.crc
 
 
@@ -246,23 +256,21 @@ def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
     `max_bytes` is the largest batch that is taken (`max.message.bytes`). Raises BrokerError:
     MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (checksum), UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD.
     """
-    if header.length + LOG_OVERHEAD > max_bytes:
+    size = header.length + LOG_OVERHEAD
+    if size > max_bytes:
         raise error_for(
-            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes, at most {max_bytes} are taken"
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, at most {max_bytes} are taken"
         )
     if not has_valid_crc(buffer, header):
         raise corrupt(f"the CRC-32C of the batch at byte {header.position} is not that of its header")
-    if header.attributes & _COMPRESSION_MASK > Compression.ZSTD:
-        raise error_for(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.compression}"
-        )
-    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        raise _invalid(f"{header.record_count} records but last offset delta {header.last_offset_delta}")
-    if (
-        not header.attributes & _COMPRESSION_MASK
-        and header.record_count * _MIN_RECORD_SIZE > header.size - HEADER_SIZE
-    ):
-        raise _invalid(f"{header.record_count} records in {header.size - HEADER_SIZE} bytes")
+    compression = header.attributes & _COMPRESSION_MASK
+    if compression > _LAST_CODEC:
+        raise error_for(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {compression}")
+    record_count = header.record_count
+    if record_count <= 0 or record_count != header.last_offset_delta + 1:
+        raise _invalid(f"{record_count} records but last offset delta {header.last_offset_delta}")
+    if not compression and record_count * _MIN_RECORD_SIZE > size - HEADER_SIZE:
+        raise _invalid(f"{record_count} records in {size - HEADER_SIZE} bytes")
     if header.producer_id < 0:
         if header.producer_id != NO_PRODUCER_ID:
             raise _invalid(f"producer id {header.producer_id}")

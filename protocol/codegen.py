@@ -283,21 +283,24 @@ class _DecoderSource(_Source):
         for field in type_.fields:
             attribute = f"{target}.{field.name}"
             if self.version not in field.versions or field.tag is not None:
-                self.line(f"{attribute} = {self._default(field)}")
+                self._set_default(field, attribute)
             else:
                 nullable = self.version in field.nullable
                 self.value(field.type, attribute, nullable, f"{path}.{field.name}")
         if self.flexible:
             self._tagged_fields(type_, target, path)
 
-    def _default(self, field: Field) -> str:
+    def _set_default(self, field: Field, target: str) -> None:
         match field.type, field.default:
             case Array(), ():
-                return "[]"
-            case Struct(cls=cls), _:
-                return f"{self.constant(cls.__name__, cls)}()"
+                self.line(f"{target} = []")
+            case Struct() as nested, _:
+                new = self.constant("new", object.__new__)
+                self.line(f"{target} = {new}({self.constant(nested.cls.__name__, nested.cls)})")
+                for inner in nested.fields:
+                    self._set_default(inner, f"{target}.{inner.name}")
             case _:
-                return self.literal(field.default)
+                self.line(f"{target} = {self.literal(field.default)}")
 
     def value(self, type_: WireType, target: str, nullable: bool, path: str) -> None:
         match type_:
@@ -461,6 +464,11 @@ def _uuid(raw: bytes) -> UUID:
 def _put_records(
     out: list[Part], cuts: list[int], records: Part | Parts, length: Callable[[int], bytes]
 ) -> None:
+    if type(records) is FileSlice:
+        out.append(length(records.length))
+        cuts.append(len(out))
+        out.append(records)
+        return
     parts = records if isinstance(records, list) else [records]
     out.append(length(parts_size(parts)))
     for part in parts:

@@ -114,20 +114,16 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             call.answer_nothing()
 
     def _response(self, call: Call, appends: list[Append]) -> ProduceResponse:
-        topics: dict[str, list[PartitionProduceResponse]] = {}
+        topics: dict[str, TopicProduceResponse] = {}
         for append in appends:
-            partitions = topics.get(append.topic)
-            if partitions is None:
-                partitions = topics[append.topic] = []
-            partitions.append(self._partition(append))
+            topic = topics.get(append.topic)
+            if topic is None:
+                topic = TopicProduceResponse(name=append.topic, partition_responses=[])
+                topics[append.topic] = topic
+            topic.partition_responses.append(self._partition(append))
             if append.condition is not None and append.error is not None:
                 self.replicas.conditions.answered(append, call.connection)
-        return ProduceResponse(
-            responses=[
-                TopicProduceResponse(name=name, partition_responses=partitions)
-                for name, partitions in topics.items()
-            ]
-        )
+        return ProduceResponse(responses=list(topics.values()))
 
     def _partition(self, append: Append) -> PartitionProduceResponse:
         error, result = append.error, append.result

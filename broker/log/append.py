@@ -90,14 +90,15 @@ def _refuse_marked(header: BatchHeader) -> None:
 def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     if header.has_log_append_time:
         raise _invalid_timestamp("the batch claims a broker's timestamp where producers set them")
-    if header.max_timestamp > now_ms + config.message_timestamp_after_max_ms:
+    # Differences, since the limits are mostly the largest number that there is.
+    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
         raise _invalid_timestamp(
             f"timestamp {header.max_timestamp} is more than {config.message_timestamp_after_max_ms} ms ahead"
         )
-    oldest = now_ms - config.message_timestamp_before_max_ms
-    if NO_TIMESTAMP < header.base_timestamp < oldest:
+    base_timestamp = header.base_timestamp
+    if now_ms - base_timestamp > config.message_timestamp_before_max_ms and base_timestamp > NO_TIMESTAMP:
         raise _invalid_timestamp(
-            f"timestamp {header.base_timestamp} is more than {config.message_timestamp_before_max_ms} ms old"
+            f"timestamp {base_timestamp} is more than {config.message_timestamp_before_max_ms} ms old"
         )
 
 

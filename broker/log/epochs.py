@@ -36,7 +36,8 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that `epoch` began at `start_offset`; nothing where it, or a later one, began already."""
-        if epoch <= self.latest:
+        epochs = self._epochs
+        if epoch <= (epochs[-1] if epochs else UNDEFINED_EPOCH):
             return
         # An epoch that began here without a record in it is one of which nobody will ever read anything.
         while self._offsets and self._offsets[-1] >= start_offset:

@@ -237,8 +237,13 @@ class TimeIndex(_PairFile):
 
     def append(self, timestamp: int, offset: int) -> None:
         """Note the largest timestamp so far; nothing where an entry has it already."""
-        last = self.last()
-        if last is None or timestamp > last[0]:
+        newest = self._first
+        if newest:
+            is_later = timestamp > newest[-1]
+        else:
+            last = self.last()
+            is_later = last is None or timestamp > last[0]
+        if is_later:
             self.append_pair(timestamp, offset - self.base_offset)
 
     def offset_below(self, timestamp: int) -> int:

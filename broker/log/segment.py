@@ -15,7 +15,7 @@ from broker.log.config import LogConfig
 from broker.log.disk import Buffer, DiskFile
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.open_files import OpenFiles
-from protocol.batches import NO_TIMESTAMP, BatchHeader
+from protocol.batches import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _REMEMBERED_POSITIONS = 8
@@ -147,13 +147,17 @@ class Segment:
         last_offset = self.next_offset - 1
         for header, base_offset in zip(headers, base_offsets, strict=True):
             last_offset = base_offset + header.last_offset_delta
-            self._index(last_offset, start + header.position, header.size, header.max_timestamp)
+            size = header.length + LOG_OVERHEAD
+            self._index(last_offset, start + header.position, size, header.max_timestamp)
         self.size = start + len(records)
         self.next_offset = last_offset + 1
 
     def _index(self, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
         """Take one batch into the indexes: an entry each time so many bytes have gone by."""
-        if max_timestamp > self.max_timestamp:
+        known = self._max_timestamp
+        if known is None:
+            known = self.max_timestamp
+        if max_timestamp > known:
             self._max_timestamp = max_timestamp
             self._offset_of_max_timestamp = last_offset
         if self._bytes_since_entry > self._index_interval:

@@ -184,13 +184,14 @@ class Replicas:
     def partition(self, topic: str, index: int) -> Partition:
         """This broker's replica of a partition. Raises BrokerError: NOT_LEADER_OR_FOLLOWER where others have
         it, KAFKA_STORAGE_ERROR where its directory failed, UNKNOWN_TOPIC_OR_PARTITION where nobody has it."""
-        partition = self.find(topic, index)
+        partitions = self._topics.get(topic)
+        partition = None if partitions is None else partitions.get(index)
         if partition is None:
             known = self._metadata.partition(topic, index)
             raise BrokerError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
-        if partition.is_offline:
+        if partition.log.failure is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory of this partition failed")
         return partition
 
