@@ -35,6 +35,9 @@ PROPERTIES = {"message.max.bytes": str(4 * 2**20), "log.segment.bytes": str(512 
     "--rounds", default=1, show_default=True, type=click.IntRange(1), help="Runs per case; best counts."
 )
 @click.option("--only", metavar="TEXT", help="Only cases whose name contains this.")
+@click.option(
+    "--part", metavar="K/N", help="Only the K-th of N parts of the cases, for runs that must be short."
+)
 @click.option("--bootstrap", metavar="HOST:PORT", help="Measure this broker instead of starting one.")
 @click.option("--peer", metavar="HOST:PORT", help="Measure this broker too, in turn, and show ratios.")
 @click.option("--peer-pid", type=int, multiple=True, help="A process of the peer, for its CPU time.")
@@ -47,6 +50,7 @@ def main(
     seconds: float | None,
     rounds: int,
     only: str | None,
+    part: str | None,
     bootstrap: str | None,
     peer: str | None,
     peer_pid: tuple[int, ...],
@@ -59,6 +63,8 @@ def main(
         for case in (quick_cases() if quick else raw_cases() + librdkafka_cases())
         if (only or "") in case.name
     ]
+    number, parts = _part(part)
+    cases = cases[number - 1 :: parts]
     seconds = seconds or (1.5 if quick else 4.0)
     with contextlib.ExitStack() as stack:
         own_directory = Path(tempfile.mkdtemp(prefix="holdfast-benchmark-", dir=directory))
@@ -74,9 +80,19 @@ def main(
             "seconds_per_run": seconds,
             "cases": _report(cases, targets, results),
         }
-        if not bootstrap and not only:
+        if not bootstrap and not only and number == parts:
             report["produce_request"] = _produce_request(own_directory / "profiled", target, seconds)
     print_json(report)
+
+
+def _part(text: str | None) -> tuple[int, int]:
+    """What `--part` says: (which, of how many). Raises click.BadParameter."""
+    if text is None:
+        return 1, 1
+    which, slash, of = text.partition("/")
+    if not (slash and which.isdecimal() and of.isdecimal() and 1 <= int(which) <= int(of)):
+        raise click.BadParameter(f"{text!r} is not like 2/5", param_hint="--part")
+    return int(which), int(of)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
 """A load that costs the sender next to nothing: python -m benchmarks.raw_client JOB.
 
-Requests are encoded before the clock starts and written to a plain socket, several in flight; responses are
-counted by their size and not decoded. So the broker is the limit, not the client. What the answers would have
-said is checked afterwards: the log must have grown by exactly what was sent.
+Requests are encoded before the clock starts and written to a plain socket, several in flight; when half of
+them have been answered, as many follow in one system call. Responses are counted by their size and not
+decoded. So the broker is the limit, not the client. What the answers would have said is checked afterwards:
+the log must have grown by exactly what was sent.
 
 JOB is the JSON of a `RawJob`. The last line printed is the JSON of a `Result`.
 """
@@ -36,6 +37,9 @@ FETCHED_BATCHES = 64
 """A raw fetch goes round so many batches: hot ones, since the broker is measured and not the disk."""
 _LATEST = -1
 _CONNECT_TIMEOUT_S = 10.0
+_SILENCE_S = 30.0
+"""A broker that says nothing for so long is given up."""
+_RECEIVE_BYTES = 1024 * 1024
 
 R = TypeVar("R", bound=Response)
 
@@ -62,9 +66,7 @@ def main(text: str) -> None:
     """Run the job and print its result."""
     job = RawJob(**json.loads(text))
     with socket.create_connection((job.host, job.port), timeout=_CONNECT_TIMEOUT_S) as connection:
-        connection.settimeout(
-            None
-        )  # with a timeout MSG_WAITALL would not wait; who started us watches the time
+        connection.settimeout(_SILENCE_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         result = {"produce": produce, "fetch": fetch}[job.kind](connection, job)
     print(to_json(result), flush=True)
@@ -98,27 +100,7 @@ def produce(connection: socket.socket, job: RawJob) -> Result:
     answer_bytes = len(_read_frame(connection)) + SIZE.size
     before = _end_offsets(connection, job)
 
-    answers = bytearray(64 * answer_bytes)
-    in_flight: deque[float] = deque()
-    latencies_ms: list[float] = []
-    received = sent = 0
-    turn = itertools.cycle(frames)
-    now = started = time.perf_counter()
-    deadline = started + job.seconds
-    while in_flight or now < deadline:
-        while len(in_flight) < job.window and now < deadline:
-            connection.sendall(next(turn))
-            now = time.perf_counter()
-            in_flight.append(now)
-            sent += 1
-        count = connection.recv_into(answers)
-        if not count:
-            raise LoadError("the broker closed the connection")
-        received += count
-        now = time.perf_counter()
-        answered = len(in_flight) - (sent - received // answer_bytes)
-        latencies_ms += [(now - in_flight.popleft()) * 1000 for _ in range(answered)]
-    seconds = now - started
+    sent, seconds, latencies_ms = _load(connection, job, frames, answer_bytes)
     grown = _end_offsets(connection, job) - before
     if grown != sent * records:
         raise LoadError(f"{sent * records} records were sent, and the log grew by {grown}")
@@ -136,28 +118,48 @@ def fetch(connection: socket.socket, job: RawJob) -> Result:
     connection.sendall(frames[0])
     answer = _read_frame(connection)
     _check_fetched(decode_response(FetchRequest, FETCH_VERSION, answer), batch)
-    first = SIZE.pack(len(answer))
-    buffer = memoryview(bytearray(len(answer) + SIZE.size))
+    received, seconds, latencies_ms = _load(connection, job, frames, len(answer) + SIZE.size)
+    # Had any been of another size, what comes next would not be an answer to this.
+    connection.sendall(frames[0])
+    _check_fetched(_read(connection, FetchRequest, FETCH_VERSION), batch)
+    return Result(received * records, received * len(batch), seconds, percentiles(latencies_ms))
 
+
+def _load(
+    connection: socket.socket, job: RawJob, frames: list[bytes], answer_bytes: int
+) -> tuple[int, float, list[float]]:
+    """Send the frames round and round for as long as the job says. Returns how many were sent and answered,
+    the seconds that it took, and how many milliseconds each waited for its answer."""
+    buffer = bytearray(_RECEIVE_BYTES)
     turn = itertools.cycle(frames)
     in_flight: deque[float] = deque()
     latencies_ms: list[float] = []
-    received = 0
+    sent = received = 0
     now = started = time.perf_counter()
     deadline = started + job.seconds
     while in_flight or now < deadline:
         free = job.window - len(in_flight)
         if now < deadline and free >= (job.window + 1) // 2:
-            connection.sendall(b"".join(itertools.islice(turn, free)))
+            _send_all(connection, list(itertools.islice(turn, free)))
             in_flight.extend([now] * free)
-        if connection.recv_into(buffer, len(buffer), socket.MSG_WAITALL) != len(buffer):
+            sent += free
+        count = connection.recv_into(buffer)
+        if not count:
             raise LoadError("the broker closed the connection")
-        if buffer[: SIZE.size] != first:
-            raise LoadError("an answer is not of the size of the first")
+        received += count
         now = time.perf_counter()
-        received += 1
-        latencies_ms.append((now - in_flight.popleft()) * 1000)
-    return Result(received * records, received * len(batch), now - started, percentiles(latencies_ms))
+        answered = len(in_flight) - (sent - received // answer_bytes)
+        latencies_ms += [(now - in_flight.popleft()) * 1000 for _ in range(answered)]
+    return sent, now - started, latencies_ms
+
+
+def _send_all(connection: socket.socket, frames: list[bytes]) -> None:
+    """Send frames in one call where the system takes them so, without joining them first."""
+    left = connection.sendmsg(frames)
+    for frame in frames:
+        if left < len(frame):
+            connection.sendall(memoryview(frame)[left:])
+        left = max(0, left - len(frame))
 
 
 def _produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
@@ -217,8 +219,12 @@ def _read_frame(connection: socket.socket) -> bytes:
 
 def _read_exactly(connection: socket.socket, size: int) -> bytes:
     data = bytearray(size)
-    if connection.recv_into(data, size, socket.MSG_WAITALL) != size:
-        raise LoadError("the broker closed the connection")
+    filled = 0
+    while filled < size:
+        count = connection.recv_into(memoryview(data)[filled:])
+        if not count:
+            raise LoadError("the broker closed the connection")
+        filled += count
     return bytes(data)
 
 
