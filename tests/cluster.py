@@ -1,6 +1,7 @@
 """Real brokers for a test: processes on loopback ports, with data of their own, against the shared ZooKeeper.
 
-What a broker wrote to its log is shown when its test fails.
+What a broker wrote to its log is shown when its test fails. Sessions last long unless a test is about their
+end: on a busy machine a broker that lives must not lose its own.
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
+from broker.session_file import SessionFile, boot_id
 from broker.tools.broker_process import BrokerProcess
 
-__all__ = ["BrokerProcess", "Cluster", "cluster"]
+__all__ = ["BrokerProcess", "Cluster", "cluster", "cluster_of_module", "shared_cluster"]
+
+_TIMEOUT_S = 60.0
+_PROPERTIES = {"offsets.topic.num.partitions": "1"}
+"""Kafka makes fifty as soon as a client looks for its group's coordinator."""
 
 
 class Cluster:
-    """Brokers of one test, numbered from 1, all in one chroot of ZooKeeper."""
+    """Brokers, numbered from 1, all in one chroot of ZooKeeper."""
 
     def __init__(self, directory: Path, zookeeper_connect: str) -> None:
         self.zookeeper_connect = zookeeper_connect
@@ -34,7 +41,7 @@ class Cluster:
             self._directory / f"broker-{number}",
             broker_id=number,
             zookeeper_connect=self.zookeeper_connect,
-            properties=properties,
+            properties={**_PROPERTIES, **(properties or {})},
         )
         self.brokers.append(broker)
         return broker
@@ -48,9 +55,33 @@ class Cluster:
             broker.wait_ready(len(self.brokers))
         return started
 
+    def make_whole(self) -> None:
+        """Start those that do not run."""
+        absent = [broker for broker in self.brokers if not broker.running]
+        for broker in absent:
+            broker.start()
+        for broker in self.brokers:
+            broker.wait_ready(len(self.brokers))
+
+    def lose(self, broker: BrokerProcess) -> None:
+        """Kill a broker, and have ZooKeeper end its session, as it would by itself after the session timeout."""
+        broker.kill()
+        key = SessionFile([str(broker.log_dirs[0])], boot_id()).recall()
+        assert key is not None, "the broker has left no session"
+        hosts = self.zookeeper_connect.partition("/")[0]
+        heir = KazooClient(hosts, client_id=(key.session_id, key.password))
+        heir.start(_TIMEOUT_S)
+        heir.stop()
+        heir.close()
+
     def stop(self) -> None:
         for broker in self.brokers:
             broker.stop()
+
+    def show(self) -> None:
+        """Print what brokers wrote last: pytest shows it with a test that fails."""
+        for broker in self.brokers:
+            print(f"--- log of broker {broker.broker_id}\n{broker.log[-8000:]}")
 
 
 @pytest.fixture
@@ -61,6 +92,22 @@ def cluster(zookeeper: str, tmp_path: Path) -> Iterator[Cluster]:
         yield brokers
     finally:
         brokers.stop()
-        for broker in brokers.brokers:
-            # Shown by pytest with a test that fails.
-            print(f"--- log of broker {broker.broker_id}\n{broker.log[-8000:]}")
+        brokers.show()
+
+
+@pytest.fixture(scope="module")
+def cluster_of_module(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """What `shared_cluster` is made of."""
+    directory = tmp_path_factory.mktemp("shared-cluster")
+    brokers = Cluster(directory, f"{zookeeper_server}/{directory.name}")
+    try:
+        yield brokers
+    finally:
+        brokers.stop()
+
+
+@pytest.fixture
+def shared_cluster(cluster_of_module: Cluster) -> Iterator[Cluster]:
+    """A cluster for all tests of a module, empty at first: each has topics of its own in it."""
+    yield cluster_of_module
+    cluster_of_module.show()

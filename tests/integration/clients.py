@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def create_topic(
@@ -32,7 +32,9 @@ def produce(
         else:
             errors.append(error)
 
-    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 30_000, **config})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "message.timeout.ms": int(TIMEOUT_S * 1000), **config}
+    )
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=delivered)
         producer.poll(0)
@@ -44,7 +46,9 @@ def produce(
 def produce_error(bootstrap: str, topic: str, **config: Any) -> int | None:
     """The error code with which one record is refused; None where it is taken."""
     errors: list[Any] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 30_000, **config})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "message.timeout.ms": int(TIMEOUT_S * 1000), **config}
+    )
     producer.produce(topic, b"x", partition=0, on_delivery=lambda error, message: errors.append(error))
     assert producer.flush(TIMEOUT_S) == 0, "nothing was heard in time"
     (error,) = errors

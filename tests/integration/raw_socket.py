@@ -12,7 +12,7 @@ from protocol.frames import SIZE, join_parts
 
 R = TypeVar("R", bound=Response)
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class RawSocket:

@@ -19,8 +19,7 @@ from tests.cluster import Cluster
 from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
 
 PROPERTIES = {
-    "zookeeper.session.timeout.ms": "2000",
-    "replica.lag.time.max.ms": "3000",
+    "replica.lag.time.max.ms": "10000",
     "min.insync.replicas": "2",
     "controlled.shutdown.retry.backoff.ms": "200",
 }
@@ -30,36 +29,50 @@ def values(count: int, start: int = 0) -> list[bytes]:
     return [b"value-%d" % number for number in range(start, start + count)]
 
 
-def test_records_reach_every_replica(cluster: Cluster) -> None:
-    cluster.start(3, PROPERTIES)
-    create_topic(cluster.bootstrap, "events", partitions=3, replicas=3)
+@pytest.fixture
+def three(shared_cluster: Cluster) -> Cluster:
+    """Three brokers that tests share, all of which run."""
+    if not shared_cluster.brokers:
+        shared_cluster.start(3, PROPERTIES)
+    shared_cluster.make_whole()
+    return shared_cluster
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """The name of a topic that no other test has."""
+    name: str = request.node.name
+    return name
+
+
+def test_records_reach_every_replica(three: Cluster, topic: str) -> None:
+    create_topic(three.bootstrap, topic, partitions=3, replicas=3)
     for partition in range(3):
-        offsets = produce(cluster.bootstrap, "events", values(1000), partition=partition, acks="all")
+        offsets = produce(three.bootstrap, topic, values(1000), partition=partition, acks="all")
         assert offsets == list(range(1000))
-        assert consume(cluster.bootstrap, "events", 1000, partition=partition) == values(1000)
-
-
-def leader_of(cluster: Cluster, topic: str, partition: int = 0) -> BrokerProcess:
-    """The broker that leads a partition, as those that run say."""
-    running = ",".join(broker.address for broker in cluster.brokers if broker.running)
-    metadata = AdminClient({"bootstrap.servers": running}).list_topics(topic, timeout=TIMEOUT_S)
-    return cluster.brokers[metadata.topics[topic].partitions[partition].leader - 1]
+        assert consume(three.bootstrap, topic, 1000, partition=partition) == values(1000)
 
 
 class States:
     """The states of partitions as ZooKeeper has them, awaited by its watches."""
 
-    def __init__(self, connect: str) -> None:
-        self._client = KazooClient(connect)
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._client = KazooClient(cluster.zookeeper_connect)
         self._client.start(TIMEOUT_S)
 
     def close(self) -> None:
         self._client.stop()
         self._client.close()
 
+    def leader(self, topic: str) -> BrokerProcess:
+        """The broker that leads partition 0."""
+        data, _ = self._client.get(_path(topic, 0))
+        return self._cluster.brokers[json.loads(data)["leader"] - 1]
+
     def wait_for_isr(self, topic: str, partition: int, isr: set[int]) -> None:
         """Return once the in-sync set is this one."""
-        path = f"/brokers/topics/{topic}/partitions/{partition}/state"
+        path = _path(topic, partition)
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             changed = threading.Event()
@@ -70,103 +83,119 @@ class States:
             assert changed.wait(deadline - time.monotonic()), f"the in-sync set is {found}, not {isr}"
 
 
+def _path(topic: str, partition: int) -> str:
+    return f"/brokers/topics/{topic}/partitions/{partition}/state"
+
+
 @pytest.fixture
-def states(cluster: Cluster) -> Iterator[States]:
-    watched = States(cluster.zookeeper_connect)
+def states(request: pytest.FixtureRequest) -> Iterator[States]:
+    """Of the brokers that the test has: `three`, or a `cluster` of its own."""
+    watched = States(request.getfixturevalue("three" if "three" in request.fixturenames else "cluster"))
     yield watched
     watched.close()
 
 
 def test_a_killed_leader_takes_nothing_that_was_acknowledged_with_it(
-    cluster: Cluster, states: States
+    three: Cluster, states: States, topic: str
 ) -> None:
-    cluster.start(3, PROPERTIES)
-    create_topic(cluster.bootstrap, "events", replicas=3)
-    produce(cluster.bootstrap, "events", values(500), acks="all")
-    killed = leader_of(cluster, "events")
-    killed.kill()
+    create_topic(three.bootstrap, topic, replicas=3)
+    produce(three.bootstrap, topic, values(500), acks="all")
+    killed = states.leader(topic)
+    three.lose(killed)
     # The producer waits for the new leader by itself.
-    produce(cluster.bootstrap, "events", values(500, 500), **{"enable.idempotence": True})
-    assert leader_of(cluster, "events") is not killed
-    assert consume(cluster.bootstrap, "events", 1000) == values(1000)
+    produce(three.bootstrap, topic, values(500, 500), **{"enable.idempotence": True})
+    assert states.leader(topic) is not killed
+    assert consume(three.bootstrap, topic, 1000) == values(1000)
     killed.start()
     killed.wait_ready(3)
-    states.wait_for_isr("events", 0, {1, 2, 3})
+    states.wait_for_isr(topic, 0, {1, 2, 3})
     # With the two others gone it leads, and has what was written while it was away.
-    for broker in cluster.brokers:
+    for broker in three.brokers:
         if broker is not killed:
             broker.stop()
-    assert consume(killed.address, "events", 1000) == values(1000)
+    assert consume(killed.address, topic, 1000) == values(1000)
 
 
 def test_a_replica_whose_disk_was_wiped_is_copied_in_full_before_it_is_in_sync_again(
-    cluster: Cluster, states: States
+    three: Cluster, states: States, topic: str
 ) -> None:
-    cluster.start(3, PROPERTIES)
-    create_topic(cluster.bootstrap, "events", replicas=3)
-    produce(cluster.bootstrap, "events", values(2000), acks="all")
-    leader = leader_of(cluster, "events")
-    wiped = next(broker for broker in cluster.brokers if broker is not leader)
-    wiped.kill()
+    create_topic(three.bootstrap, topic, replicas=3)
+    produce(three.bootstrap, topic, values(2000), acks="all")
+    leader = states.leader(topic)
+    wiped = next(broker for broker in three.brokers if broker is not leader)
+    three.lose(wiped)
     for directory in wiped.log_dirs:
         shutil.rmtree(directory)
-    states.wait_for_isr("events", 0, {1, 2, 3} - {wiped.broker_id})
+    states.wait_for_isr(topic, 0, {1, 2, 3} - {wiped.broker_id})
     wiped.start()
     wiped.wait_ready(3)
-    states.wait_for_isr("events", 0, {1, 2, 3})
-    logs = [broker.log_dirs[0] / "events-0" / "00000000000000000000.log" for broker in (leader, wiped)]
+    states.wait_for_isr(topic, 0, {1, 2, 3})
+    logs = [broker.log_dirs[0] / f"{topic}-0" / "00000000000000000000.log" for broker in (leader, wiped)]
     assert logs[0].read_bytes() == logs[1].read_bytes()
 
 
 def test_a_controlled_stop_moves_leaders_away_without_a_failed_write(
-    cluster: Cluster, states: States
+    three: Cluster, states: States, topic: str
 ) -> None:
-    cluster.start(3, PROPERTIES)
-    create_topic(cluster.bootstrap, "events", partitions=3, replicas=3)
-    for stopped in cluster.brokers:
+    create_topic(three.bootstrap, topic, partitions=3, replicas=3)
+    for stopped in three.brokers:
         for partition in range(3):
-            produce(cluster.bootstrap, "events", values(100), partition=partition, acks="all")
+            produce(three.bootstrap, topic, values(100), partition=partition, acks="all")
         stopped.stop()
         for partition in range(3):
             # One attempt each: a leader that is not there would fail it.
-            produce(cluster.bootstrap, "events", values(100), partition=partition, acks="all", retries=0)
+            produce(three.bootstrap, topic, values(100), partition=partition, acks="all", retries=0)
         stopped.start()
         stopped.wait_ready(3)
         for partition in range(3):
-            states.wait_for_isr("events", partition, {1, 2, 3})
+            states.wait_for_isr(topic, partition, {1, 2, 3})
     for partition in range(3):
-        assert consume(cluster.bootstrap, "events", 600, partition=partition) == values(100) * 6
+        assert consume(three.bootstrap, topic, 600, partition=partition) == values(100) * 6
 
 
-def wait_until_told(last: BrokerProcess) -> None:
-    """The only broker that is left is the controller: wait until it has told itself, and begun its roles."""
+def wait_until_told(last: BrokerProcess, since: int) -> None:
+    """The only broker that is left is the controller: wait until it has told itself, and begun its roles.
+    `since` is how long its log was while the others were there."""
     deadline = time.monotonic() + TIMEOUT_S
-    while f"brokers are now [{last.broker_id}]: " not in last.log:
+    while f"brokers are now [{last.broker_id}]: " not in last.log[since:]:
         assert time.monotonic() < deadline, last.log
         time.sleep(0.02)
 
 
-def test_too_few_replicas_in_sync_refuse_writes_until_they_are_back(cluster: Cluster, states: States) -> None:
-    cluster.start(3, PROPERTIES)
-    create_topic(cluster.bootstrap, "events", replicas=3)
-    produce(cluster.bootstrap, "events", values(10), acks="all")
-    leader = leader_of(cluster, "events")
-    others = [broker for broker in cluster.brokers if broker is not leader]
+def test_too_few_replicas_in_sync_refuse_writes_until_they_are_back(
+    three: Cluster, states: States, topic: str
+) -> None:
+    create_topic(three.bootstrap, topic, replicas=3)
+    produce(three.bootstrap, topic, values(10), acks="all")
+    leader = states.leader(topic)
+    others = [broker for broker in three.brokers if broker is not leader]
+    since = len(leader.log)
     for broker in others:
-        broker.kill()
-    states.wait_for_isr("events", 0, {leader.broker_id})
-    wait_until_told(leader)
+        three.lose(broker)
+    states.wait_for_isr(topic, 0, {leader.broker_id})
+    wait_until_told(leader, since)
     producer = Producer({"bootstrap.servers": leader.address, "acks": "all", "retries": 0})
     errors: list[KafkaError | None] = []
-    producer.produce("events", b"refused", on_delivery=lambda error, message: errors.append(error))
+    producer.produce(topic, b"refused", on_delivery=lambda error, message: errors.append(error))
     producer.flush(TIMEOUT_S)
     assert [error and error.name() for error in errors] == ["NOT_ENOUGH_REPLICAS"]
-    produce(leader.address, "events", [b"not by all"], acks="1")
+    produce(leader.address, topic, [b"not by all"], acks="1")
     others[0].start()
     others[0].wait_ready(2)
-    states.wait_for_isr("events", 0, {leader.broker_id, others[0].broker_id})
-    produce(leader.address, "events", [b"by all"], acks="all")
-    assert consume(leader.address, "events", 12) == [*values(10), b"not by all", b"by all"]
+    states.wait_for_isr(topic, 0, {leader.broker_id, others[0].broker_id})
+    produce(leader.address, topic, [b"by all"], acks="all")
+    assert consume(leader.address, topic, 12) == [*values(10), b"not by all", b"by all"]
+
+
+def _leader_as_told_by(broker: BrokerProcess, topic: str) -> int:
+    """The leader of partition 0, once this broker has heard of the topic."""
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    deadline = time.monotonic() + TIMEOUT_S
+    while topic not in (topics := admin.list_topics(timeout=TIMEOUT_S).topics):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    leader: int = topics[topic].partitions[0].leader
+    return leader
 
 
 @pytest.mark.parametrize("unclean", [False, True])
@@ -181,12 +210,12 @@ def test_whether_a_replica_out_of_sync_may_lead_is_for_the_topic_to_say(
         config={"unclean.leader.election.enable": str(unclean).lower(), "min.insync.replicas": "1"},
     )
     produce(cluster.bootstrap, "events", values(10), acks="all")
-    leader = leader_of(cluster, "events")
+    leader = states.leader("events")
     (behind,) = [broker for broker in cluster.brokers if broker is not leader]
-    behind.kill()
+    cluster.lose(behind)
     states.wait_for_isr("events", 0, {leader.broker_id})
     produce(cluster.bootstrap, "events", values(10, 10), acks="all")
-    leader.kill()
+    cluster.lose(leader)
     behind.start()
     behind.wait_ready(1)
     if unclean:
@@ -198,8 +227,7 @@ def test_whether_a_replica_out_of_sync_may_lead_is_for_the_topic_to_say(
         states.wait_for_isr("events", 0, {1, 2})
         assert consume(cluster.bootstrap, "events", 11) == [*values(10), b"instead"]
     else:
-        metadata = AdminClient({"bootstrap.servers": behind.address}).list_topics("events", TIMEOUT_S)
-        assert metadata.topics["events"].partitions[0].leader == -1
+        assert _leader_as_told_by(behind, "events") == -1
         leader.start()
         leader.wait_ready(2)
         states.wait_for_isr("events", 0, {1, 2})
