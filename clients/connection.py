@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from clients.config import ADMIN_ROWS, Properties, load_settings, split_address
 from clients.errors import (
     ClosedError,
-    ConnectionFailedError,
     NoBrokerError,
     RequestTimeoutError,
     UnreachableError,
@@ -26,7 +25,8 @@ from clients.errors import (
 from clients.feedback.events import Events, OnEvent
 from clients.feedback.traffic import Traffic
 from clients.link import Call, Link, LinkSettings, Reply
-from clients.metadata import Metadata, Node
+from clients.links import Links
+from clients.metadata import Metadata
 from clients.network import Channel, Network, SocketChannel, SystemNetwork
 from clients.wire import Authenticator, Wire
 from protocol.api import Request, Response
@@ -91,11 +91,9 @@ class Connection:
             max_response_bytes=checked["response.max.bytes"],
         )
         addresses = [split_address(address) for address in checked["bootstrap.servers"]]
-        self._bootstrap = [self._new_link(host, port) for host, port in addresses]
-        self._links: dict[int, Link] = {}
-        self._line: Link | None = None
+        self._links = Links(addresses, self._new_link, self.keep, self._rng)
         self._unplaced: list[tuple[Call, int]] = []  # for any broker or the controller; with their deadlines
-        self._kept: list[Reply] = []  # came while `ask` waited for another
+        self._kept: list[Reply] = []  # for the next `poll`
         self._bootstrap_timeout_ms: int | None = checked.get("bootstrap.timeout.ms")
         self._bootstrap_by_ms: int | None = None
         self._renewal: Call | None = None
@@ -119,7 +117,7 @@ class Connection:
             replies += self._place(call, now_ms)
         replies += self._tick(now_ms)
         wait_ms = 0 if replies else max(0, min(timeout_ms, self._until_next_event_ms(now_ms, timeout_ms)))
-        links = {link.channel: link for link in self._all_links() if link.channel is not None}
+        links = {link.channel: link for link in self._links.all() if link.channel is not None}
         writing: set[Channel] = {channel for channel, link in links.items() if link.wants_write}
         ready = self.network.wait(wait_ms, writing)
         now_ms = self.network.now_ms()
@@ -146,7 +144,7 @@ class Connection:
             mine = next((reply for reply in replies if reply.call is call), None)
             kept += [reply for reply in replies if reply is not mine]
             if mine is not None:
-                self._kept = kept
+                self._kept = kept + self._kept
                 if mine.error is not None:
                     raise mine.error
                 return cast("R", mine.response)
@@ -157,7 +155,7 @@ class Connection:
 
     def is_ready(self, node: int) -> bool:
         """Whether a call to this broker would go out at once."""
-        link = self._links.get(node)
+        link = self._links.by_node.get(node)
         return link is not None and link.is_ready and not link.is_blocked(self.network.now_ms())
 
     def conversation(self, node: int) -> Wire | None:
@@ -165,7 +163,7 @@ class Connection:
 
         Another object after every reconnect: what a broker ties to a connection is then to be said again.
         """
-        link = self._links.get(node)
+        link = self._links.by_node.get(node)
         return None if link is None else link.wire
 
     def open(self, node: int) -> bool:
@@ -173,7 +171,7 @@ class Connection:
 
         Calls that fail because it did not are spared: what cannot be sent stays with the caller.
         """
-        link = self._links.get(node)
+        link = self._links.by_node.get(node)
         if link is None:
             return False
         if link.channel is None:
@@ -185,29 +183,24 @@ class Connection:
 
         Answers come in order: what may wait for minutes must not stand before everything else.
         """
-        if self._line is not None:
-            if (self._line.host, self._line.port) == (host, port):
-                return
-            error = ConnectionFailedError(f"the coordinator has moved from {self._line} to {host}:{port}")
-            self._kept += self._line.close(error, self.network.now_ms())
-        self._line = self._new_link(host, port)
+        self._links.open_apart(host, port, self.network.now_ms())
 
     def pending(self, node: int) -> int:
         """Calls to this broker that have no reply yet."""
-        link = self._links.get(node)
+        link = self._links.by_node.get(node)
         return 0 if link is None else link.pending
 
     def features(self) -> dict[str, int]:
         """The features that the brokers talked to announce, with their versions."""
         found: dict[str, int] = {}
-        for link in self._all_links():
+        for link in self._links.all():
             if link.wire is not None:
                 found.update(link.wire.features)
         return found
 
     def api_versions(self, node: int) -> dict[int, tuple[int, int]] | None:
         """What this broker speaks, by API key; None where there is no connection to it yet."""
-        link = self._links.get(node)
+        link = self._links.by_node.get(node)
         return None if link is None or link.wire is None else dict(link.wire.versions)
 
     def feedback(self) -> ConnectionFeedback:
@@ -225,7 +218,7 @@ class Connection:
         if not self._is_closed:
             self._is_closed = True
             now_ms = self.network.now_ms()
-            for link in self._all_links():
+            for link in self._links.all():
                 link.close(ClosedError("the connection is closed"), now_ms)
             self.network.close()
             self.events.tell()
@@ -253,18 +246,12 @@ class Connection:
     def _tick(self, now_ms: int) -> list[Reply]:
         self._renew_metadata(now_ms)
         replies = self._place_waiting(now_ms)
-        for link in self._all_links():
+        for link in self._links.all():
             replies += link.tick(now_ms)
         return replies
 
-    def _all_links(self) -> list[Link]:
-        return [*self._shared_links(), *(() if self._line is None else (self._line,))]
-
-    def _shared_links(self) -> list[Link]:
-        return [*self._links.values(), *self._bootstrap]
-
     def _until_next_event_ms(self, now_ms: int, timeout_ms: int) -> int:
-        times = [link.next_event_ms(now_ms) for link in self._all_links()]
+        times = [link.next_event_ms(now_ms) for link in self._links.all()]
         times += [deadline_ms for _, deadline_ms in self._unplaced]
         times.append(self._bootstrap_by_ms)
         if self._renewal is None:
@@ -272,7 +259,7 @@ class Connection:
         return min((time - now_ms for time in times if time is not None), default=timeout_ms)
 
     def _place(self, call: Call, now_ms: int) -> list[Reply]:
-        link = self._line if call.node == COORDINATOR else self._links.get(call.node)
+        link = self._links.apart if call.node == COORDINATOR else self._links.by_node.get(call.node)
         if link is not None:
             link.submit(call, now_ms)
             return []
@@ -301,33 +288,18 @@ class Connection:
 
     def _link_for(self, node: int, now_ms: int) -> Link | None:
         if node != CONTROLLER:
-            return self._any_ready_link(now_ms)
-        link = self._links.get(self.metadata.controller_id) if self.metadata.update_count else None
+            return self._links.any_ready(now_ms)
+        link = self._links.by_node.get(self.metadata.controller_id) if self.metadata.update_count else None
         if link is None:
             self.metadata.renew()
         return link
 
-    def _any_ready_link(self, now_ms: int) -> Link | None:
-        """The ready link with the least to do. Where none is, one is opened, and the answer is None."""
-        links = self._shared_links()
-        ready = [link for link in links if link.is_ready and not link.is_blocked(now_ms)]
-        if ready:
-            return min(ready, key=lambda link: link.pending)
-        if all(link.channel is None for link in links):
-            closed = [link for link in links if not link.is_blocked(now_ms)]
-            if closed:
-                # Bootstrap servers count as brokers like others: they help when all known brokers are gone.
-                fewest = min(link.failures for link in closed)
-                chosen = self._rng.choice([link for link in closed if link.failures == fewest])
-                self._kept += chosen.open(now_ms)
-        return None
-
     def troubles(self) -> list[str]:
         """Why connections to brokers did not come about, or broke, where they do not stand again."""
-        return [str(link.last_error) for link in self._shared_links() if link.last_error is not None]
+        return self._links.troubles()
 
     def _nobody_answers(self, node: int) -> Exception:
-        links = self._shared_links()
+        links = self._links.shared()
         errors = self.troubles()
         if not errors:
             return NoBrokerError(f"no broker answers: {', '.join(str(link) for link in links)}")
@@ -350,36 +322,11 @@ class Connection:
                 if isinstance(reply.response, MetadataResponse):
                     assert isinstance(reply.call.request, MetadataRequest)
                     self.metadata.update(reply.response, reply.call.request, now_ms)
-                    self._follow_nodes(now_ms)
+                    self._links.follow(self.metadata.nodes, now_ms)
                 else:
                     self.metadata.renew()
                 return [other for other in replies if other is not reply]
         return replies
-
-    def _follow_nodes(self, now_ms: int) -> None:
-        """Have a link for every broker there is, and none for those that are gone or have moved."""
-        nodes = self.metadata.nodes
-        for id_, link in list(self._links.items()):
-            node = nodes.get(id_)
-            if node is None or (node.host, node.port) != (link.host, link.port):
-                error = ConnectionFailedError(f"{link} is no longer broker {id_}")
-                self._kept += link.close(error, now_ms)
-                del self._links[id_]
-        for node in nodes.values():
-            if node.id not in self._links:
-                self._links[node.id] = self._link_to(node)
-                self._links[node.id].meter.tally.node = node.id
-        for link in self._bootstrap:
-            if not link.pending:
-                link.hang_up()
-
-    def _link_to(self, node: Node) -> Link:
-        """A link for a broker: the bootstrap connection, if it happens to be one to this address."""
-        for index, link in enumerate(self._bootstrap):
-            if link.is_ready and (link.host, link.port) == (node.host, node.port):
-                self._bootstrap[index] = self._new_link(link.host, link.port)
-                return link
-        return self._new_link(node.host, node.port)
 
     def _new_link(self, host: str, port: int) -> Link:
         return Link(

@@ -110,6 +110,23 @@ def test_replies_to_other_calls_are_kept_while_one_is_asked_for() -> None:
     assert [reply.call.tag for reply in early + connection.poll(0)] == ["flights"]
 
 
+def test_what_ends_in_the_moment_of_an_answer_is_not_forgotten() -> None:
+    """The answer comes together with the news that another broker, which was asked before, has gone."""
+    cluster = FakeCluster(2)
+    connection = connection_to(cluster)
+    connection.ask(ANY_NODE, MetadataRequest(topics=None))
+    cluster.brokers[2].is_silent = True
+    assert connection.poll(0, ask_for("flights", node=2)) == []
+    del cluster.brokers[2]
+    connection.metadata.renew()
+    cluster.time_ms += 1_000
+    connection.ask(1, MetadataRequest(topics=None))
+
+    (reply,) = connection.poll(0)
+    assert reply.call.tag == "flights"
+    assert "no longer broker 2" in str(reply.error)
+
+
 def test_one_bootstrap_server_that_answers_is_enough() -> None:
     cluster = FakeCluster(3)
     cluster.brokers[1].stop()
