@@ -33,12 +33,17 @@ ValidateConfigs = Callable[[Mapping[str, str | None]], None]
 """Raises ValueError, saying what is wrong, for topic configs that are not allowed."""
 
 
+def is_legal_name(name: str) -> bool:
+    """Whether a topic may have this name."""
+    return 0 < len(name) <= NAME_LENGTH_MAX and name not in (".", "..") and bool(_LEGAL_NAME.fullmatch(name))
+
+
 def check_name(name: str, existing: Collection[str], alike: str | None) -> None:
     """A topic's name: legal, not taken, and not one that a metric's name could not tell from another's.
 
     `alike` is the topic, if there is one, that metrics would give the same name.
     """
-    if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL_NAME.fullmatch(name):
+    if not is_legal_name(name):
         raise BrokerError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{name[:NAME_LENGTH_MAX]!r} is no name for a topic: it takes 1 to {NAME_LENGTH_MAX} letters, "

@@ -1,7 +1,8 @@
 """DeleteTopics (key 20): delete topics with all their records. Only the controller does it.
 
 The answer comes when the topics are gone, or with REQUEST_TIMED_OUT after the client's time; the deletion
-goes on in either case. Versions: from 6 on topics may be named by id (KIP-516).
+goes on in either case. Versions: from 3 on it is told where deletions are switched off, from 6 on topics may
+be named by id (KIP-516).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 
+_FIRST_VERSION_WITH_DISABLED = 3
 _FIRST_VERSION_WITH_IDS = 6
 
 
@@ -38,8 +40,10 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
 
     def handle(self, call: Call, request: DeleteTopicsRequest) -> Deferred[DeleteTopicsResponse]:
         if not self.is_enabled:
+            is_told = call.version >= _FIRST_VERSION_WITH_DISABLED
             raise BrokerError(
-                ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable is false"
+                ErrorCode.TOPIC_DELETION_DISABLED if is_told else ErrorCode.INVALID_REQUEST,
+                "topics cannot be deleted: delete.topic.enable is false",
             )
         refused = []
         names: dict[str, uuid.UUID] = {}

@@ -8,6 +8,7 @@ have to unpack a batch, which a worker does.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -39,12 +40,10 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         return ensureDeferred(self._answer(call, request))
 
     async def _answer(self, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        named = [
+        # A look-up may take long, and must not be asked for a thousand times in one breath.
+        named = Counter(
             (topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions
-        ]
-        if len(set(named)) != len(named):
-            # A look-up may take long, and must not be asked for a thousand times in one breath.
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition several times")
+        )
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(
@@ -52,6 +51,8 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
                     # One after the other: a request keeps one worker busy, whatever it asks for.
                     partitions=[
                         await self._partition(call, request.replica_id, topic.name, wanted)
+                        if named[topic.name, wanted.partition_index] == 1
+                        else _failed(wanted, ErrorCode.INVALID_REQUEST)
                         for wanted in topic.partitions
                     ],
                 )
@@ -108,13 +109,12 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             topics=[
                 ListOffsetsTopicResponse(
                     name=topic.name,
-                    partitions=[
-                        ListOffsetsPartitionResponse(
-                            partition_index=wanted.partition_index, error_code=error.code
-                        )
-                        for wanted in topic.partitions
-                    ],
+                    partitions=[_failed(wanted, error.code) for wanted in topic.partitions],
                 )
                 for topic in request.topics
             ]
         )
+
+
+def _failed(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)

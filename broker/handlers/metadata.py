@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 from broker.call import Call, Handler
 from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
 from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from coordinator.topic_rules import INTERNAL_TOPICS
+from coordinator.topic_rules import INTERNAL_TOPICS, is_legal_name
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -84,7 +84,12 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         topic = self.metadata.topics.get(wanted.name)
         if topic is not None:
             return self._known(call, request, topic)
-        error = (created or {}).get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if created is None:
+            # Clients wait for a topic that is unknown; for one that can never be they need not.
+            is_possible = is_legal_name(wanted.name)
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_possible else ErrorCode.INVALID_TOPIC_EXCEPTION
+        else:
+            error = created.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
             error = ErrorCode.LEADER_NOT_AVAILABLE
         return _unknown(wanted.name, error, wanted)

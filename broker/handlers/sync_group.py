@@ -3,6 +3,10 @@
 The answer waits for the leader's, and until the assignment is as safe as any record.
 
 Versions: from 3 on members may be static (KIP-345), from 5 on the protocol is named and compared (KIP-559).
+
+While the group is being loaded the answer is REBALANCE_IN_PROGRESS, as in Kafka: the round is lost with the
+coordinator that held it, so members join anew. Kafka's own consumer takes COORDINATOR_LOAD_IN_PROGRESS for an
+error of its program here.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from twisted.internet.defer import Deferred
 from broker.call import Call, Handler
 from coordinator.group_effects import SyncAnswer
 from coordinator.group_service import GroupService
-from protocol.errors import BrokerError
+from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
@@ -40,7 +44,10 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
         ).addCallback(_response)
 
     def failed(self, call: Call, request: SyncGroupRequest, error: BrokerError) -> SyncGroupResponse:
-        return _response(SyncAnswer(error.code))
+        code = error.code
+        if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            code = ErrorCode.REBALANCE_IN_PROGRESS
+        return _response(SyncAnswer(code))
 
 
 def _response(answer: SyncAnswer) -> SyncGroupResponse:

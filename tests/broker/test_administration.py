@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from broker.auto_creation import AutoCreation
-from broker.call import Handler
+from broker.call import Call, Handler
 from broker.configs import ConfigView
 from broker.dispatch import Dispatcher
 from broker.dynamic_settings import DynamicSettings
@@ -157,6 +157,15 @@ class TestDeleteTopics:
         assert refused.error_code == ErrorCode.TOPIC_DELETION_DISABLED
         assert "delete.topic.enable" in refused.error_message
         assert controller.deleted == []
+
+    @pytest.mark.parametrize(
+        ("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
+    )
+    def test_old_clients_do_not_know_that_it_can_be(self, version: int, error: ErrorCode) -> None:
+        handler = DeleteTopicsHandler(as_service(Controller()), known_cluster(), False)
+        with pytest.raises(BrokerError) as raised:
+            handler.handle(Call(version, "", None), DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000))
+        assert raised.value.code == error
 
 
 class TestCreatePartitions:

@@ -160,6 +160,14 @@ class TestAnswer:
         assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert made == []
 
+    @pytest.mark.parametrize("name", ["bad topic!", "", ".", "x" * 250])
+    def test_a_topic_that_can_never_be_is_told_from_a_missing_one(
+        self, cache: MetadataCache, name: str
+    ) -> None:
+        """Clients wait for those that are missing."""
+        response, _ = ask(cache, [by_name(name)])
+        assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
     def test_a_missing_topic_is_made_and_asked_for_again(self, cache: MetadataCache) -> None:
         response, made = ask(cache, [by_name("t"), by_name("other"), by_name("bad!")], auto=True)
         assert made == ["other", "bad!"]

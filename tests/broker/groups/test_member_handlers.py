@@ -140,6 +140,15 @@ def test_every_version_of_a_deletion(broker: GroupBroker, client: Client, versio
     assert fetched(client, "idle") == (-1, ErrorCode.NONE)
 
 
+def test_a_round_that_was_lost_with_its_coordinator_begins_anew(broker: GroupBroker, client: Client) -> None:
+    """Kafka's consumer gives up on COORDINATOR_LOAD_IN_PROGRESS in answer to SyncGroup."""
+    commit(client, "g", 5)
+    broker.workers.is_held = True
+    broker.hand_over("g", leader=1, leader_epoch=1)
+
+    assert client.call(sync_request("g", "m", 1)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_a_list_while_groups_are_loaded_says_so(broker: GroupBroker, client: Client) -> None:
     commit(client, "g", 5)
     broker.workers.is_held = True
