@@ -1,15 +1,14 @@
 """What it costs to own a topic, and to write by conditions: python -m benchmarks.ownership --help.
 
-Four questions, to one broker with ZooKeeper beside it: what `single.writer=required` takes of the
-throughput of a producer, how many conditional appends a second there are, how many claims, each in
-ZooKeeper before it is answered, and how long nobody has a topic whose owner was killed. Ends with one line
-of JSON.
+Five questions, to one broker with ZooKeeper beside it: what `single.writer=required` takes of the
+throughput of a producer, and an expected offset of that of single appends; how many conditional appends a
+second there are; how many claims, each in ZooKeeper before it is answered; and how long nobody has a topic
+whose owner was killed. Ends with one line of JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ from typing import Any
 
 import click
 
+from benchmarks import ownership_pairs
+from benchmarks.ownership_pairs import VALUE
 from benchmarks.results import percentiles, print_json, print_table
 from broker.tools.local_cluster import LocalCluster
 from clients.admin import Admin, NewTopic
@@ -39,33 +40,34 @@ from protocol.errors import BrokerError, error_for
 from protocol.messages.producer_access import ProducerAccessMode
 
 HOME = Path(__file__).parents[1]
-VALUE = b"v" * 100
-RECORDS_A_CALL = 10_000
 SESSION_MS = 60_000
 WAIT_S = 60.0
 
 
 @click.command()
-@click.option("--rounds", default=7, show_default=True, help="Of produce throughput, both ways in turn.")
+@click.option("--rounds", default=30, show_default=True, help="Of two runs with a rule and two without.")
+@click.option("--records", default=200_000, show_default=True, help="Of 100 bytes, in each run.")
+@click.option("--only-rules", is_flag=True, help="Measure what the rules cost, and nothing else.")
 @click.option("--seconds", default=2.0, show_default=True, help="How long each measurement lasts.")
 @click.option("--pipeline", default=200, show_default=True, help="Conditional appends, or claims, under way.")
 @click.option("--kills", default=20, show_default=True, help="Owners to be killed.")
-def main(rounds: int, seconds: float, pipeline: int, kills: int) -> None:
+def main(rounds: int, records: int, only_rules: bool, seconds: float, pipeline: int, kills: int) -> None:
     """Measure what ownership costs, on a broker that is started for it."""
     with _cluster() as cluster:
         bootstrap = cluster.bootstrap
         report: dict[str, Any] = {"benchmark": "ownership"}
-        report["produce"] = _produce(bootstrap, rounds, seconds)
-        report["conditional_appends_per_second"] = {
-            "one_in_flight": _conditional(bootstrap, "single", 1, seconds),
-            "pipelined": _conditional(bootstrap, "pipelined", pipeline, seconds),
-        }
-        report["claims_per_second"] = {
-            "one_in_flight": _claims(bootstrap, "one", 1, seconds),
-            "pipelined": _claims(bootstrap, "many", pipeline, seconds),
-        }
-        report["takeover_ms"] = _takeovers(bootstrap, kills)
-    _print(report)
+        report |= _rules(bootstrap, cluster.brokers[0].pid, rounds, records)
+        if not only_rules:
+            report["conditional_appends_per_second"] = {
+                "one_in_flight": _conditional(bootstrap, "single", 1, seconds),
+                "pipelined": _conditional(bootstrap, "pipelined", pipeline, seconds),
+            }
+            report["claims_per_second"] = {
+                "one_in_flight": _claims(bootstrap, "one", 1, seconds),
+                "pipelined": _claims(bootstrap, "many", pipeline, seconds),
+            }
+            report["takeover_ms"] = _takeovers(bootstrap, kills)
+            _print(report)
     print_json(report)
 
 
@@ -84,40 +86,35 @@ def _create(bootstrap: str, topic: str, **configs: str) -> None:
         admin.create_topics([NewTopic(topic, 1, 1, configs=given)])
 
 
-# Throughput -------------------------------------------------------------------------------------------
+# What rules cost --------------------------------------------------------------------------------------
 
 
-def _produce(bootstrap: str, rounds: int, seconds: float) -> dict[str, float]:
-    """Records a second by one producer, with nobody asking who it is and with everybody; medians."""
+def _rules(bootstrap: str, broker_pid: int, rounds: int, records: int) -> dict[str, Any]:
     _create(bootstrap, "free", single_writer="off")
     _create(bootstrap, "owned", single_writer="required")
-    properties = {"bootstrap.servers": bootstrap}
-    free: list[float] = []
-    owned: list[float] = []
-    with Producer(properties) as anyone, ExclusiveProducer(properties, "owned") as owner:
-        for round_ in range(rounds + 1):
-            pair = ((anyone, "free", free), (owner, "owned", owned))
-            for producer, topic, rates in pair if round_ % 2 else reversed(pair):
-                rate = _rate(producer, topic, seconds)
-                if round_:  # The first warms up.
-                    rates.append(rate)
-    ratios = [after / before for before, after in zip(free, owned, strict=True)]
-    return {
-        "off_records_per_second": round(statistics.median(free)),
-        "required_records_per_second": round(statistics.median(owned)),
-        "ratio": round(statistics.median(ratios), 3),
+    _create(bootstrap, "unconditional", single_writer="off")
+    _create(bootstrap, "conditional", single_writer="off")
+    found = {
+        "single_writer": ownership_pairs.one_writer(bootstrap, broker_pid, rounds, records),
+        "expected_offset": ownership_pairs.one_condition(bootstrap, broker_pid, rounds),
     }
-
-
-def _rate(producer: Producer, topic: str, seconds: float) -> float:
-    values = [VALUE] * RECORDS_A_CALL
-    count = 0
-    began = time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        producer.send_many(topic, values, partition=0)
-        count += len(values)
-    producer.flush()
-    return count / (time.perf_counter() - began)
+    names = {
+        "single_writer": "produce, single.writer=required",
+        "expected_offset": "appends one by one, at an expected offset",
+    }
+    rows = [
+        [
+            names[rule],
+            f"{comparison.plain_per_second:,}/s",
+            f"{comparison.ruled_per_second:,}/s",
+            str(comparison.throughput),
+            str(comparison.processor),
+        ]
+        for rule, comparison in found.items()
+    ]
+    headings = ("rule", "without", "with", "throughput with over without", "broker's processor time")
+    print_table(f"What rules cost: medians of {rounds} rounds, with their 95 % intervals", headings, rows)
+    return {rule: comparison.summary() for rule, comparison in found.items()}
 
 
 # Conditions -------------------------------------------------------------------------------------------
@@ -228,12 +225,9 @@ def _takeover(bootstrap: str) -> float:
 
 
 def _print(report: dict[str, Any]) -> None:
-    produce, appends = report["produce"], report["conditional_appends_per_second"]
-    claims, takeover = report["claims_per_second"], report["takeover_ms"]
+    appends, claims = report["conditional_appends_per_second"], report["claims_per_second"]
+    takeover = report["takeover_ms"]
     rows = [
-        ["produce, single.writer=off", f"{produce['off_records_per_second']:,} records/s"],
-        ["produce, single.writer=required", f"{produce['required_records_per_second']:,} records/s"],
-        ["ratio of the two", f"{produce['ratio']:.3f}"],
         ["conditional appends, one in flight", f"{appends['one_in_flight']:,}/s"],
         ["conditional appends, pipelined", f"{appends['pipelined']:,}/s"],
         ["claims, one in flight", f"{claims['one_in_flight']:,}/s"],

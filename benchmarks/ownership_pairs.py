@@ -1,0 +1,131 @@
+"""What a rule costs those who keep to it: the same load with the rule and without, in turns.
+
+Two rules: `single.writer=required`, under which the broker asks of every batch who it comes from, and an
+expected offset, which it compares with the log's end (KIP-27). Either load is a fixed number of records, long
+enough to be measured and short enough that a machine that does other work treats both ways alike. Beside the
+time it takes stands the time that the broker's reactor was busy with it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.pairs import Ratio, in_turns, median_ratio
+from benchmarks.targets import reactor_seconds
+from clients.message import Message
+from clients.ownership.exclusive import ExclusiveProducer
+from clients.producer import Producer
+
+VALUE = b"v" * 100
+RECORDS_A_CALL = 10_000
+APPENDS_A_RUN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Throughput with a rule over throughput without, and likewise of the broker's processor time."""
+
+    throughput: Ratio
+    processor: Ratio
+    plain_per_second: int
+    ruled_per_second: int
+
+    def summary(self) -> dict[str, Any]:
+        """For the line of JSON."""
+        return {
+            "plain_per_second": self.plain_per_second,
+            "ruled_per_second": self.ruled_per_second,
+            **{
+                f"{name}_ratio": {
+                    "median": round(ratio.median, 3),
+                    "low": round(ratio.low, 3),
+                    "high": round(ratio.high, 3),
+                    "rounds": ratio.rounds,
+                }
+                for name, ratio in (("throughput", self.throughput), ("processor", self.processor))
+            },
+        }
+
+
+class _Way:
+    """One of the two ways: runs its load, and keeps what the runs took."""
+
+    def __init__(self, run: Callable[[], object], broker_pid: int) -> None:
+        self._run = run
+        self._broker_pid = broker_pid
+        self.seconds: list[float] = []
+        self.processor: list[float] = []
+
+    def __call__(self) -> float:
+        busy, began = reactor_seconds(self._broker_pid), time.perf_counter()
+        self._run()
+        self.seconds.append(time.perf_counter() - began)
+        self.processor.append(reactor_seconds(self._broker_pid) - busy)
+        return self.seconds[-1]
+
+
+def compare(
+    plain: Callable[[], object], ruled: Callable[[], object], size: int, broker_pid: int, rounds: int
+) -> Comparison:
+    """Compare two loads of `size` records each, in so many rounds of two runs of either."""
+    for _ in range(3):  # Nothing is measured before both are warm.
+        plain()
+        ruled()
+    without, with_rule = _Way(plain, broker_pid), _Way(ruled, broker_pid)
+    throughput, processor = [], []
+    for _ in range(rounds):
+        before, after = in_turns(without, with_rule)
+        throughput.append(before / after)
+        processor.append(sum(with_rule.processor[-2:]) / sum(without.processor[-2:]))
+    return Comparison(
+        median_ratio(throughput),
+        median_ratio(processor),
+        round(size / statistics.median(without.seconds)),
+        round(size / statistics.median(with_rule.seconds)),
+    )
+
+
+def one_writer(bootstrap: str, broker_pid: int, rounds: int, records: int) -> Comparison:
+    """Bulk produce of a producer that owns the topic `owned`, which is required, and of one to `free`, where
+    nobody asks; both exist."""
+    properties = {"bootstrap.servers": bootstrap}
+    calls = max(1, records // RECORDS_A_CALL)
+    values = [VALUE] * RECORDS_A_CALL
+
+    def produce(producer: Producer, topic: str) -> None:
+        for _ in range(calls):
+            producer.send_many(topic, values, partition=0)
+        producer.flush()
+
+    with Producer(properties) as anyone, ExclusiveProducer(properties, "owned") as owner:
+        return compare(
+            lambda: produce(anyone, "free"),
+            lambda: produce(owner, "owned"),
+            calls * RECORDS_A_CALL,
+            broker_pid,
+            rounds,
+        )
+
+
+def one_condition(bootstrap: str, broker_pid: int, rounds: int) -> Comparison:
+    """Appends one after the other, each awaited, that say at which offset they are to land, and such that do
+    not; to the empty topics `conditional` and `unconditional`."""
+    offset = 0
+    # What has a condition does not linger.
+    with Producer({"bootstrap.servers": bootstrap, "linger.ms": "0"}) as producer:
+
+        def anywhere() -> None:
+            for _ in range(APPENDS_A_RUN):
+                producer.send(Message("unconditional", value=VALUE, partition=0)).result()
+
+        def at_an_offset() -> None:
+            nonlocal offset
+            for _ in range(APPENDS_A_RUN):
+                producer.send_at(offset, Message("conditional", value=VALUE, partition=0)).result()
+                offset += 1
+
+        return compare(anywhere, at_an_offset, APPENDS_A_RUN, broker_pid, rounds)
