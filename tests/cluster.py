@@ -64,7 +64,7 @@ class Cluster:
             broker.wait_ready(len(self.brokers))
 
     def lose(self, broker: BrokerProcess) -> None:
-        """Kill a broker, and have ZooKeeper end its session, as it would by itself after the session timeout."""
+        """Kill a broker, and have ZooKeeper end its session, which it would do after the session timeout."""
         broker.kill()
         key = SessionFile([str(broker.log_dirs[0])], boot_id()).recall()
         assert key is not None, "the broker has left no session"

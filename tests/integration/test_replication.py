@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,21 @@ def _path(topic: str, partition: int) -> str:
     return f"/brokers/topics/{topic}/partitions/{partition}/state"
 
 
+@contextmanager
+def states_in(cluster: Cluster) -> Iterator[States]:
+    watched = States(cluster)
+    try:
+        yield watched
+    finally:
+        watched.close()
+
+
 @pytest.fixture
 def states(request: pytest.FixtureRequest) -> Iterator[States]:
     """Of the brokers that the test has: `three`, or a `cluster` of its own."""
-    watched = States(request.getfixturevalue("three" if "three" in request.fixturenames else "cluster"))
-    yield watched
-    watched.close()
+    cluster = request.getfixturevalue("three" if "three" in request.fixturenames else "cluster")
+    with states_in(cluster) as watched:
+        yield watched
 
 
 def test_a_killed_leader_takes_nothing_that_was_acknowledged_with_it(
