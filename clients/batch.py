@@ -30,8 +30,8 @@ class Batch:
     __slots__ = (
         "_callbacks", "_lock", "attempt", "attempts", "base_offset", "base_sequence", "builder", "cost",
         "created_ms", "encoded", "error", "expected_epoch", "expected_offset", "guards", "heirs", "is_closed",
-        "is_done", "last_error", "log_append_time", "mismatch", "number", "partition", "retry_at_ms",
-        "timestamps", "topic",
+        "is_done", "is_unwritten", "last_error", "log_append_time", "mismatch", "number", "partition",
+        "retry_at_ms", "timestamps", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +62,8 @@ class Batch:
         self.mismatch: Exception | None = None
         """The refusal of a batch before this one, whose condition rests on that one."""
         self.attempts = 0
+        self.is_unwritten = False
+        """Whether it is certain that no attempt has written it, and none will yet."""
         self.retry_at_ms = 0
         self.is_done = False
         self.error: Exception | None = None

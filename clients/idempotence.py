@@ -4,8 +4,9 @@ Every batch of a partition is stamped once, with the producer's id, an epoch and
 record; every attempt to send it carries the same stamp. Where a batch is given up, nobody knows whether the
 broker has it, and the numbers behind it may never fit. Then nothing new is stamped until all that is stamped
 has an outcome; after that the partition begins a new epoch at sequence 0, unless the broker turns out to
-have had everything (KIP-360). Epochs are the partition's own: brokers compare them per partition, and nobody
-else has this producer's id.
+have had everything (KIP-360), or has certainly had nothing of what was given up: then the numbers are given to
+what comes next. Epochs are the partition's own: brokers compare them per partition, and nobody else has this
+producer's id.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Sequences:
     """Batches that are stamped and have no outcome."""
     is_unresolved: bool = False
     """Whether a stamped batch was given up: nothing new may be stamped before that is resolved."""
+    is_doubtful: bool = False
+    """Whether one of those may be written all the same."""
     must_restart: bool = False
     """Whether the broker has said that the numbers do not fit."""
 
@@ -39,15 +42,16 @@ class Sequences:
         self.producer_id = producer_id
         self.epoch = epoch
         self.next_sequence = self.acknowledged = 0
-        self.is_unresolved = self.must_restart = False
+        self.is_unresolved = self.is_doubtful = self.must_restart = False
 
     def can_stamp(self, producer_id: int) -> bool:
         """Whether a new batch may be stamped. `producer_id` is the one the producer has now."""
         if self.outstanding == 0:
             if self.producer_id != producer_id:
                 self.begin(producer_id, 0)
-            elif self.is_unresolved and self.acknowledged == self.next_sequence:
-                self.is_unresolved = False
+            elif self.is_unresolved and (self.acknowledged == self.next_sequence or not self.is_doubtful):
+                self.is_unresolved = self.is_doubtful = False
+                self.next_sequence = self.acknowledged
         return not self.is_unresolved and not self.must_restart
 
     def stamp(self, record_count: int) -> int:
@@ -64,13 +68,18 @@ class Sequences:
 
     def given_up(self) -> None:
         """A stamped batch has failed for good; whether it is written is not known."""
+        self.refused()
+        self.is_doubtful = True
+
+    def refused(self) -> None:
+        """A stamped batch has failed for good; it is not written, and never will be."""
         self.outstanding -= 1
         self.is_unresolved = True
 
     @property
     def wants_new_epoch(self) -> bool:
         """Whether only a new epoch helps, as far as nothing is under way."""
-        is_gap = self.is_unresolved and self.outstanding == 0 and self.acknowledged != self.next_sequence
+        is_gap = self.is_doubtful and self.outstanding == 0 and self.acknowledged != self.next_sequence
         return self.must_restart or is_gap
 
     @property

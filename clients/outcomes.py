@@ -7,13 +7,19 @@ from collections.abc import Callable
 
 from clients.batch import Batch
 from clients.conditions import judged, poison
-from clients.errors import DeliveryTimeoutError, is_retriable
+from clients.errors import DeliveryTimeoutError, GuardMismatchError, is_retriable
 from clients.feedback.sending import SendingTally
 from clients.queues import PartitionQueue, Queues
 from clients.sender_settings import SenderSettings
 from protocol.errors import BrokerError, ErrorCode
 
 _LOST_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+_NOT_WRITTEN = (
+    ErrorCode.OFFSET_MISMATCH,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+)
+"""What a broker answers that has judged a batch and has not appended it."""
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 
@@ -38,6 +44,8 @@ class Outcomes:
     def failed(self, batch: Batch, error: Exception, now_ms: int, *, was_sent: bool = True) -> None:
         """Send the batch again if that may help and time is left; else give it up."""
         queue = self._queues.queue_of(batch)
+        # Of an earlier attempt without an answer nobody knows whether it will arrive yet.
+        batch.is_unwritten = batch.attempts == 1 and _is_not_written(error)
         if batch.expected_offset >= 0:
             error = judged(queue, batch, error)
         code = error.code if isinstance(error, BrokerError) else None
@@ -98,7 +106,9 @@ class Outcomes:
         """A batch of this queue has failed for good."""
         if batch in queue.in_flight:
             queue.in_flight.remove(batch)
-        if batch.base_sequence >= 0:
+        if batch.base_sequence >= 0 and batch.is_unwritten:
+            queue.sequences.refused()
+        elif batch.base_sequence >= 0:
             queue.sequences.given_up()
         self.finish(batch, error)
 
@@ -127,3 +137,9 @@ class Outcomes:
                 callback()
             except Exception:
                 sys.excepthook(*sys.exc_info())  # An application's fault, which must not stop the sending.
+
+
+def _is_not_written(error: Exception) -> bool:
+    return isinstance(error, GuardMismatchError) or (
+        isinstance(error, BrokerError) and error.code in _NOT_WRITTEN
+    )

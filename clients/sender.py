@@ -395,6 +395,7 @@ class Sender:
     def _take(self, queue: PartitionQueue) -> Batch:
         batch = queue.take()
         batch.attempts += 1
+        batch.is_unwritten = False
         self.tally.taken(batch, self._queues.topics[batch.topic].batch_size)
         batch.attempt = queue.attempt
         if batch.guards:

@@ -118,6 +118,41 @@ def test_a_refusal_refuses_what_was_sent_behind_it_and_not_what_comes_after(clus
     assert after.offset == 0
 
 
+def stamps(cluster: FakeCluster) -> list[tuple[int, int]]:
+    """(producer epoch, first sequence) of what was sent of partition 0."""
+    headers = [split(bytearray(bytes(data.records)))[0] for data in sent(cluster) if data.records]
+    return [(header.producer_epoch, header.base_sequence) for header in headers]
+
+
+def test_a_refusal_costs_neither_an_epoch_nor_numbers(cluster: FakeCluster) -> None:
+    """What was refused is certainly not written: its numbers are those of what is sent next. Epochs are few,
+    and an application that races with others for offsets is refused all the time."""
+    producer = producer_on(cluster, **{"batch.size": 1})
+    producer.send(at(0))
+    producer.flush(10_000)
+    for _ in range(3):
+        lost = [producer.send(at(offset)) for offset in (7, 8)]
+        producer.flush(10_000)
+        assert [type(each.error) for each in lost] == [OffsetMismatchError] * 2
+    won = [producer.send(at(offset)) for offset in (1, 2)]
+    producer.flush(10_000)
+    assert [each.offset for each in won] == [1, 2]
+    assert stamps(cluster) == [(0, 0), *[(0, 1), (0, 2)] * 4]
+
+
+def test_numbers_of_what_may_arrive_late_are_given_to_nothing_else(cluster: FakeCluster) -> None:
+    """The first attempt has no answer. Landing after all it would pass for what has its numbers next."""
+    producer = producer_on(cluster)
+    cluster.brokers[1].fail_next(ProduceRequest, "cut")
+    lost = producer.send(at(7))
+    producer.flush(60_000)
+    assert isinstance(lost.error, OffsetMismatchError)
+    won = producer.send(at(0))
+    producer.flush(10_000)
+    assert won.offset == 0
+    assert stamps(cluster)[-2:] == [(0, 0), (1, 0)]
+
+
 def test_a_partition_of_the_same_request_that_was_not_attempted_is_sent_again(cluster: FakeCluster) -> None:
     """ "The others answer OPERATION_NOT_ATTEMPTED: send them again"."""
     producer = producer_on(cluster, retries=1)
