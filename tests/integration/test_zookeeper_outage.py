@@ -15,7 +15,8 @@ from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
 from tests.zookeeper import ZooKeeperProcess
 
 PROPERTIES = {"zookeeper.session.timeout.ms": "3000", "min.insync.replicas": "2"}
-PARTITIONS = 6
+PARTITIONS = 3
+"""Each broker leads one."""
 
 
 @pytest.fixture

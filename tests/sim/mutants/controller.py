@@ -13,6 +13,7 @@ from coordinator.candidacy import Candidacy
 from coordinator.controller import Controller
 from coordinator.controller_isr import InSyncSets
 from coordinator.controller_reign import Reign
+from coordinator.controller_state import LiveBroker
 from coordinator.store import ConnectionLost, SessionExpired, SetData
 from tests.sim.mutation import Mutation, Patch
 
@@ -96,6 +97,11 @@ def _accept_any_broker_epoch() -> Sequence[Patch]:
     ]
 
 
+def _take_a_start_for_a_registration() -> Sequence[Patch]:
+    """A broker that has started anew, and may have lost its tail, passes for the process that it was."""
+    return [(LiveBroker, "start_epoch", property(lambda self: self.info.broker_id))]
+
+
 def _elect_anyone() -> Sequence[Patch]:
     elect = election.elect_after_failure
 
@@ -128,6 +134,11 @@ MUTATIONS = (
         "any-broker-epoch",
         "lives of a broker are not told apart (KIP-380, KIP-903)",
         _accept_any_broker_epoch,
+    ),
+    Mutation(
+        "forgotten-start",
+        "a broker that has started anew counts as one that has lost its session",
+        _take_a_start_for_a_registration,
     ),
     Mutation("unclean-election", "anyone may lead who is alive", _elect_anyone),
 )
