@@ -9,7 +9,8 @@ from typing import Any
 
 from clients.settings import SettingError
 
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SPOKEN = "PLAINTEXT"
+SECURITY_PROTOCOLS = (SPOKEN, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _ENDPOINT = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/,]*)):(?P<port>\d+)"
@@ -69,6 +70,7 @@ def parse_endpoints(settings: Mapping[str, Any], machine_name: str) -> Endpoints
             for endpoint in listeners
         )
     inter_broker = _inter_broker_name(settings["inter.broker.listener.name"], advertised)
+    _refuse_what_is_not_spoken(listeners)
     return Endpoints(listeners, advertised, inter_broker)
 
 
@@ -122,6 +124,17 @@ def _refuse_shared_ports(listeners: Sequence[Endpoint]) -> None:
                     f"listeners={str(endpoint)!r} is not allowed: {other.name} already has that port; "
                     "expected a port of its own for each listener"
                 )
+
+
+def _refuse_what_is_not_spoken(listeners: Sequence[Endpoint]) -> None:
+    """Rather than to speak in the clear where encryption was asked for."""
+    for endpoint in listeners:
+        if endpoint.protocol != SPOKEN:
+            raise SettingError(
+                f"listeners={str(endpoint)!r} is not allowed: this broker does not speak "
+                f"{endpoint.protocol}, only {SPOKEN}. Let a proxy do TLS, and map {endpoint.name} to {SPOKEN} in "
+                "listener.security.protocol.map"
+            )
 
 
 def _check_advertised(advertised: Sequence[Endpoint], listeners: Sequence[Endpoint]) -> None:

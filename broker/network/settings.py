@@ -25,7 +25,8 @@ SETTINGS: tuple[Setting, ...] = (
         "listener.security.protocol.map",
         SettingType.LIST,
         ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
-        "Which security protocol each listener name speaks, as NAME:PROTOCOL pairs.",
+        "Which security protocol each listener name speaks, as NAME:PROTOCOL pairs. Listeners of "
+        "this broker can only speak PLAINTEXT.",
     ),
     Setting(
         "inter.broker.listener.name",

@@ -26,12 +26,12 @@ def test_names_are_mapped_to_protocols_and_hosts_kept() -> None:
     endpoints = parsed(
         listeners="inside://10.0.0.1:9092, OUTSIDE://[::1]:9093",
         advertised_listeners="INSIDE://broker1:9092,OUTSIDE://broker1.example.org:443",
-        listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL",
+        listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
         inter_broker_listener_name="INSIDE",
     )
     assert endpoints.listeners == (
         Endpoint("INSIDE", "PLAINTEXT", "10.0.0.1", 9092),
-        Endpoint("OUTSIDE", "SASL_SSL", "::1", 9093),
+        Endpoint("OUTSIDE", "PLAINTEXT", "::1", 9093),
     )
     assert [str(endpoint) for endpoint in endpoints.listeners] == [
         "INSIDE://10.0.0.1:9092",
@@ -71,6 +71,11 @@ def test_a_free_port_is_advertised_by_its_real_number() -> None:
         ({"listener_security_protocol_map": "A:SSL,a:SSL"}, "A is given twice"),
         ({"inter_broker_listener_name": "X"}, "expected an advertised listener .PLAINTEXT."),
         ({"listeners": "SSL://h:1"}, "inter.broker.listener.name is missing"),
+        ({"listeners": "PLAINTEXT://h:1,SSL://h:2"}, "'SSL://h:2' is not allowed: .* does not speak SSL"),
+        (
+            {"listeners": "SASL_SSL://h:1", "inter_broker_listener_name": "SASL_SSL"},
+            "not speak SASL_SSL",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_key_value_and_what_is_allowed(
@@ -81,4 +86,7 @@ def test_what_is_wrong_is_said_with_key_value_and_what_is_allowed(
 
 
 def test_two_hosts_may_share_a_port_number() -> None:
-    assert len(parsed(listeners="PLAINTEXT://10.0.0.1:9,SSL://10.0.0.2:9").listeners) == 2
+    endpoints = parsed(
+        listeners="A://10.0.0.1:9,B://10.0.0.2:9", listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT"
+    )
+    assert len(endpoints.listeners) == 2
