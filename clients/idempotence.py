@@ -4,8 +4,8 @@ Every batch of a partition is stamped once, with the producer's id, an epoch and
 record; every attempt to send it carries the same stamp. Where a batch is given up, nobody knows whether the
 broker has it, and the numbers behind it may never fit. Then nothing new is stamped until all that is stamped
 has an outcome; after that the partition begins a new epoch at sequence 0, unless the broker turns out to
-have had everything (KIP-360), or has certainly had nothing of what was given up: then the numbers are given to
-what comes next. Epochs are the partition's own: brokers compare them per partition, and nobody else has this
+have had everything (KIP-360), or has certainly had nothing of what was given up: then the numbers go to what
+comes next. Epochs are the partition's own: brokers compare them per partition, and nobody else has this
 producer's id.
 """
 
