@@ -132,8 +132,8 @@ def _refuse_what_is_not_spoken(listeners: Sequence[Endpoint]) -> None:
         if endpoint.protocol != SPOKEN:
             raise SettingError(
                 f"listeners={str(endpoint)!r} is not allowed: this broker does not speak "
-                f"{endpoint.protocol}, only {SPOKEN}. Let a proxy do TLS, and map {endpoint.name} to {SPOKEN} in "
-                "listener.security.protocol.map"
+                f"{endpoint.protocol}, only {SPOKEN}. Let a proxy do TLS, and map {endpoint.name} to "
+                f"{SPOKEN} in listener.security.protocol.map"
             )
 
 
