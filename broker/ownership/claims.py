@@ -73,6 +73,8 @@ class Claim(Operation):
             if isinstance(verdict, Repeated) and resource.peek(group).grant is None:
                 timeout_ms = self._asker.owner.session_timeout_ms
                 records[each.key] = state.record_revived(resource, group, timeout_ms)
+            if isinstance(verdict, Shared) and resource.has_absent_writer:
+                records[each.key] = state.record_shared(resource)
             if isinstance(verdict, Granted):
                 grant = new_grant(
                     resource, self._asker.owner, verdict.generation, each.generation, state.date_ms()
@@ -132,7 +134,8 @@ class Claim(Operation):
         for each, verdict, grant in self._grants:
             resource = state.resource(each.key)
             if isinstance(verdict, Shared):
-                state.share(resource, asker.owner, asker.connection, now_ms)
+                is_written = each.key in self._written
+                state.share(resource, asker.owner, asker.connection, now_ms, is_written=is_written)
                 answers.append(standings.shared(resource, state.leader_epoch(each.key)))
                 continue
             entry = resource.entry(asker.group)

@@ -172,8 +172,21 @@ class Resource:
                 return entry
         return None
 
+    @property
+    def has_absent_writer(self) -> bool:
+        """Whether one that wrote alone is gone, and could go on with what it had."""
+        last_grants = (entry.last for entry in self.entries.values())
+        return any(
+            last is not None
+            and last.is_over
+            and last.may_resume
+            and Access.WRITE in last.owner.access
+            and not self.was_written_since(last.incarnation)
+            for last in last_grants
+        )
+
     def was_written_since(self, incarnation: int) -> bool:
-        """Whether another was granted the partition to write it, after `incarnation`."""
+        """Whether others were granted the partition to write it, alone or shared, after `incarnation`."""
         return self.write_incarnation > incarnation
 
     def held_by(self, connection: int) -> Iterator[Entry]:

@@ -148,6 +148,12 @@ class State:
         revived = self._revived(grant, session_timeout_ms)
         return replace(record, histories={**record.histories, group: (*before, revived)})
 
+    def record_shared(self, resource: Resource) -> OwnershipRecord:
+        """The resource as it will be once producers share it: whoever wrote alone before cannot go on then as
+        if nobody had come, not even when they have left again."""
+        incarnation = resource.incarnation + 1
+        return replace(resource.record(), incarnation=incarnation, write_incarnation=incarnation)
+
     def _revived(self, grant: Grant, session_timeout_ms: int) -> Grant:
         owner = replace(grant.owner, session_timeout_ms=session_timeout_ms)
         return replace(grant, owner=owner, reason=LossReason.NONE, until_ms=NEVER_MS)
@@ -304,8 +310,13 @@ class State:
 
     # -- those who share, and those who wait -------------------------------------------------------------
 
-    def share(self, resource: Resource, owner: Owner, connection: int, now_ms: int) -> None:
-        """Let a producer write beside others."""
+    def share(
+        self, resource: Resource, owner: Owner, connection: int, now_ms: int, *, is_written: bool
+    ) -> None:
+        """Let a producer write beside others. `is_written`: `record_shared` is."""
+        if is_written:
+            resource.incarnation += 1
+            resource.write_incarnation = resource.incarnation
         if connection not in self.connections:
             return
         resource.sharers[connection] = Sharer(owner, connection)

@@ -156,6 +156,24 @@ def test_a_producer_does_not_go_on_beside_those_who_came_to_share(machine: Machi
     assert first.access_to(P0, EXCLUSIVE, epoch=1).error_code == ErrorCode.PRODUCER_FENCED
 
 
+@pytest.mark.parametrize("loses_its_leader", [False, True])
+def test_nor_does_it_go_on_when_they_have_left(machine: Machine, *, loses_its_leader: bool) -> None:
+    """ "Once a producer looses the exclusive access, no more messages from that producer can be published on
+    the topic": others have written since, and what it knew of the topic holds no more."""
+    first, sharer = machine.client("first"), machine.client("sharer")
+    first.access_to(P0, EXCLUSIVE)
+    first.close()
+    sharer.access_to(P0, SHARED)
+    another = machine.client("another sharer")
+    another.access_to(P0, SHARED)
+    sharer.release(P0)
+    another.close()
+    if loses_its_leader:
+        machine.fail_over()
+    first.reconnect()
+    assert first.access_to(P0, EXCLUSIVE, epoch=1).error_code == ErrorCode.PRODUCER_FENCED
+
+
 def test_access_ends_with_a_graceful_close(machine: Machine) -> None:
     """ "The client sends a CloseProducer command, for a graceful close"; "the topic is now up for grab for a
     new producer"."""
