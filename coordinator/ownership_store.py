@@ -126,6 +126,18 @@ class OwnershipStore:
 
         return await on_any_session(self._zookeeper, read)
 
+    async def named_groups(self) -> list[str]:
+        """The groups that own names, or have owned some."""
+
+        async def read(session: Session) -> list[str]:
+            await _catch_up(session)
+            try:
+                return sorted(name_of_znode(child) for child in await session.children(znodes.OWNED_NAMES))
+            except NoNode:
+                return []
+
+        return await on_any_session(self._zookeeper, read)
+
     async def read(self, key: ResourceKey) -> Found | None:
         """What is written of one resource, by now; None: nothing is."""
 

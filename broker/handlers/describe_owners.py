@@ -1,20 +1,23 @@
 """DescribeOwners (key 30024): who owns what, of that which this broker decides about.
 
-Names are told of as far as this broker has been asked about their groups since it coordinates them; a group
-that is named in the request is looked up.
+Names of applications are read when their group is first asked about: here those of the groups that the
+request names, or of all groups that this broker coordinates.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.python.failure import Failure
 
 from broker.call import Call, Handler
 from broker.ownership.description import describe
 from broker.ownership.resources import Resource
 from broker.ownership.service import OwnershipService
 from coordinator.ownership_records import NameKey
+from coordinator.store import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import NO_PARTITION
 from protocol.messages.ownership_sight import (
@@ -30,14 +33,22 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
     ownership: OwnershipService
 
     def handle(self, call: Call, request: DescribeOwnersRequest) -> Deferred[DescribeOwnersResponse]:
+        return self._known(request).addCallback(lambda _: self._answer(request))
+
+    def _known(self, request: DescribeOwnersRequest) -> Deferred[Any]:
+        """Fires when what is asked about has been read, as far as that can be done."""
+        homes = self.ownership.homes
+        if request.resources is not None and all(each.partition >= 0 for each in request.resources):
+            return succeed(None)
+        if request.groups is None:
+            return homes.all_ready().addErrback(_no_way_to_zookeeper)
         lookups = []
-        for group in dict.fromkeys(request.groups or ()):
+        for group in dict.fromkeys(request.groups):
             try:
-                lookups.append(self.ownership.homes.ready(group))
+                lookups.append(homes.ready(group))
             except BrokerError:
                 continue  # Another broker coordinates it.
-        known = DeferredList(lookups, consumeErrors=True)
-        return known.addCallback(lambda _: self._answer(request))
+        return DeferredList(lookups, consumeErrors=True)
 
     def _answer(self, request: DescribeOwnersRequest) -> DescribeOwnersResponse:
         groups = None if request.groups is None else set(request.groups)
@@ -66,3 +77,8 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
 def _name(resource: Resource) -> tuple[str, int]:
     key = resource.key
     return (key.name, NO_PARTITION) if isinstance(key, NameKey) else (key.topic, key.index)
+
+
+def _no_way_to_zookeeper(failure: Failure) -> None:
+    """This broker is about to stop: it tells what it knows."""
+    failure.trap(SessionExpired)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from twisted.internet.defer import Deferred, ensureDeferred, succeed
+from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
 from twisted.python.failure import Failure
 
 from broker.metadata import ZERO_ID
@@ -30,6 +30,9 @@ _log = logging.getLogger(__name__)
 
 _GROUPS_MAX = 10_000
 """Groups of one partition whose names have been read, beyond which those without any are forgotten."""
+
+_GROUPS_AT_A_TIME = 50
+"""Groups that are read at once where all are asked for."""
 
 _Where = tuple[str, int]
 
@@ -226,6 +229,22 @@ class Homes:
         else:
             known.waiting.append(done)
         return done
+
+    def all_ready(self) -> Deferred[None]:
+        """Fires once the names of all groups that this broker coordinates have been read, as far as that can
+        be done."""
+        return ensureDeferred(self._ready_all())
+
+    async def _ready_all(self) -> None:
+        groups = await self._store.named_groups()
+        for start in range(0, len(groups), _GROUPS_AT_A_TIME):
+            reading = []
+            for group in groups[start : start + _GROUPS_AT_A_TIME]:
+                try:
+                    reading.append(self.ready(group))
+                except BrokerError:
+                    continue  # Another broker coordinates it.
+            await DeferredList(reading, consumeErrors=True)
 
     def _make_room(self, led: _Led) -> None:
         """Forget groups of which nothing was found and nobody owns anything: they can be read again."""

@@ -462,6 +462,21 @@ def test_owners_are_described_with_their_history(world: OwnershipWorld) -> None:
     assert world.client().call(DescribeOwnersRequest(groups=["other"])).resources == []
 
 
+def test_names_are_described_also_where_nobody_has_asked_about_them_yet(world: OwnershipWorld) -> None:
+    """A broker that has just begun to coordinate their groups shows who owns them."""
+    world.lead(OFFSETS)
+    for group in ("app", "other"):
+        world.owner("anna", group).claim("leader", partition=-1)
+    world.lead(OFFSETS, leader_epoch=1)
+
+    response = world.client().call(DescribeOwnersRequest(groups=None, include_history=False))
+
+    assert [(each.group, each.name, each.owner_id) for each in response.resources] == [
+        ("app", "leader", "anna"),
+        ("other", "leader", "anna"),
+    ]
+
+
 def test_an_administrator_releases_by_force(world: OwnershipWorld, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "broker.ownership.audit")
     anna = world.owner("anna")
