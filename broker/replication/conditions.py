@@ -58,6 +58,8 @@ class Conditions:
         self._refusals: weakref.WeakKeyDictionary[Origin, dict[tuple[str, int], _Refusal]] = (
             weakref.WeakKeyDictionary()
         )
+        self._has_refused = False
+        """Whether there ever was a refusal: where there was none, no connection need be looked up."""
         self.mismatches = 0
         """Conditions that did not hold."""
         self.mismatched: Callable[[Partition], None] = lambda partition: None
@@ -65,12 +67,15 @@ class Conditions:
 
     def judge(self, appends: Sequence[Append], origin: Origin | None, acks: int) -> None:
         """Refuse all of a request if one of its conditions does not hold, each append with its reason."""
-        conditional = [append for append in appends if append.condition is not None]
-        for append in conditional:
+        is_refused = False
+        for append in appends:
+            if append.condition is None:
+                continue
             # What is in the log already is no longer up for a condition: a retry succeeds.
             if append.error is None and not append.is_duplicate:
                 append.error = self._refusal(append, origin, acks)
-        if all(append.error is None for append in conditional):
+            is_refused = is_refused or append.error is not None
+        if not is_refused:
             return
         for append in appends:
             if append.error is None and not append.is_duplicate:
@@ -80,7 +85,10 @@ class Conditions:
                 )
                 append.settles_at = None
         if origin is not None:
-            self._remember([append for append in conditional if append.error is not None], origin)
+            self._remember(
+                [append for append in appends if append.condition is not None and append.error is not None],
+                origin,
+            )
 
     def _refusal(self, append: Append, origin: Origin | None, acks: int) -> BrokerError | None:
         partition, condition = append.partition, append.condition
@@ -93,7 +101,7 @@ class Conditions:
         log = partition.log
         end_offset = log.log_end_offset
         last_epoch = log.epochs.epoch_at(end_offset - 1)
-        if origin is not None and self._is_poisoned(append, condition, origin):
+        if self._has_refused and origin is not None and self._is_poisoned(append, condition, origin):
             why = "a batch that was sent before this one was refused"
         elif condition.expected_offset != end_offset:
             why = f"it ends at {end_offset}, not at {condition.expected_offset}"
@@ -115,6 +123,7 @@ class Conditions:
         return refusal is not None and refusal.covers(condition, origin)
 
     def _remember(self, refused: Sequence[Append], origin: Origin) -> None:
+        self._has_refused = True
         of_origin = self._refusals.setdefault(origin, {})
         for append in refused:
             assert append.condition is not None
