@@ -347,6 +347,9 @@ def settings_page() -> str:
         "that is not allowed stops the start. Those whose column Dynamic says yes can also be altered while "
         "brokers run, for one of them or for all: `scripts/configs.sh --entity-type brokers`.",
         "",
+        "This version neither deletes old segments nor compacts them: the settings of retention and of "
+        "cleaning are taken and kept, and nothing acts on them yet.",
+        "",
     ]
     for title, rows in (
         ("Broker", BROKER_ROWS),
