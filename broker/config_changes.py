@@ -24,7 +24,11 @@ Change = Callable[[dict[str, str]], dict[str, str]]
 
 
 class ConfigChanges:
-    """Alters the settings of topics, of this broker, and of all brokers together (named "")."""
+    """Alters the settings of topics, of this broker, and of all brokers together (named "").
+
+    Those of a broker that is not there any other may alter: nobody else could take away what it is to begin
+    with when it comes back.
+    """
 
     def __init__(
         self,
@@ -68,10 +72,14 @@ class ConfigChanges:
 
     def _update_broker(self, name: str, change: Change, validate_only: bool) -> Deferred[BrokerError | None]:
         try:
-            check_is_this_broker(name, self._broker_id)
+            if not self._is_absent(name):
+                check_is_this_broker(name, self._broker_id)
         except BrokerError as error:
             return succeed(error)
         return self._update(BROKERS, name or DEFAULT_ENTITY, change, validate_only)
+
+    def _is_absent(self, name: str) -> bool:
+        return name.isascii() and name.isdigit() and not self._metadata.is_live(int(name))
 
     def _update_topic(
         self, resource_type: int, name: str, change: Change, validate_only: bool

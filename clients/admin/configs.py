@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from clients.admin.asking import AdminBase, raise_first
@@ -93,9 +93,13 @@ class ConfigAdmin(AdminBase):
         changes: Mapping[ConfigResource, Iterable[ConfigChange]],
         *,
         validate_only: bool = False,
+        absent: Collection[int] = (),
     ) -> None:
-        """Change single settings and leave the others as they are (KIP-339). Raises InvalidConfigError."""
-        for node, asked in _by_node(changes).items():
+        """Change single settings and leave the others as they are (KIP-339). Raises InvalidConfigError.
+
+        Of brokers that are `absent` another one is asked to change the settings.
+        """
+        for node, asked in _by_node(changes, absent).items():
             request = IncrementalAlterConfigsRequest(
                 resources=[
                     AlterConfigsResource(
@@ -120,11 +124,14 @@ class ConfigAdmin(AdminBase):
             raise_first((row.resource_name, row.error_code, row.error_message) for row in response.responses)
 
 
-def _by_node(resources: Iterable[ConfigResource]) -> dict[int, list[ConfigResource]]:
+def _by_node(
+    resources: Iterable[ConfigResource], absent: Collection[int] = ()
+) -> dict[int, list[ConfigResource]]:
     """Resources divided by who answers for them: each broker for itself, any for the rest."""
     divided: dict[int, list[ConfigResource]] = {}
     for each in resources:
         node = int(each.name) if each.type is ResourceType.BROKER and each.name else ANY_NODE
+        node = ANY_NODE if node in absent else node
         divided.setdefault(node, []).append(each)
     return divided
 

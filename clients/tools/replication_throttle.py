@@ -53,26 +53,41 @@ def clear_throttle(admin: Admin, topics: Iterable[str]) -> list[str]:
     """Take the lists from these topics and the rates from all brokers; from whom there was anything to take.
 
     Brokers are asked only where a topic has a list, and their rates go first: what fails can be done again.
+    One that is listed and not there cannot be asked, and is taken to have had a rate.
     """
-    lists = _removals(admin, [ConfigResource(ResourceType.TOPIC, topic) for topic in topics])
-    if not lists:
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    listed = {
+        resource: _throttles(entries) for resource, entries in admin.describe_configs(resources).items()
+    }
+    listed = {resource: throttles for resource, throttles in listed.items() if throttles}
+    if not listed:
         return []
-    nodes = admin.describe_cluster().nodes
-    rates = _removals(admin, [ConfigResource(ResourceType.BROKER, str(node.id)) for node in nodes])
-    admin.alter_configs(rates)
-    admin.alter_configs(lists)
+    live = [node.id for node in admin.describe_cluster().nodes]
+    absent = _brokers_of(listed.values()) - set(live)
+    described = admin.describe_configs([_broker(node) for node in live])
+    rates = {broker: [entry.name for entry in _throttles(entries)] for broker, entries in described.items()}
+    rates |= {_broker(node): list(_RATES) for node in sorted(absent)}
+    rates = {broker: names for broker, names in rates.items() if names}
+    lists = {topic: [entry.name for entry in throttles] for topic, throttles in listed.items()}
+    for throttles in (rates, lists):
+        changes = {
+            resource: [ConfigChange(name, None, ConfigOperation.DELETE) for name in names]
+            for resource, names in throttles.items()
+        }
+        admin.alter_configs(changes, absent=absent)
     return sorted(str(resource) for resource in (*rates, *lists))
 
 
-def _removals(admin: Admin, resources: Iterable[ConfigResource]) -> dict[ConfigResource, list[ConfigChange]]:
-    """The changes that take away what these have of throttles."""
-    changes = {}
-    for resource, entries in admin.describe_configs(resources).items():
-        names = [entry.name for entry in entries if _is_throttle(entry)]
-        if names:
-            changes[resource] = [ConfigChange(name, None, ConfigOperation.DELETE) for name in names]
-    return changes
+def _broker(node: int) -> ConfigResource:
+    return ConfigResource(ResourceType.BROKER, str(node))
 
 
-def _is_throttle(entry: ConfigEntry) -> bool:
-    return entry.name in (*_RATES, *_REPLICAS) and entry.source in _DYNAMIC
+def _throttles(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
+    """What a topic, or a broker, has of throttles."""
+    return [entry for entry in entries if entry.name in (*_RATES, *_REPLICAS) and entry.source in _DYNAMIC]
+
+
+def _brokers_of(lists: Iterable[Iterable[ConfigEntry]]) -> set[int]:
+    """The brokers that topics' lists of throttled replicas name."""
+    replicas = [each for entries in lists for entry in entries for each in (entry.value or "").split(",")]
+    return {int(broker) for _, colon, broker in (each.partition(":") for each in replicas) if colon}

@@ -85,6 +85,12 @@ def replicas_of(cluster: Cluster, topic: str) -> list[tuple[int, tuple[int, ...]
     return [(row.leader, row.replicas) for row in found.partitions]
 
 
+def live_brokers(address: str) -> list[int]:
+    """Those that the broker at an address knows of."""
+    with Admin({"bootstrap.servers": address}) as admin:
+        return [node.id for node in admin.describe_cluster().nodes]
+
+
 def test_partitions_move_with_their_records_and_leadership_is_given_back(
     cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
