@@ -63,7 +63,9 @@ from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.fetcher import FetchLimits
 from broker.replication.fetchers import Fetchers
 from broker.replication.isr_proposals import IsrProposals
+from broker.replication.record_deletions import RecordDeletions
 from broker.replication.replicas import ReplicaLimits, Replicas
+from broker.replication.roles import Roles
 from broker.strays import Strays
 from broker.topic_configs import TopicConfigs
 from broker.workers import Workers
@@ -194,12 +196,10 @@ class Node:
         self.replicas = Replicas(
             broker_id,
             clock,
-            logs,
             logs.flusher,
             self.metadata,
             ReplicaLimits(settings["replica.lag.time.max.ms"], settings["waiting.requests.max"]),
             self.isr_proposals.propose,
-            self.fetchers,
             FetchSessions(
                 around.random.getrandbits,
                 SessionLimits(
@@ -210,6 +210,7 @@ class Node:
             around.monotonic_s,
         )
         self.isr_proposals.outcome = self.replicas
+        self.roles = Roles(self.replicas, logs, self.fetchers, clock)
 
         self._dynamic_settings = DynamicSettings(settings)
         self._set_throttles()
@@ -289,7 +290,7 @@ class Node:
 
     def _handlers(self, view: ConfigView) -> list[AnyHandler]:
         settings, replicas, metadata, logs = self._settings, self.replicas, self.metadata, self.logs
-        strays = Strays(self.broker_id, logs, replicas)
+        strays = Strays(self.broker_id, logs, replicas, self.roles)
         changes = ConfigChanges(self.broker_id, view, self._dynamic_settings, self.dynamic, metadata)
         listener = self.endpoints.inter_broker
         in_order = self._roles_in_order
@@ -309,7 +310,11 @@ class Node:
             FetchHandler(replicas, metadata, self._around.workers, settings["fetch.max.bytes"]),
             ListOffsetsHandler(replicas, self._around.workers),
             OffsetForLeaderEpochHandler(replicas),
-            DeleteRecordsHandler(replicas, settings["delete.records.purgatory.timeout.ms"]),
+            DeleteRecordsHandler(
+                RecordDeletions(replicas, metadata),
+                replicas.deleters,
+                settings["delete.records.purgatory.timeout.ms"],
+            ),
             InitProducerIdHandler(self.producer_ids.next),
             DescribeClusterHandler(metadata, self.cluster_id, listener),
             DescribeLogDirsHandler(logs, replicas, self._around.disk),
@@ -325,6 +330,7 @@ class Node:
             IncrementalAlterConfigsHandler(changes),
             LeaderAndIsrHandler(
                 replicas,
+                self.roles,
                 self.dynamic,
                 self.ownership.service.prepare,
                 broker_epoch,
@@ -333,7 +339,7 @@ class Node:
                 self._assigned,
             ),
             UpdateMetadataHandler(metadata, broker_epoch, self._metadata_in_order, in_order, strays),
-            StopReplicaHandler(replicas, broker_epoch, in_order),
+            StopReplicaHandler(self.roles, broker_epoch, in_order),
             AlterPartitionHandler(self.controller),
             ControlledShutdownHandler(self.controller),
             *self.groups.handlers(),

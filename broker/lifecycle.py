@@ -186,7 +186,7 @@ class Broker:
     def _directory_failed(self, path: str) -> None:
         """The broker goes on with what the others hold; without any it is of no use."""
         assert self.node is not None
-        self.node.replicas.directory_failed()
+        self.node.roles.directory_failed()
         if self._logs.live_directories:
             self.node.log_dir_events.announce()
         else:
@@ -208,7 +208,7 @@ class Broker:
             node.ownership.service.stop()
             node.listeners.stop("the broker is stopping")
             node.isr_proposals.stop()
-            node.replicas.stop()
+            node.roles.stop()
             node.fetchers.stop()
             await self._pause(_FLUSH_S)
         if self._are_logs_loaded:

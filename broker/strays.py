@@ -18,6 +18,7 @@ from broker.log.manager import LogManager
 from broker.log.names import TopicPartition
 from broker.metadata import ZERO_ID
 from broker.replication.replicas import Replicas
+from broker.replication.roles import Roles
 from coordinator.controller_requests import FULL
 from protocol.errors import BrokerError
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -29,16 +30,17 @@ _log = logging.getLogger(__name__)
 class Strays:
     """Looks for strays. Both methods are to be called with requests of this life of the broker, in order."""
 
-    def __init__(self, local_id: int, logs: LogManager, replicas: Replicas) -> None:
+    def __init__(self, local_id: int, logs: LogManager, replicas: Replicas, roles: Roles) -> None:
         self._local_id = local_id
         self._logs = logs
         self._replicas = replicas
+        self._roles = roles
         self._full: LeaderAndIsrRequest | None = None
         """What lists all replicas of this broker, until the metadata behind it has come."""
 
     def before_roles(self, request: LeaderAndIsrRequest) -> None:
         """Before a LeaderAndIsr is applied: logs of older topics make way for those of the same names."""
-        if request.type != FULL or request.controller_epoch < self._replicas.controller_epoch:
+        if request.type != FULL or request.controller_epoch < self._roles.controller_epoch:
             return
         self._full = request
         for topic in request.topic_states:

@@ -8,7 +8,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from broker.call import Call, Handler
-from broker.replication.replicas import Deletion, Replicas
+from broker.replication.record_deletions import Deletion, RecordDeletions
+from broker.replication.waiting import Waiting
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -23,26 +24,27 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
     """`timeout_ms_max` bounds the wait (`delete.records.purgatory.timeout.ms`)."""
 
     request = DeleteRecordsRequest
-    replicas: Replicas
+    deletions: RecordDeletions
+    waiting: Waiting
     timeout_ms_max: int
 
     def handle(self, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
         deletions = [
-            self.replicas.delete_records(topic.name, wanted.partition_index, wanted.offset)
+            self.deletions.begin(topic.name, wanted.partition_index, wanted.offset)
             for topic in request.topics
             for wanted in topic.partitions
         ]
         missing: dict[Hashable, Deletion] = {
             (deletion.topic, deletion.index): deletion
             for deletion in deletions
-            if not self.replicas.is_deleted(deletion)
+            if not self.deletions.is_done(deletion)
         }
         if not missing:
             return _response(deletions)
 
         def check(key: Hashable) -> bool:
             deletion = missing.get(key)
-            if deletion is not None and self.replicas.is_deleted(deletion):
+            if deletion is not None and self.deletions.is_done(deletion):
                 del missing[key]
                 if not missing:
                     call.answer(_response(deletions))
@@ -54,7 +56,7 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
             call.answer(_response(deletions))
 
         timeout_ms = min(request.timeout_ms, self.timeout_ms_max)
-        self.replicas.deleters.park(list(missing), timeout_ms, check, expire)
+        self.waiting.park(list(missing), timeout_ms, check, expire)
         return None
 
     def failed(self, call: Call, request: DeleteRecordsRequest, error: BrokerError) -> DeleteRecordsResponse:

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from broker.call import Call, Handler
 from broker.config_changes import TOPICS
 from broker.replication.replicas import Replicas
+from broker.replication.roles import Roles
 from broker.strays import Strays
 from coordinator.configs import DynamicConfigs
 from coordinator.store import SessionExpired
@@ -33,6 +34,7 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
 
     request = LeaderAndIsrRequest
     replicas: Replicas
+    roles: Roles
     dynamic: DynamicConfigs
     prepare: Callable[[LeaderAndIsrRequest], Deferred[None]]
     broker_epoch: Callable[[], int]
@@ -53,7 +55,7 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
 
     def _assign(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
         self.strays.before_roles(request)
-        assigned = self.replicas.apply_leader_and_isr(
+        assigned = self.roles.apply_leader_and_isr(
             request, lambda: check_broker_epoch(request.broker_epoch, self.broker_epoch())
         )
         return assigned.addCallback(self._assigned)

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 
 from broker.call import Call, Handler
 from broker.handlers.leader_and_isr import check_broker_epoch
-from broker.replication.replicas import Replicas
+from broker.replication.roles import Roles
 from protocol.errors import BrokerError
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
@@ -22,7 +22,7 @@ from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaRespon
 @dataclass(eq=False)
 class StopReplicaHandler(Handler[StopReplicaRequest, StopReplicaResponse]):
     request = StopReplicaRequest
-    replicas: Replicas
+    roles: Roles
     broker_epoch: Callable[[], int]
     in_order: DeferredLock
 
@@ -31,7 +31,7 @@ class StopReplicaHandler(Handler[StopReplicaRequest, StopReplicaResponse]):
 
     def _apply(self, request: StopReplicaRequest) -> StopReplicaResponse:
         check_broker_epoch(request.broker_epoch, self.broker_epoch())
-        return self.replicas.apply_stop_replica(request)
+        return self.roles.apply_stop_replica(request)
 
     def failed(self, call: Call, request: StopReplicaRequest, error: BrokerError) -> StopReplicaResponse:
         return StopReplicaResponse(error_code=error.code, partition_errors=[])

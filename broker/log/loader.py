@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -37,10 +38,7 @@ class Loader:
     ) -> Deferred[None]:
         """Load all; `failed` is called with a directory that cannot be read."""
         return all_back(
-            [
-                self._load(directory).addErrback(lambda failure, at=directory: failed(at, failure))
-                for directory in directories
-            ]
+            [self._load(directory).addErrback(partial(failed, directory)) for directory in directories]
         )
 
     def _load(self, directory: LogDirectory) -> Deferred[None]:

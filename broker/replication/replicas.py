@@ -1,24 +1,19 @@
-"""The replicas of this broker: what the controller assigns is applied here, and those who wait are woken.
+"""The replicas of this broker: found, written to and read, and those who wait at them woken.
 
-Everything happens on the reactor's thread. `Partition` decides; this performs: logs made and deleted, ISR
-proposals sent, high watermarks kept for the next start.
+Everything happens on the reactor's thread. `Partition` decides; this performs: high watermarks rise, in-sync
+sets are proposed. The roles that replicas have are given to them by `Roles`.
 """
 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
-
-from twisted.internet.defer import Deferred, ensureDeferred, succeed
+from dataclasses import dataclass
 
 from broker.log.flusher import Flusher
-from broker.log.manager import LogManager
 from broker.log.names import TopicPartition
 from broker.log.timestamps import LookUp
-from broker.metadata import ZERO_ID, MetadataCache
+from broker.metadata import MetadataCache
 from broker.network.interfaces import Clock
 from broker.replication.admission import NO_CONNECTION, Origin
 from broker.replication.appends import ACKS_ALL, Append
@@ -28,7 +23,6 @@ from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadersh
 from broker.replication.partition import (
     CONSUMER_ID,
     NO_EPOCH,
-    Assignment,
     Partition,
     PartitionRead,
 )
@@ -36,31 +30,8 @@ from broker.replication.throttle import leader_throttle
 from broker.replication.waiting import Waiting
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import FetchPartition
-from protocol.messages.leader_and_isr import (
-    LeaderAndIsrPartitionError,
-    LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
-    LeaderAndIsrTopicError,
-    LeaderAndIsrTopicState,
-)
-from protocol.messages.stop_replica import (
-    StopReplicaPartitionError,
-    StopReplicaPartitionState,
-    StopReplicaRequest,
-    StopReplicaResponse,
-)
 
 _log = logging.getLogger(__name__)
-
-NO_LEADER_EPOCH = -1
-"""In StopReplica: do not check the leader epoch."""
-EPOCH_DURING_DELETE = -2
-"""In StopReplica: the topic is being deleted, whatever the leader epoch."""
-
-_WORK_PER_TURN = 256
-_WORK_OF_NEW_REPLICA = 128
-"""To begin a role is one piece of work, some 20 µs; to make a log counts as so many of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,37 +40,6 @@ class ReplicaLimits:
 
     lag_time_ms_max: int
     waiting_requests_max: int
-
-
-@dataclass(slots=True)
-class Deletion:
-    """Records of one partition to be deleted up to `offset`, and how far all replicas have got."""
-
-    topic: str
-    index: int
-    offset: int
-    low_watermark: int = -1
-    error: BrokerError | None = None
-
-
-@dataclass(slots=True)
-class _Begun:
-    """The partitions in which a LeaderAndIsr lets this broker begin a role."""
-
-    leading: list[Partition] = field(default_factory=list)
-    following: list[Partition] = field(default_factory=list)
-
-
-class Copier(Protocol):
-    """Copies from leaders: `Fetchers`."""
-
-    def follow(self, partition: Partition) -> None:
-        """Copy a partition from its leader, in its leader epoch, from now on."""
-        ...
-
-    def forget(self, partition: Partition) -> None:
-        """Copy a partition no more. Harmless for one that is not copied."""
-        ...
 
 
 class Replicas:
@@ -113,12 +53,10 @@ class Replicas:
         self,
         local_id: int,
         clock: Clock,
-        logs: LogManager,
         flusher: Flusher,
         metadata: MetadataCache,
         limits: ReplicaLimits,
         propose_isr: Callable[[IsrProposal], None],
-        copier: Copier,
         sessions: FetchSessions,
         monotonic_s: Callable[[], float],
     ) -> None:
@@ -128,9 +66,7 @@ class Replicas:
         """The fetch sessions in which partitions are read, stirred by whatever moves there."""
         self.throttle = leader_throttle(local_id)
         """Holds back what followers that are not in sync are given."""
-        self.controller_epoch = -1
         self._is_suspended = False
-        self._is_stopped = False
         self.readers = Waiting(clock, limits.waiting_requests_max)
         """Consumers, woken when a high watermark rises."""
         self.followers = Waiting(clock, limits.waiting_requests_max)
@@ -141,12 +77,10 @@ class Replicas:
         """Those who deleted records, woken when a low watermark may have risen."""
         self._committed = (self.writers, self.readers, self.deleters)
         self._clock = clock
-        self._logs = logs
         self._flusher = flusher
         self._metadata = metadata
         self._limits = limits
         self._propose_isr = propose_isr
-        self._copier = copier
         self._topics: dict[str, dict[int, Partition]] = {}
         self.conditions = Conditions()
         self._role_listeners: list[Callable[[Partition], None]] = []
@@ -156,7 +90,8 @@ class Replicas:
         may have ended; its role says which. It is told before those who wait at the partition are woken."""
         self._role_listeners.append(listener)
 
-    def _role_changed(self, partition: Partition) -> None:
+    def role_changed(self, partition: Partition) -> None:
+        """Tell the listeners."""
         for listener in self._role_listeners:
             listener(partition)
 
@@ -167,6 +102,17 @@ class Replicas:
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
             yield from partitions.values()
+
+    def add(self, partition: Partition) -> None:
+        """This broker has a replica more."""
+        self._topics.setdefault(partition.topic, {})[partition.index] = partition
+
+    def remove(self, partition: Partition) -> None:
+        """This broker has a replica less."""
+        partitions = self._topics[partition.topic]
+        del partitions[partition.index]
+        if not partitions:
+            del self._topics[partition.topic]
 
     def has(self, topic: str) -> bool:
         """Whether this broker has replicas of the topic."""
@@ -228,10 +174,6 @@ class Replicas:
         for partition in list(self):
             self.writers.wake(partition.key)
 
-    def stop(self) -> None:
-        """The logs will be closed: what the controller has said and is not done yet, is not done any more."""
-        self._is_stopped = True
-
     # -- writing -----------------------------------------------------------------------------------------
 
     def append(self, appends: Sequence[Append], acks: int, origin: Origin | None) -> None:
@@ -257,9 +199,10 @@ class Replicas:
         for append in appends:
             append.append(now_ms)
             if append.result is not None and append.partition is not None:
-                self._grown(append.partition)
+                self.grown(append.partition)
 
-    def _grown(self, partition: Partition) -> None:
+    def grown(self, partition: Partition) -> None:
+        """A partition's log has grown, or this broker answers for it from now on."""
         log = partition.log
         if log.config.flush_before_ack:
             durable = self._flusher.durable(log, log.log_end_offset)
@@ -289,6 +232,12 @@ class Replicas:
         if key in self.sessions.watchers:
             self.sessions.stir(key, consumers=True)
         return True
+
+    def wake_all(self, partition: Partition) -> None:
+        """Have all who wait at a partition look again: its role may have changed."""
+        for waiting in (self.writers, self.readers, self.followers, self.deleters):
+            waiting.wake(partition.key)
+        self.sessions.stir(partition.key, followers=True, consumers=True)
 
     def is_settled(self, append: Append, acks: int) -> bool:
         """Whether an append may be answered."""
@@ -362,32 +311,6 @@ class Replicas:
             return error
         return None
 
-    # -- deleting records --------------------------------------------------------------------------------
-
-    def delete_records(self, topic: str, index: int, offset: int) -> Deletion:
-        """Let the log of a partition that is led here begin at `offset` (-1: the high watermark)."""
-        deletion = Deletion(topic, index, offset)
-        try:
-            partition = self.partition(topic, index)
-            partition.leadership()
-            deletion.offset = partition.delete_records(offset)
-            self.sessions.stir(partition.key)
-        except BrokerError as error:
-            deletion.error = error
-        return deletion
-
-    def is_deleted(self, deletion: Deletion) -> bool:
-        """Whether a deletion may be answered: it failed, or all live replicas have carried it out."""
-        if deletion.error is not None:
-            return True
-        partition = self.find(deletion.topic, deletion.index)
-        role = None if partition is None else partition.role
-        if partition is None or not isinstance(role, Leadership):
-            deletion.error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return True
-        deletion.low_watermark = role.low_watermark(partition.log.log_start_offset, self._metadata.is_live)
-        return deletion.low_watermark >= deletion.offset
-
     # -- in-sync sets ------------------------------------------------------------------------------------
 
     def shrink_in_sync_sets(self) -> None:
@@ -419,177 +342,6 @@ class Replicas:
             # Writers need not wait any more for those who were to join.
             self.advance(partition)
 
-    # -- what the controller says ------------------------------------------------------------------------
-
-    def apply_leader_and_isr(
-        self, request: LeaderAndIsrRequest, check_current: Callable[[], None] = lambda: None
-    ) -> Deferred[LeaderAndIsrResponse]:
-        """Take the leader and the in-sync set of each partition, unless the controller has been replaced.
-
-        What makes many logs, or begins very many roles, is done in turns, between which others have theirs:
-        the caller sees to it that the controller says nothing else meanwhile. `check_current` is called
-        before every turn; what it raises ends it, and fails the Deferred.
-        """
-        if request.controller_epoch < self.controller_epoch:
-            return succeed(LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, topics=[]))
-        self.controller_epoch = request.controller_epoch
-        return ensureDeferred(self._apply_states(request, check_current))
-
-    async def _apply_states(
-        self, request: LeaderAndIsrRequest, check_current: Callable[[], None]
-    ) -> LeaderAndIsrResponse:
-        begun = _Begun()
-        topics: list[LeaderAndIsrTopicError] = []
-        work = 0
-        try:
-            for topic in request.topic_states:
-                errors: list[LeaderAndIsrPartitionError] = []
-                topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
-                for state in topic.partition_states:
-                    if work >= _WORK_PER_TURN:
-                        work = 0
-                        await self._next_turn()
-                        if self._is_stopped:
-                            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "this broker is stopping")
-                        check_current()
-                    work += 1 if self.find(topic.topic_name, state.partition_index) else _WORK_OF_NEW_REPLICA
-                    code = self._apply_state(topic, state, begun)
-                    errors.append(
-                        LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code)
-                    )
-        finally:
-            # Last, and in one go: leaders that are told in the same moment have begun by then. Asked for each
-            # turn's share, too early, they would be asked in vain, and over again.
-            for partition in begun.following:
-                self._copier.follow(partition)
-        if begun.leading:
-            _log_leading(begun.leading)
-        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
-
-    def _next_turn(self) -> Deferred[None]:
-        turn: Deferred[None] = Deferred()
-        self._clock.callLater(0, turn.callback, None)
-        return turn
-
-    def _apply_state(
-        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: _Begun
-    ) -> ErrorCode:
-        assignment = Assignment(
-            state.leader,
-            state.leader_epoch,
-            tuple(state.isr),
-            state.partition_epoch,
-            tuple(state.replicas),
-            tuple(state.adding_replicas),
-            tuple(state.removing_replicas),
-        )
-        try:
-            self._apply(
-                topic.topic_name, topic.topic_id, state.partition_index, assignment, state.is_new, begun
-            )
-        except BrokerError as error:
-            return error.code
-        return ErrorCode.NONE
-
-    def _apply(
-        self,
-        topic: str,
-        topic_id: uuid.UUID,
-        index: int,
-        assignment: Assignment,
-        is_new: bool,
-        begun: _Begun,
-    ) -> None:
-        """Take an assignment. What this broker is to copy from now on it does not copy yet."""
-        if self.local_id not in assignment.replicas:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = self.find(topic, index)
-        if partition is None:
-            partition = self._create(topic, topic_id, index, is_new)
-        if partition.is_offline:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
-        if ZERO_ID != partition.topic_id != topic_id != ZERO_ID:
-            raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if assignment.leader_epoch < partition.leader_epoch:
-            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
-        if assignment.leader == self.local_id:
-            self._copier.forget(partition)
-            begins = partition.lead(assignment, self.monotonic_ms())
-            # What was recovered, or followed, may be durable no further than the recovery point.
-            self._grown(partition)
-            if begins:
-                begun.leading.append(partition)
-                self._role_changed(partition)
-        elif partition.follow(assignment):
-            self._copier.forget(partition)
-            begun.following.append(partition)
-            self._role_changed(partition)
-        self._wake_all(partition)
-
-    def _create(self, topic: str, topic_id: uuid.UUID, index: int, is_new: bool) -> Partition:
-        log = self._logs.get_or_create(TopicPartition(topic, index), topic_id, is_new=is_new)
-        partition = Partition(topic, index, topic_id, self.local_id, log, self.is_eligible)
-        partition.restore_high_watermark(self._logs.high_watermark(log.topic_partition))
-        self._topics.setdefault(topic, {})[index] = partition
-        return partition
-
-    def apply_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Let go of partitions, and delete those that are to be deleted."""
-        if request.controller_epoch < self.controller_epoch:
-            return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, partition_errors=[])
-        self.controller_epoch = request.controller_epoch
-        errors = [
-            StopReplicaPartitionError(
-                topic_name=topic.topic_name,
-                partition_index=state.partition_index,
-                error_code=self._stop(topic.topic_name, state),
-            )
-            for topic in request.topic_states
-            for state in topic.partition_states
-        ]
-        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
-
-    def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
-        index = state.partition_index
-        partition = self.find(topic, index)
-        if partition is not None:
-            if partition.is_offline:
-                return ErrorCode.KAFKA_STORAGE_ERROR
-            unchecked = state.leader_epoch in (NO_LEADER_EPOCH, EPOCH_DURING_DELETE)
-            if not unchecked and state.leader_epoch < partition.leader_epoch:
-                return ErrorCode.FENCED_LEADER_EPOCH
-            self._copier.forget(partition)
-            partition.stop()
-            partition.is_deleted = state.leader_epoch == EPOCH_DURING_DELETE
-            self._role_changed(partition)
-            self._topics[topic].pop(index)
-            if not self._topics[topic]:
-                del self._topics[topic]
-            self._wake_all(partition)
-        if state.delete_partition:
-            try:
-                self._logs.delete(TopicPartition(topic, index))
-            except BrokerError as error:
-                return error.code
-        return ErrorCode.NONE
-
-    def _wake_all(self, partition: Partition) -> None:
-        for waiting in (self.writers, self.readers, self.followers, self.deleters):
-            waiting.wake(partition.key)
-        self.sessions.stir(partition.key, followers=True, consumers=True)
-
-    # -- log directories that fail -----------------------------------------------------------------------
-
-    def directory_failed(self) -> None:
-        """A log directory has failed: its partitions have no role any more. For `LogManager` to call."""
-        for partition in list(self):
-            if partition.is_offline and partition.role is not None:
-                _log.error("%s-%d is offline: its log directory failed", partition.topic, partition.index)
-                self._copier.forget(partition)
-                partition.stop()
-                self._role_changed(partition)
-                self._wake_all(partition)
-
     # -- for the next start ------------------------------------------------------------------------------
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
@@ -599,12 +351,3 @@ class Replicas:
             for partition in self
             if not partition.is_offline
         }
-
-
-def _log_leading(begun: Sequence[Partition]) -> None:
-    """One line, however many partitions a broker has taken over: ten thousand would keep clients waiting."""
-    first = begun[0]
-    more = f", and {len(begun) - 1} partitions more" if len(begun) > 1 else ""
-    _log.info("Leading %s-%d from epoch %d on%s", first.topic, first.index, first.leader_epoch, more)
-    for partition in begun if _log.isEnabledFor(logging.DEBUG) else ():
-        _log.debug("Leading %s-%d from epoch %d on", partition.topic, partition.index, partition.leader_epoch)

@@ -21,6 +21,7 @@ def test_an_assignment_for_a_registration_that_is_over_changes_nothing(broker_ep
     """The session may end before the request comes, or while it waits for the settings of a new topic."""
     handler = LeaderAndIsrHandler(
         cast(Any, SimpleNamespace(has=lambda topic: False)),
+        cast(Any, None),
         cast(Any, SimpleNamespace(refresh=lambda kind, name: fail(SessionExpired(name)))),
         lambda request: succeed(None),
         lambda: 7,

@@ -108,7 +108,7 @@ def test_a_follower_outside_the_log_learns_where_it_begins(world: World) -> None
     world.assign("t", replicas=(1, 2), isr=(1,))
     append(world, b"a", b"b")
     append(world, b"c")
-    world.replicas.delete_records("t", 0, 2)
+    world.deletions.begin("t", 0, 2)
     answered = fetch(world, world.client(), 0)
     assert (answered.error_code, answered.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2)
     assert known_end(world) == UNKNOWN_OFFSET

@@ -186,7 +186,7 @@ def test_whatever_happens_nothing_is_missed(tmp_path: Path, seed: int) -> None:
     def delete_records() -> None:
         at = index()
         end = pair.world.replicas.partition("t", at).high_watermark
-        pair.world.replicas.delete_records("t", at, chance.randint(0, end))
+        pair.world.deletions.begin("t", at, chance.randint(0, end))
 
     def change_epoch() -> None:
         at = index()

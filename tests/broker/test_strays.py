@@ -26,7 +26,7 @@ class Return:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.world = World(directory)
-        self.strays = Strays(ME, self.world.logs, self.world.replicas)
+        self.strays = Strays(ME, self.world.logs, self.world.replicas, self.world.roles)
         self.machine = Machine(OTHER, ME)
 
     def topic(self, name: str, *replicas: int) -> None:
@@ -42,7 +42,7 @@ class Return:
         effects = self.machine.start(ME)
         for request in sent_to(effects, ME, LeaderAndIsrRequest):
             self.strays.before_roles(request)
-            assigned = self.world.replicas.apply_leader_and_isr(request)
+            assigned = self.world.roles.apply_leader_and_isr(request)
             self.world.clock.advance(0)
             fired(assigned)
         for metadata in sent_to(effects, ME, UpdateMetadataRequest):
@@ -153,7 +153,7 @@ def test_the_log_of_the_topic_that_there_is_counts_where_another_directory_has_a
     make_rivals(disk, uuid.UUID(int=99), topic_id, partition)
     logs = Broker(disk, ("/d1", "/d2")).logs
     assert logs.get_or_create(partition).topic_id == uuid.UUID(int=99)
-    strays = Strays(ME, logs, back.world.replicas)
+    strays = Strays(ME, logs, back.world.replicas, back.world.roles)
     (roles,) = sent_to(back.machine.start(ME), ME, LeaderAndIsrRequest)
     strays.before_roles(roles)
     log = logs.get_or_create(partition, topic_id)

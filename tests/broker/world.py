@@ -31,7 +31,9 @@ from broker.network.interfaces import Address
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.leadership import IsrProposal
 from broker.replication.partition import Partition
+from broker.replication.record_deletions import RecordDeletions
 from broker.replication.replicas import ReplicaLimits, Replicas
+from broker.replication.roles import Roles
 from protocol.api import Request, Response, decode_response, encode_request
 from protocol.frames import SIZE, Part, join_parts
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -208,16 +210,16 @@ class World:
         self.replicas = Replicas(
             local_id,
             self.clock,
-            self.logs,
             flusher,
             self.metadata,
             ReplicaLimits(LAG_MS, 1000),
             self.proposals.append,
-            self.copier,
             FetchSessions(random.Random(2).getrandbits, session_limits),
             lambda: self.clock.seconds() - self._set_forward_s,
         )
-        self.logs.directory_failed = lambda path: self.replicas.directory_failed()
+        self.roles = Roles(self.replicas, self.logs, self.copier, self.clock)
+        self.deletions = RecordDeletions(self.replicas, self.metadata)
+        self.logs.directory_failed = lambda path: self.roles.directory_failed()
         self.controller_news = DeferredLock()
         self.dispatcher = Dispatcher()
         self.dispatcher.add(
@@ -226,7 +228,7 @@ class World:
                 ProduceHandler(self.replicas),
                 FetchHandler(self.replicas, self.metadata, self.workers, 55 << 20),
                 ListOffsetsHandler(self.replicas, self.workers),
-                DeleteRecordsHandler(self.replicas, 30_000),
+                DeleteRecordsHandler(self.deletions, self.replicas.deleters, 30_000),
                 OffsetForLeaderEpochHandler(self.replicas),
             ]
         )
@@ -275,7 +277,7 @@ class World:
             is_new=True,
         )
         topic_id = self.topic_id(topic)
-        assigned = self.replicas.apply_leader_and_isr(
+        assigned = self.roles.apply_leader_and_isr(
             LeaderAndIsrRequest(
                 controller_id=LOCAL_ID,
                 controller_epoch=controller_epoch,

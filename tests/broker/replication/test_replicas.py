@@ -54,7 +54,7 @@ def stop(
     world: World, *, delete: bool = True, leader_epoch: int = -1, controller_epoch: int = 1
 ) -> ErrorCode | int:
     state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=delete)
-    response = world.replicas.apply_stop_replica(
+    response = world.roles.apply_stop_replica(
         StopReplicaRequest(
             controller_id=1,
             controller_epoch=controller_epoch,
@@ -107,7 +107,7 @@ class TestRoles:
         request = _new_topic(world, "t", 3, leader_epoch=4)
         with caplog.at_level(logging.INFO):
             for _ in range(2):  # The second time nothing begins.
-                assigned = world.replicas.apply_leader_and_isr(request)
+                assigned = world.roles.apply_leader_and_isr(request)
                 world.clock.advance(0)
                 fired(assigned)
         assert [line for line in caplog.messages if line.startswith("Leading")] == [
@@ -116,7 +116,7 @@ class TestRoles:
 
     def test_others_have_their_turn_while_many_logs_are_made(self, world: World) -> None:
         world.assign("t")
-        assigned = world.replicas.apply_leader_and_isr(_new_topic(world, "many", 50))
+        assigned = world.roles.apply_leader_and_isr(_new_topic(world, "many", 50))
         assert not assigned.called
         assert 0 < len(world.replicas.of_topic("many")) < 10
         assert append(world) == 0
@@ -131,20 +131,20 @@ class TestRoles:
             if len(world.replicas.of_topic("many")) > 10:
                 raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
 
-        assigned = world.replicas.apply_leader_and_isr(_new_topic(world, "many", 50), check_current)
+        assigned = world.roles.apply_leader_and_isr(_new_topic(world, "many", 50), check_current)
         world.clock.advance(0)
         with pytest.raises(BrokerError, match="STALE_BROKER_EPOCH"):
             fired(assigned)
         assert len(world.replicas.of_topic("many")) < 20
 
     def test_leaders_are_asked_for_everything_at_once_when_all_roles_have_begun(self, world: World) -> None:
-        assigned = world.replicas.apply_leader_and_isr(_new_topic(world, "many", 50, leader=2))
+        assigned = world.roles.apply_leader_and_isr(_new_topic(world, "many", 50, leader=2))
         assert (assigned.called, world.copier.followed) == (False, {})
         world.clock.advance(0)
         fired(assigned)
         assert world.copier.followed == {("many", index): (2, 0) for index in range(50)}
 
-        moved = world.replicas.apply_leader_and_isr(_new_topic(world, "many", 100, leader_epoch=1, leader=3))
+        moved = world.roles.apply_leader_and_isr(_new_topic(world, "many", 100, leader_epoch=1, leader=3))
         assert not moved.called
         assert len(world.copier.followed) < 50, "nobody asks a leader for what it leads no more"
         world.clock.advance(0)
@@ -155,16 +155,16 @@ class TestRoles:
             raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
 
         request = _new_topic(world, "many", 50, leader=2)
-        assigned = world.replicas.apply_leader_and_isr(request, check_current)
+        assigned = world.roles.apply_leader_and_isr(request, check_current)
         world.clock.advance(0)
         with pytest.raises(BrokerError, match="STALE_BROKER_EPOCH"):
             fired(assigned)
         assert len(world.copier.followed) == len(world.replicas.of_topic("many")) > 0
 
     def test_a_broker_that_stops_makes_no_more_logs(self, world: World) -> None:
-        assigned = world.replicas.apply_leader_and_isr(_new_topic(world, "many", 50))
+        assigned = world.roles.apply_leader_and_isr(_new_topic(world, "many", 50))
         made = len(world.replicas.of_topic("many"))
-        world.replicas.stop()
+        world.roles.stop()
         world.clock.advance(0)
         with pytest.raises(BrokerError, match="stopping"):
             fired(assigned)

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.handlers import leader_and_isr, stop_replica, update_metadata
 from broker.replication.partition import Assignment
-from broker.replication.replicas import Replicas
+from broker.replication.roles import Roles
 from coordinator import controller_writes, election
 from coordinator.candidacy import Candidacy
 from coordinator.controller import Controller
@@ -48,21 +48,21 @@ def _accept_replaced_controller() -> Sequence[Patch]:
 
 
 def _obey_anyone() -> Sequence[Patch]:
-    apply, one = Replicas.apply_leader_and_isr, Replicas._apply
+    apply, one = Roles.apply_leader_and_isr, Roles._apply
 
-    def any_controller(self: Replicas, request: Any) -> Any:
+    def any_controller(self: Roles, request: Any) -> Any:
         self.controller_epoch = min(self.controller_epoch, request.controller_epoch)
         return apply(self, request)
 
     def any_epoch(
-        self: Replicas, topic: str, topic_id: Any, index: int, assignment: Assignment, *more: Any
+        self: Roles, topic: str, topic_id: Any, index: int, assignment: Assignment, *more: Any
     ) -> None:
-        partition = self.find(topic, index)
+        partition = self._replicas.find(topic, index)
         if partition is not None and assignment.leader_epoch < partition.leader_epoch:
             partition.leader_epoch = assignment.leader_epoch
         one(self, topic, topic_id, index, assignment, *more)
 
-    return [(Replicas, "apply_leader_and_isr", any_controller), (Replicas, "_apply", any_epoch)]
+    return [(Roles, "apply_leader_and_isr", any_controller), (Roles, "_apply", any_epoch)]
 
 
 def _accept_any_broker_epoch() -> Sequence[Patch]:

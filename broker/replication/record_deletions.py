@@ -1,0 +1,54 @@
+"""Records deleted on request: a partition's log begins later, here and on all live replicas (KIP-107)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.metadata import MetadataCache
+from broker.replication.leadership import Leadership
+from broker.replication.replicas import Replicas
+from protocol.errors import BrokerError, ErrorCode
+
+
+@dataclass(slots=True)
+class Deletion:
+    """Records of one partition to be deleted up to `offset`, and how far all replicas have got."""
+
+    topic: str
+    index: int
+    offset: int
+    low_watermark: int = -1
+    error: BrokerError | None = None
+
+
+class RecordDeletions:
+    """Deletes records of partitions that are led here. Who waits for the other replicas waits at
+    `Replicas.deleters`."""
+
+    def __init__(self, replicas: Replicas, metadata: MetadataCache) -> None:
+        self._replicas = replicas
+        self._metadata = metadata
+
+    def begin(self, topic: str, index: int, offset: int) -> Deletion:
+        """Let the log of a partition that is led here begin at `offset` (-1: the high watermark)."""
+        deletion = Deletion(topic, index, offset)
+        try:
+            partition = self._replicas.partition(topic, index)
+            partition.leadership()
+            deletion.offset = partition.delete_records(offset)
+            self._replicas.sessions.stir(partition.key)
+        except BrokerError as error:
+            deletion.error = error
+        return deletion
+
+    def is_done(self, deletion: Deletion) -> bool:
+        """Whether a deletion may be answered: it failed, or all live replicas have carried it out."""
+        if deletion.error is not None:
+            return True
+        partition = self._replicas.find(deletion.topic, deletion.index)
+        role = None if partition is None else partition.role
+        if partition is None or not isinstance(role, Leadership):
+            deletion.error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return True
+        deletion.low_watermark = role.low_watermark(partition.log.log_start_offset, self._metadata.is_live)
+        return deletion.low_watermark >= deletion.offset

@@ -1,0 +1,256 @@
+"""The roles of this broker's replicas: taken as the controller says, and lost where a log directory fails.
+
+Everything happens on the reactor's thread. `Partition` decides; this performs: logs are made and deleted, and
+whoever copies or waits is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
+
+from broker.log.manager import LogManager
+from broker.log.names import TopicPartition
+from broker.metadata import ZERO_ID
+from broker.network.interfaces import Clock
+from broker.replication.partition import Assignment, Partition
+from broker.replication.replicas import Replicas
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+)
+from protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+
+_log = logging.getLogger(__name__)
+
+NO_LEADER_EPOCH = -1
+"""In StopReplica: do not check the leader epoch."""
+EPOCH_DURING_DELETE = -2
+"""In StopReplica: the topic is being deleted, whatever the leader epoch."""
+
+_WORK_PER_TURN = 256
+_WORK_OF_NEW_REPLICA = 128
+"""To begin a role is one piece of work, some 20 µs; to make a log counts as so many of them."""
+
+
+@dataclass(slots=True)
+class _Begun:
+    """The partitions in which a LeaderAndIsr lets this broker begin a role."""
+
+    leading: list[Partition] = field(default_factory=list)
+    following: list[Partition] = field(default_factory=list)
+
+
+class Copier(Protocol):
+    """Copies from leaders: `Fetchers`."""
+
+    def follow(self, partition: Partition) -> None:
+        """Copy a partition from its leader, in its leader epoch, from now on."""
+        ...
+
+    def forget(self, partition: Partition) -> None:
+        """Copy a partition no more. Harmless for one that is not copied."""
+        ...
+
+
+class Roles:
+    """Gives replicas their roles, and takes them away."""
+
+    def __init__(self, replicas: Replicas, logs: LogManager, copier: Copier, clock: Clock) -> None:
+        self.controller_epoch = -1
+        self._replicas = replicas
+        self._logs = logs
+        self._copier = copier
+        self._clock = clock
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """The logs will be closed: what the controller has said and is not done yet, is not done any more."""
+        self._is_stopped = True
+
+    def apply_leader_and_isr(
+        self, request: LeaderAndIsrRequest, check_current: Callable[[], None] = lambda: None
+    ) -> Deferred[LeaderAndIsrResponse]:
+        """Take the leader and the in-sync set of each partition, unless the controller has been replaced.
+
+        What makes many logs, or begins very many roles, is done in turns, between which others have theirs:
+        the caller sees to it that the controller says nothing else meanwhile. `check_current` is called
+        before every turn; what it raises ends it, and fails the Deferred.
+        """
+        if request.controller_epoch < self.controller_epoch:
+            return succeed(LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, topics=[]))
+        self.controller_epoch = request.controller_epoch
+        return ensureDeferred(self._apply_states(request, check_current))
+
+    async def _apply_states(
+        self, request: LeaderAndIsrRequest, check_current: Callable[[], None]
+    ) -> LeaderAndIsrResponse:
+        begun = _Begun()
+        topics: list[LeaderAndIsrTopicError] = []
+        work = 0
+        try:
+            for topic in request.topic_states:
+                errors: list[LeaderAndIsrPartitionError] = []
+                topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+                for state in topic.partition_states:
+                    if work >= _WORK_PER_TURN:
+                        work = 0
+                        await self._next_turn()
+                        if self._is_stopped:
+                            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "this broker is stopping")
+                        check_current()
+                    is_known = self._replicas.find(topic.topic_name, state.partition_index) is not None
+                    work += 1 if is_known else _WORK_OF_NEW_REPLICA
+                    code = self._apply_state(topic, state, begun)
+                    errors.append(
+                        LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code)
+                    )
+        finally:
+            # Last, and in one go: leaders that are told in the same moment have begun by then. Asked for each
+            # turn's share, too early, they would be asked in vain, and over again.
+            for partition in begun.following:
+                self._copier.follow(partition)
+        if begun.leading:
+            _log_leading(begun.leading)
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
+
+    def _next_turn(self) -> Deferred[None]:
+        turn: Deferred[None] = Deferred()
+        self._clock.callLater(0, turn.callback, None)
+        return turn
+
+    def _apply_state(
+        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: _Begun
+    ) -> ErrorCode:
+        assignment = Assignment(
+            state.leader,
+            state.leader_epoch,
+            tuple(state.isr),
+            state.partition_epoch,
+            tuple(state.replicas),
+            tuple(state.adding_replicas),
+            tuple(state.removing_replicas),
+        )
+        try:
+            self._apply(
+                topic.topic_name, topic.topic_id, state.partition_index, assignment, state.is_new, begun
+            )
+        except BrokerError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    def _apply(
+        self,
+        topic: str,
+        topic_id: uuid.UUID,
+        index: int,
+        assignment: Assignment,
+        is_new: bool,
+        begun: _Begun,
+    ) -> None:
+        """Take an assignment. What this broker is to copy from now on it does not copy yet."""
+        if self._replicas.local_id not in assignment.replicas:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = self._replicas.find(topic, index)
+        if partition is None:
+            partition = self._create(topic, topic_id, index, is_new)
+        if partition.is_offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
+        if ZERO_ID != partition.topic_id != topic_id != ZERO_ID:
+            raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if assignment.leader_epoch < partition.leader_epoch:
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if assignment.leader == self._replicas.local_id:
+            self._copier.forget(partition)
+            begins = partition.lead(assignment, self._replicas.monotonic_ms())
+            # What was recovered, or followed, may be durable no further than the recovery point.
+            self._replicas.grown(partition)
+            if begins:
+                begun.leading.append(partition)
+                self._replicas.role_changed(partition)
+        elif partition.follow(assignment):
+            self._copier.forget(partition)
+            begun.following.append(partition)
+            self._replicas.role_changed(partition)
+        self._replicas.wake_all(partition)
+
+    def _create(self, topic: str, topic_id: uuid.UUID, index: int, is_new: bool) -> Partition:
+        log = self._logs.get_or_create(TopicPartition(topic, index), topic_id, is_new=is_new)
+        partition = Partition(
+            topic, index, topic_id, self._replicas.local_id, log, self._replicas.is_eligible
+        )
+        partition.restore_high_watermark(self._logs.high_watermark(log.topic_partition))
+        self._replicas.add(partition)
+        return partition
+
+    def apply_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Let go of partitions, and delete those that are to be deleted."""
+        if request.controller_epoch < self.controller_epoch:
+            return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, partition_errors=[])
+        self.controller_epoch = request.controller_epoch
+        errors = [
+            StopReplicaPartitionError(
+                topic_name=topic.topic_name,
+                partition_index=state.partition_index,
+                error_code=self._stop(topic.topic_name, state),
+            )
+            for topic in request.topic_states
+            for state in topic.partition_states
+        ]
+        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
+        index = state.partition_index
+        partition = self._replicas.find(topic, index)
+        if partition is not None:
+            if partition.is_offline:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            unchecked = state.leader_epoch in (NO_LEADER_EPOCH, EPOCH_DURING_DELETE)
+            if not unchecked and state.leader_epoch < partition.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            self._copier.forget(partition)
+            partition.stop()
+            partition.is_deleted = state.leader_epoch == EPOCH_DURING_DELETE
+            self._replicas.role_changed(partition)
+            self._replicas.remove(partition)
+            self._replicas.wake_all(partition)
+        if state.delete_partition:
+            try:
+                self._logs.delete(TopicPartition(topic, index))
+            except BrokerError as error:
+                return error.code
+        return ErrorCode.NONE
+
+    def directory_failed(self) -> None:
+        """A log directory has failed: its partitions have no role any more. For `LogManager` to call."""
+        for partition in list(self._replicas):
+            if partition.is_offline and partition.role is not None:
+                _log.error("%s-%d is offline: its log directory failed", partition.topic, partition.index)
+                self._copier.forget(partition)
+                partition.stop()
+                self._replicas.role_changed(partition)
+                self._replicas.wake_all(partition)
+
+
+def _log_leading(begun: Sequence[Partition]) -> None:
+    """One line, however many partitions a broker has taken over: ten thousand would keep clients waiting."""
+    first = begun[0]
+    more = f", and {len(begun) - 1} partitions more" if len(begun) > 1 else ""
+    _log.info("Leading %s-%d from epoch %d on%s", first.topic, first.index, first.leader_epoch, more)
+    for partition in begun if _log.isEnabledFor(logging.DEBUG) else ():
+        _log.debug("Leading %s-%d from epoch %d on", partition.topic, partition.index, partition.leader_epoch)
