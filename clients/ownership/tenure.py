@@ -285,6 +285,7 @@ class Tenure:
             self._asked_at_ms = 0  # Another could not be had: of this one nothing has come.
         elif code is ErrorCode.RESOURCE_OWNED and is_claiming and self.may_wait and not self.must_queue:
             self.must_queue = True
+            self._asked_at_ms = 0
         elif code in _FENCED and self.grant is not None:
             self._lose(error, standing)
         elif code is ErrorCode.REQUEST_TIMED_OUT and self.state is TenureState.QUEUED:

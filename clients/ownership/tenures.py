@@ -11,7 +11,7 @@ from clients.metadata import NO_NODE
 from clients.ownership.events import OwnershipEvent, Resource, TenureState, split
 from clients.ownership.homes import CoordinatorHome, Home, LeaderHome
 from clients.ownership.tenure import Tenure, TenureSettings, error_of
-from clients.ownership.ways import Question, Way, request_for, standings_in
+from clients.ownership.ways import Ask, Question, Way, request_for, standings_in
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +20,7 @@ class _Round:
 
     of: Tenures
     node: int
+    question: Question
     tenures: list[Tenure]
     due_ms: int
 
@@ -53,6 +54,8 @@ class Tenures:
         self._answer_timeout_ms = answer_timeout_ms
         # Where no answer comes the connection has to go: the session ends with silence.
         self._call_timeout_ms = max(answer_timeout_ms, way.session_timeout_ms)
+        self._waiting: dict[int, _Round] = {}
+        """Of every broker, the renewal that waits there."""
         self._names_home = CoordinatorHome(way.group, settings.retry_backoff_ms)
         self.tenures: dict[Resource, Tenure] = {}
         for resource in sorted(generations, key=split):
@@ -107,8 +110,12 @@ class Tenures:
         for tenure in self.tenures.values():
             tenure.look(now_ms)
         self._release_if_refused()
-        rounds = [each for each in self._rounds() if each.due_ms <= now_ms]
-        calls = [self._call(each, now_ms) for each in rounds]
+        calls: list[Call] = []
+        due = [each for each in self._rounds() if each.due_ms <= now_ms]
+        for asking in sorted(due, key=lambda each: each.question is Question.RENEW):
+            if asking.question is not Question.RENEW and asking.node in self._waiting:
+                calls.append(self._interruption(self._waiting.pop(asking.node)))
+            calls.append(self._call(asking, now_ms))
         return calls + self._names_home.calls(now_ms)
 
     def next_event_ms(self, now_ms: int) -> int | None:
@@ -123,11 +130,22 @@ class Tenures:
     def _call(self, asking: _Round, now_ms: int) -> Call:
         is_alone = len(asking.tenures) == 1
         asks = [tenure.ask(now_ms, is_alone=is_alone) for tenure in asking.tenures]
-        request = request_for(self._way, asks, self._answer_timeout_ms)
-        call = Call(asking.node, request, timeout_ms=self._call_timeout_ms, tag=asking)
+        call = self._call_with(asks, asking)
         for tenure in asking.tenures:
             tenure.asked(call, now_ms)
+        if asking.question is Question.RENEW and any(ask.wait_ms for ask in asks):
+            self._waiting[asking.node] = asking
         return call
+
+    def _interruption(self, waiting: _Round) -> Call:
+        """What has a renewal answered that waits at a broker: answers leave in order, and that to the next
+        question would wait behind it."""
+        ask = Ask(Question.LOOK, waiting.tenures[0].resource)
+        return self._call_with([ask], _Round(self, waiting.node, Question.LOOK, [], 0))
+
+    def _call_with(self, asks: list[Ask], asking: _Round) -> Call:
+        request = request_for(self._way, asks, self._answer_timeout_ms)
+        return Call(asking.node, request, timeout_ms=self._call_timeout_ms, tag=asking)
 
     def _rounds(self) -> Iterator[_Round]:
         """What there is to ask, and when. Who asks the same broker the same question asks with the first."""
@@ -142,11 +160,11 @@ class Tenures:
             size = self._way.together_max if question is Question.RESUME else len(tenures)
             for start in range(0, len(tenures), size):
                 some = tenures[start : start + size]
-                yield _Round(self, node, some, min(tenure.due_ms for tenure in some))
+                yield _Round(self, node, question, some, min(tenure.due_ms for tenure in some))
         claimed = self._next_claimed()
         if claimed:
             due_ms = max(tenure.due_ms for tenure in claimed)
-            yield _Round(self, claimed[0].home.node(), claimed, due_ms)
+            yield _Round(self, claimed[0].home.node(), Question.CLAIM, claimed, due_ms)
 
     def _next_claimed(self) -> list[Tenure]:
         """Those that are to be claimed by one request; none while others come first."""
@@ -181,6 +199,8 @@ class Tenures:
         return True
 
     def _handle(self, asking: _Round, reply: Reply, now_ms: int) -> None:
+        if self._waiting.get(asking.node) is asking:
+            del self._waiting[asking.node]
         if reply.response is None:
             assert reply.error is not None
             for tenure in asking.tenures:

@@ -190,6 +190,32 @@ class TestWaiting:
             world.answer(claim, generation=1, incarnation=7)
         assert claimed == [[LOG], [OTHER], [THIRD]]
 
+    def test_no_answer_is_kept_waiting_behind_that_to_a_renewal(self) -> None:
+        """Answers leave a connection in the order of the requests."""
+        world = World(LOG, OTHER, THIRD, wait_ms=FOR_EVER)
+        for partition in (OTHER, THIRD):
+            world.lines.leaders[partition] = 2
+        world.lines.connect(2)
+        world.answer(world.call(), generation=1, incarnation=7)
+        claim = next(call for call in world.calls() if isinstance(call.request, OwnRequest))
+        world.answer_all(claim, *(standing(each, ErrorCode.RESOURCE_OWNED) for each in (OTHER, THIRD)))
+        world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
+        waiting = world.call()
+        assert isinstance(waiting.request, RenewRequest) and waiting.request.max_wait_ms > 0
+
+        world.tenures.release()
+
+        calls = world.calls()
+        assert [(call.node, type(call.request)) for call in calls] == [
+            (1, ReleaseRequest), (2, RenewRequest), (2, ReleaseRequest)
+        ]  # fmt: skip
+        assert isinstance(calls[1].request, RenewRequest) and calls[1].request.max_wait_ms == 0
+        world.answer(waiting, ErrorCode.CLAIM_QUEUED, position=1)
+        world.answer(calls[1], ErrorCode.REQUEST_TIMED_OUT)
+        for call in calls[::2]:
+            world.answer(call)
+        assert world.tenures.has_ended
+
     def test_all_wait_together_for_one_time(self) -> None:
         world = two_brokers(wait_ms=500)
         world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)

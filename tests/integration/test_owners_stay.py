@@ -1,0 +1,183 @@
+"""Owners whose brokers fail: they go on with what they have, and nobody gets in between."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from broker.tools.broker_process import BrokerProcess
+from clients.connection import ANY_NODE, Connection
+from clients.groups.coordinator import find_coordinator_request, place_in
+from clients.message import Message, TopicPartition
+from clients.ownership.events import OwnershipEvent, Resource, TenureState
+from clients.ownership.exclusive import ExclusiveProducer
+from clients.ownership.lease import Lease
+from clients.ownership.reader import ExclusiveConsumer
+from clients.ownership.tenure import FOR_EVER
+from clients.producer import Producer
+from clients.responses import SendResponse
+from protocol.errors import BrokerError
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.producer_access import ProducerAccessMode
+from tests.cluster import Cluster
+from tests.integration import clients
+
+WAIT_MS = 120_000
+SESSION_MS = 60_000
+"""Long: an owner that goes on is not to be taken for dead, however slow the machine is."""
+JOURNAL, LENT = "journal", "lent"
+WAITING = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
+
+
+class Owners:
+    """A writer, a reader, and a lease of a name and a partition. Others wait to follow the writer and the
+    lease, and a stranger writes to what is the writer's, again and again."""
+
+    def __init__(self, bootstrap: str, partition: int) -> None:
+        self.events: dict[str, list[OwnershipEvent]] = {"writer": [], "reader": [], "lease": []}
+        self.place = TopicPartition(JOURNAL, partition)
+        self.sent: list[SendResponse] = []
+        self.read: list[bytes] = []
+        self.tried = 0
+        self.intruded: list[SendResponse] = []
+        self._given: dict[str, Any] = {"bootstrap.servers": bootstrap}
+        self._is_over = threading.Event()
+        self._stranger = threading.Thread(target=self._intrude)
+        self._resources: list[Resource] = ["leader", TopicPartition(LENT, partition)]
+        self.writer = self._producer(ProducerAccessMode.EXCLUSIVE, on_ownership=self.events["writer"].append)
+        self.lease = self._lease(on_event=self.events["lease"].append)
+        self.reader = self._reader(on_ownership=self.events["reader"].append)
+
+    def _producer(self, mode: ProducerAccessMode, **options: Any) -> ExclusiveProducer:
+        partitions = [self.place.partition]
+        return ExclusiveProducer(
+            self._given, JOURNAL, mode, partitions=partitions, session_timeout_ms=SESSION_MS, **options
+        )
+
+    def _lease(self, **options: Any) -> Lease:
+        return Lease(self._given, "app", self._resources, session_timeout_ms=SESSION_MS, **options)
+
+    def _reader(self, **options: Any) -> ExclusiveConsumer:
+        given = {**self._given, "auto.offset.reset": "earliest"}
+        return ExclusiveConsumer(given, "app", [self.place], session_timeout_ms=SESSION_MS, **options)
+
+    def __enter__(self) -> Self:
+        self.lease.claim(WAIT_MS)
+        self.write(50)
+        self.read_all()
+        self.next_writer = self._producer(WAITING, is_waiting=False)
+        self.next_lease = self._lease(wait_ms=FOR_EVER)
+        self.next_lease.poll(WAIT_MS)
+        self._stranger.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_intrusion()
+        for owner in (self.reader, self.lease, self.next_lease):
+            owner.close()
+        for producer in (self.writer, self.next_writer):
+            producer.close(0)
+
+    def _intrude(self) -> None:
+        with Producer({**self._given, "linger.ms": 0}) as producer:
+            while not self._is_over.wait(0.01):
+                response = producer.send(Message(JOURNAL, value="stranger", partition=self.place.partition))
+                producer.flush()
+                self.tried += 1
+                if response.error is None:
+                    self.intruded.append(response)
+
+    def write(self, count: int) -> None:
+        """Send so many messages, and wait for none."""
+        for _ in range(count):
+            self.sent.append(self.writer.send(Message(JOURNAL, value=str(len(self.sent)))))
+
+    def read_all(self) -> None:
+        """Read on until all is read that was sent."""
+        while len(self.read) < len(self.sent):
+            self.read += [record.value for record in self.reader.poll(WAIT_MS)]
+
+    def assert_nothing_has_changed(self, times: int) -> None:
+        """All go on with the generation that they had, after so many failures."""
+        count = len(self.sent)
+        assert [response.result(WAIT_MS).offset for response in self.sent] == list(range(count))
+        self.read_all()
+        assert self.read == [str(number).encode() for number in range(count)]
+        self.lease.claim(WAIT_MS)
+        assert [self.lease.generation(resource) for resource in self._resources] == [1, 1]
+        assert (self.writer.epoch(self.place.partition), self.reader.generation(self.place)) == (1, 1)
+        for who, events in self.events.items():
+            resumed = [event for event in events if event.is_resumed]
+            assert len(resumed) >= times, f"{who} was not resumed {times} times: {events}"
+            assert TenureState.LOST not in [event.state for event in events], who
+        assert not self.next_writer.has_access and not self.next_lease.is_held
+        tried = self.tried
+        while self.tried < tried + 2:
+            assert self._stranger.is_alive()
+            self._is_over.wait(0.01)
+        assert self.intruded == []
+
+    def _end_intrusion(self) -> None:
+        self._is_over.set()
+        self._stranger.join()
+
+    def assert_the_next_follow(self) -> None:
+        """Those who have waited all the while are next, with the next generation. (The stranger need not be
+        kept out while one has let go and the next has not begun.)"""
+        self._end_intrusion()
+        self.writer.close()
+        self.next_writer.claim(WAIT_MS)
+        partition = self.place.partition
+        assert self.next_writer.epoch(partition) == 2
+        assert self.next_writer.fence_offset(partition) == len(self.sent)
+        self.lease.close()
+        self.next_lease.claim(WAIT_MS)
+        assert [self.next_lease.generation(resource) for resource in self._resources] == [2, 2]
+
+
+def coordinator_and_what_it_leads(bootstrap: str) -> tuple[int, int]:
+    """The broker that coordinates the owners' group, and a partition that it leads in both topics."""
+    with Connection(bootstrap) as connection:
+        while True:
+            try:
+                node = place_in(connection.ask(ANY_NODE, find_coordinator_request("app"))).node
+                break
+            except BrokerError as error:
+                assert error.retriable
+        topics = [MetadataRequestTopic(name=JOURNAL), MetadataRequestTopic(name=LENT)]
+        described = connection.ask(node, MetadataRequest(topics=topics)).topics
+    led = [{row.partition_index for row in topic.partitions if row.leader_id == node} for topic in described]
+    return node, min(led[0] & led[1])
+
+
+def test_owners_go_on_at_the_next_leader_when_theirs_is_killed(cluster: Cluster) -> None:
+    """Writer, reader, name: one broker decides about all, and is killed while they write."""
+    cluster.start(3, {"offsets.topic.replication.factor": "3"})
+    for topic in (JOURNAL, LENT):
+        clients.create_topic(cluster.bootstrap, topic, 3, 3, {"min.insync.replicas": "2"})
+    node, partition = coordinator_and_what_it_leads(cluster.bootstrap)
+    with Owners(cluster.bootstrap, partition) as owners:
+        owners.write(200)
+
+        cluster.lose(cluster.brokers[node - 1])
+
+        owners.write(200)
+        owners.assert_nothing_has_changed(1)
+        owners.assert_the_next_follow()
+
+
+def test_owners_go_on_when_the_only_broker_comes_back(cluster: Cluster) -> None:
+    (broker,) = cluster.start()
+    for topic in (JOURNAL, LENT):
+        clients.create_topic(cluster.bootstrap, topic)
+    with Owners(cluster.bootstrap, 0) as owners:
+        for times, end in enumerate((BrokerProcess.stop, BrokerProcess.kill), 1):
+            owners.write(200)
+            end(broker)
+            owners.write(200)
+            cluster.make_whole()
+            owners.assert_nothing_has_changed(times)
+        owners.assert_the_next_follow()
