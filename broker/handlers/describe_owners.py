@@ -13,13 +13,14 @@ from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.python.failure import Failure
 
 from broker.call import Call, Handler
+from broker.ownership import requests
 from broker.ownership.description import describe
 from broker.ownership.resources import Resource
 from broker.ownership.service import OwnershipService
 from coordinator.ownership_records import NameKey
 from coordinator.store import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import NO_PARTITION
+from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
 from protocol.messages.ownership_sight import (
     DescribedResource,
     DescribeOwnersRequest,
@@ -40,6 +41,9 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
         homes = self.ownership.homes
         if request.resources is not None and all(each.partition >= 0 for each in request.resources):
             return succeed(None)
+        for group in request.groups or ():
+            if group != PRODUCERS_GROUP:
+                requests.check_group(group)
         if request.groups is None:
             return homes.all_ready().addErrback(_no_way_to_zookeeper)
         lookups = []

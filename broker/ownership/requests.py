@@ -86,6 +86,8 @@ def check_group(group: str) -> None:
 
 def check_resources(group: str, resources: Sequence[Named], resources_max: int | None = None) -> None:
     """Raises BrokerError INVALID_REQUEST, and DUPLICATE_RESOURCE where one is named twice."""
+    if group != PRODUCERS_GROUP:
+        check_group(group)
     if not resources:
         raise error_for(ErrorCode.INVALID_REQUEST, "the request names no resource")
     if resources_max is not None and len(resources) > resources_max:

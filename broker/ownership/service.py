@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from twisted.internet.defer import Deferred, ensureDeferred, fail
+from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred, fail
 from twisted.python.failure import Failure
 
 from broker.network.connection import Connection
@@ -67,6 +67,8 @@ FLUSH_INTERVAL_S = 0.1
 """How long what nobody waits for may stay unwritten, and when what failed is tried again."""
 ATTACH_TIMEOUT_MS = 10_000
 """How long a reader waits for what is being written of its partitions."""
+WRITES_MAX = 50
+"""Writes that ZooKeeper has at once: whatever clients claim, all else that it is asked is soon answered."""
 _STANDSTILL_MS = 250
 """A timer that is later than this tells that the broker itself stood still."""
 
@@ -98,6 +100,7 @@ class OwnershipService:
         self._monotonic_s = around.monotonic_s
         self._replicas = replicas
         self._store = OwnershipStore(around.zookeeper)
+        self._writing = DeferredSemaphore(WRITES_MAX)
         self.table = OwnershipTable(self._log_ends, self.last_heard_ms, around.date_ms, terms)
         self.homes = Homes(replicas, self.table, self._store, names_partition, self.now_ms, self._perform)
         self._answers = Answers(around.clock, self._given_up)
@@ -366,7 +369,11 @@ class OwnershipService:
                 Replacement(item.key, item.record, item.version, self.homes.home(item.key))
                 for item in write.items
             ]
-            versions = await self._store.write(replacements)
+            await self._writing.acquire()
+            try:
+                versions = await self._store.write(replacements)
+            finally:
+                self._writing.release()
         except NotLeading as error:
             self._not_written(write, error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)))
         except TooLarge as error:

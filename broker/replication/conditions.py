@@ -21,6 +21,8 @@ ANY_EPOCH = -1
 UNNUMBERED = -1
 """The attempt of a client that does not number them."""
 _ACKS_ALL = -1
+REFUSALS_MAX = 10_000
+"""Partitions of one connection of which a refusal is remembered: no client has as many in flight."""
 
 
 class Condition(NamedTuple):
@@ -127,9 +129,14 @@ class Conditions:
         of_origin = self._refusals.setdefault(origin, {})
         for append in refused:
             assert append.condition is not None
-            refusal = of_origin.setdefault((append.topic, append.index), _Refusal())
+            where = (append.topic, append.index)
+            refusal = of_origin.get(where)
+            if refusal is None:
+                refusal = of_origin[where] = _Refusal()
             refusal.attempt = max(refusal.attempt, append.condition.attempt)
             refusal.last_request = None
+        for where in list(of_origin)[: max(0, len(of_origin) - REFUSALS_MAX)]:
+            del of_origin[where]
 
     def answered(self, append: Append, origin: Origin | None) -> None:
         """A conditional append was answered with an error: what comes in from now on may know of it."""

@@ -10,14 +10,17 @@ from twisted.internet.task import Clock
 
 from broker.ownership.effects import Tell
 from broker.ownership.renewals import _SEEN_MAX, Renewals
+from broker.ownership.service import WRITES_MAX
 from broker.ownership.state import Terms
-from coordinator.ownership_records import PartitionKey
+from coordinator.ownership_records import NameKey, PartitionKey
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import Access, HeldResource, ReleaseRequest, ResourceStanding
+from protocol.messages.ownership_sight import DescribeOwnersRequest
 from tests.broker.ownership.machine import NAME, P0, Machine
 from tests.broker.ownership.world import OwnershipWorld
 
 T = "t"
+OFFSETS = "__consumer_offsets"
 
 
 @pytest.fixture
@@ -59,6 +62,36 @@ def test_claims_of_connections_that_are_gone_do_not_wait_for_zookeeper(world: Ow
     world.zookeeper.release()
 
     assert world.owner("anna").claim(T, generation=-1).generation == 2
+
+
+def test_zookeeper_is_asked_to_write_a_few_things_at_a_time(world: OwnershipWorld) -> None:
+    world.lead(OFFSETS)
+    owners = [world.owner(f"owner-{number}") for number in range(2 * WRITES_MAX)]
+    owners[0].renew("any", -1)
+    world.zookeeper.is_held = True
+    for number, owner in enumerate(owners):
+        owner.ask(owner.claim_request(f"name-{number}", partition=-1))
+    assert world.zookeeper.held == WRITES_MAX
+
+    world.zookeeper.release()
+
+    assert [owner.client.answers()[0].error_code for owner in owners] == [0] * len(owners)
+
+
+@pytest.mark.parametrize("length", [0, 256, 32_000])
+def test_a_group_has_the_length_of_a_name(world: OwnershipWorld, length: int) -> None:
+    world.lead(OFFSETS)
+    owner = world.owner("anna", "g" * length)
+    renew = owner.renew_request("any", -1)
+    release = ReleaseRequest(group=owner.group, owner_id="anna", resources=renew.resources)
+    codes = [owner.client.call(renew).error_code, owner.client.call(release).error_code]
+    assert codes == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_nobody_asks_about_groups_of_any_length(world: OwnershipWorld) -> None:
+    world.lead(OFFSETS)
+    response = world.client().call(DescribeOwnersRequest(groups=["", "g" * 256], include_history=False))
+    assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_who_lets_go_and_leaves_has_let_go(world: OwnershipWorld) -> None:
@@ -110,7 +143,7 @@ def test_of_groups_that_a_connection_has_named_the_last_are_remembered() -> None
     anna = machine.client("anna")
     for number in range(1500):
         anna.group = f"g{number}"
-        anna.claim(NAME, -1, wait_ms=0)
+        anna.claim(NameKey(anna.group, "leader"))
     groups = machine.table.state.connections[anna.connection].groups
     assert len(groups) == 1000
     assert "g1499" in groups

@@ -68,6 +68,11 @@ class MemoryZooKeeper:
     def session(self) -> MemoryZooKeeper:
         return self
 
+    @property
+    def held(self) -> int:
+        """Requests that wait for their answer."""
+        return len(self._held)
+
     def release(self) -> None:
         self.is_held = False
         held, self._held = self._held, []

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.replication import conditions
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition
 from protocol.messages.produce import (
@@ -246,6 +247,17 @@ def test_the_first_mismatch_poisons_what_is_in_flight(world: World) -> None:
     assert one(client, 1, attempt=4).error_code == 0
     # Another session is not concerned.
     assert one(other, 2, attempt=3).error_code == 0
+
+
+def test_what_is_remembered_of_refusals_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of partitions that there are none of, which cost a client nothing to name."""
+    monkeypatch.setattr(conditions, "REFUSALS_MAX", 10)
+    client = world.client()
+    for start in (0, 8, 16):
+        parts = [part(batch(b"x"), 5, index) for index in range(start, start + 8)]
+        client.call(request(*parts, topic="none"))
+    kept = world.replicas.conditions._refusals[client.connection]
+    assert list(kept) == [("none", index) for index in range(14, 24)]
 
 
 def test_without_numbers_what_had_come_in_is_poisoned(world: World) -> None:
