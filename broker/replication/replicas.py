@@ -6,7 +6,6 @@ sets are proposed. The roles that replicas have are given to them by `Roles`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -30,8 +29,6 @@ from broker.replication.throttle import leader_throttle
 from broker.replication.waiting import Waiting
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import FetchPartition
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
