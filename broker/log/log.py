@@ -293,17 +293,21 @@ class Log:
         At most `max_bytes`, save that with `min_one_batch` the first batch comes whatever its size. Raises
         BrokerError with OFFSET_OUT_OF_RANGE for an offset before the log's start or after its end.
         """
-        self._check_offset(offset)
+        if self.failure is not None or not self.log_start_offset <= offset <= self.log_end_offset:
+            self._check_offset(offset)
         if offset >= upper_offset:
             return LogRead(None, offset, offset)
         try:
-            for number in range(self._segment_number(offset), len(self._segments)):
-                segment = self._segments[number]
-                start = segment.position_of(offset)
-                if start is not None:
-                    break
-            else:
-                return LogRead(None, offset, offset)
+            segment = self._active
+            start = segment.position_of(offset) if offset >= segment.base_offset else None
+            if start is None:
+                for number in range(self._segment_number(offset), len(self._segments)):
+                    segment = self._segments[number]
+                    start = segment.position_of(offset)
+                    if start is not None:
+                        break
+                else:
+                    return LogRead(None, offset, offset)
             extent = segment.extent(start, max_bytes, upper_offset, min_one_batch=min_one_batch)
             if extent is None:
                 return LogRead(None, offset, offset)

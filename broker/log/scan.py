@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.log.disk import DiskFile
-from protocol.batches import HEADER_SIZE, BatchHeader, batch_size_at, has_valid_crc, read_header
+from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, batch_size_at, has_valid_crc, read_header
 from protocol.errors import BrokerError
 
 _HEADERS_CHUNK = 4 * 1024
@@ -32,7 +32,7 @@ def headers(
             header = read_header(chunk, inner, chunk_start)
         except BrokerError:
             return
-        position = header.end
+        position += header.length + LOG_OVERHEAD
         if position > end:
             return
         yield header

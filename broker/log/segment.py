@@ -259,13 +259,15 @@ class Segment:
             position = max(start, below)
         next_offset = -1
         for header in self.headers(position):
-            if header.last_offset >= upper_offset:
+            end, base_offset = header.end, header.base_offset
+            end_offset = base_offset + header.last_offset_delta + 1
+            if end_offset > upper_offset:
                 break
-            if header.end > limit and not (min_one_batch and header.position == start):
+            if end > limit and not (min_one_batch and header.position == start):
                 if header.position > start:
-                    next_offset = header.base_offset
+                    next_offset = base_offset
                 break
-            position, next_offset = header.end, header.next_offset
+            position, next_offset = end, end_offset
             if position >= limit:
                 break
         if position == start:

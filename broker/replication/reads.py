@@ -81,6 +81,7 @@ def read_all(
     # Looked at once: a fetch that has begun to be answered may take the rate somewhat over its limit.
     holds_back = replica_id >= 0 and replicas.throttle.is_over(replicas.monotonic_ms())
     for read in reads:
+        wanted = read.wanted
         if read.error is not None:
             continue
         if stops_when_full and total >= max_bytes > 0:
@@ -88,10 +89,10 @@ def read_all(
             continue
         is_held = holds_back and _is_held_back(replicas, read, replica_id)
         try:
-            read.read = replicas.read(
+            read.read = found = replicas.read(
                 read.topic,
-                read.wanted,
-                0 if is_held else min(read.wanted.partition_max_bytes, max_bytes - total),
+                wanted,
+                0 if is_held else min(wanted.partition_max_bytes, max_bytes - total),
                 replica_id=replica_id,
                 min_one_batch=total == 0 and not is_held,
                 connection=read.connection,
@@ -100,7 +101,8 @@ def read_all(
             read.error = error
             read.read = None
             continue
-        total += read.size
+        if found.records is not None:
+            total += found.records.length
     return total
 
 
