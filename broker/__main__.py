@@ -51,7 +51,7 @@ def main() -> int:
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     try:
         settings = read_settings(arguments.properties, arguments.override)
-    except (SettingError, OSError) as error:
+    except SettingError as error:
         print(f"Cannot start: {error}", file=sys.stderr)
         return 1
     _warn_of_unknown(settings)

@@ -9,8 +9,11 @@ from clients.settings import SettingError, Settings, read_properties
 
 
 def read_settings(path: str, overrides: Sequence[str]) -> Settings:
-    """The broker's settings of a file and of `key=value` overrides. Raises `SettingError` and OSError."""
-    values = read_properties(path)
+    """The broker's settings of a file and of `key=value` overrides. Raises `SettingError`."""
+    try:
+        values = read_properties(path)
+    except OSError as error:
+        raise SettingError(f"cannot read {path}: {error.strerror}") from None
     for override in overrides:
         key, separator, value = override.partition("=")
         if not separator:

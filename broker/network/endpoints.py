@@ -61,6 +61,7 @@ def parse_endpoints(settings: Mapping[str, Any], machine_name: str) -> Endpoints
     if not listeners:
         raise SettingError("listeners is empty: expected at least one NAME://host:port")
     _refuse_shared_ports(listeners)
+    _refuse_what_is_not_spoken(listeners)
     if settings["advertised.listeners"]:
         advertised = _parse_all("advertised.listeners", settings["advertised.listeners"], protocols)
         _check_advertised(advertised, listeners)
@@ -70,7 +71,6 @@ def parse_endpoints(settings: Mapping[str, Any], machine_name: str) -> Endpoints
             for endpoint in listeners
         )
     inter_broker = _inter_broker_name(settings["inter.broker.listener.name"], advertised)
-    _refuse_what_is_not_spoken(listeners)
     return Endpoints(listeners, advertised, inter_broker)
 
 
@@ -161,13 +161,7 @@ def _inter_broker_name(name: str | None, advertised: Sequence[Endpoint]) -> str:
             f"inter.broker.listener.name={name!r} is not allowed: expected an advertised listener "
             f"({', '.join(names)})"
         )
-    for endpoint in advertised:
-        if endpoint.protocol == "PLAINTEXT":
-            return endpoint.name
-    raise SettingError(
-        "inter.broker.listener.name is missing: no listener speaks PLAINTEXT; expected one of "
-        + ", ".join(names)
-    )
+    return names[0]
 
 
 def _with_port(endpoint: Endpoint, ports: Mapping[str, int]) -> Endpoint:

@@ -32,7 +32,7 @@ SETTINGS: tuple[Setting, ...] = (
         "inter.broker.listener.name",
         SettingType.STRING,
         None,
-        "The listener that brokers use among themselves. Unset: the first one that speaks PLAINTEXT.",
+        "The listener that brokers use among themselves. Unset: the first one that is advertised.",
     ),
     Setting(
         "socket.request.max.bytes",

@@ -81,6 +81,8 @@ def test_the_command_line_takes_precedence_over_the_file(tmp_path: Path) -> None
     assert (settings["num.partitions"], settings["broker.id"]) == (5, 7)
     with pytest.raises(SettingError, match="expected key=value"):
         read_settings(str(properties), ["num.partitions"])
+    with pytest.raises(SettingError, match=r"cannot read .*nosuch\.properties: No such file"):
+        read_settings(str(tmp_path / "nosuch.properties"), [])
 
 
 def test_the_file_that_comes_with_the_software_has_no_unknown_key() -> None:
