@@ -36,7 +36,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 Scenario: TypeAlias = Coroutine[Any, Any, T] | Generator[Any, Any, T] | defer.Deferred[T]
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 _errors: list[Failure] = []
 
 

@@ -197,11 +197,11 @@ def leader_of(broker: BrokerProcess, topic: str) -> int:
     return next((each.leader_id for each in response.topics[0].partitions if each.partition_index == 0), -1)
 
 
-def wait_for_other_leader(brokers: Sequence[BrokerProcess], topic: str, leader: int) -> int:
-    """The next leader of a topic's partition 0, once all of `brokers` know it, and it has begun to lead."""
+def wait_for_leader(brokers: Sequence[BrokerProcess], topic: str, other_than: int = -1) -> int:
+    """The leader of a topic's partition 0, once all of `brokers` know it, and it has begun to lead."""
     while True:
         leaders = {leader_of(broker, topic) for broker in brokers}
-        if len(leaders) == 1 and not leaders & {leader, -1}:
+        if len(leaders) == 1 and not leaders & {other_than, -1}:
             break
         time.sleep(0.05)
     (found,) = leaders
@@ -219,4 +219,4 @@ def _leads(broker: BrokerProcess, topic: str) -> bool:
     with RawSocket(broker.port) as client:
         response = client.ask(request)
     assert response is not None
-    return response.topics[0].partitions[0].error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return response.topics[0].partitions[0].error_code == ErrorCode.NONE

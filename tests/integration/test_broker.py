@@ -20,27 +20,38 @@ def values(count: int, start: int = 0) -> list[bytes]:
     return [b"value %d" % number for number in range(start, start + count)]
 
 
-def test_what_was_produced_is_consumed(cluster: Cluster) -> None:
-    cluster.start()
-    create_topic(cluster.bootstrap, "events", partitions=2)
-    assert produce(cluster.bootstrap, "events", values(1000), partition=1) == list(range(1000))
-    assert consume(cluster.bootstrap, "events", 1000, partition=1) == values(1000)
-    assert consume(cluster.bootstrap, "events", 10, partition=1, offset=990) == values(10, 990)
+@pytest.fixture
+def bootstrap(shared_cluster: Cluster) -> str:
+    """The address of a broker that tests share, each with a topic of its own."""
+    if not shared_cluster.brokers:
+        properties = {
+            "num.partitions": "3",
+            "file.delete.delay.ms": "0",
+            "log.segment.delete.delay.ms": "0",
+            "num.partition": "3",
+        }
+        shared_cluster.start(properties=properties)
+    return shared_cluster.bootstrap
 
 
-def test_each_acknowledgement_level_works(cluster: Cluster) -> None:
-    cluster.start()
-    create_topic(cluster.bootstrap, "events")
+def test_what_was_produced_is_consumed(bootstrap: str) -> None:
+    create_topic(bootstrap, "events", partitions=2)
+    assert produce(bootstrap, "events", values(1000), partition=1) == list(range(1000))
+    assert consume(bootstrap, "events", 1000, partition=1) == values(1000)
+    assert consume(bootstrap, "events", 10, partition=1, offset=990) == values(10, 990)
+
+
+def test_each_acknowledgement_level_works(bootstrap: str) -> None:
+    create_topic(bootstrap, "acknowledged")
     for acks in ("1", "all", "0"):
-        produce(cluster.bootstrap, "events", values(100), acks=acks)
-    assert consume(cluster.bootstrap, "events", 300) == values(100) * 3
+        produce(bootstrap, "acknowledged", values(100), acks=acks)
+    assert consume(bootstrap, "acknowledged", 300) == values(100) * 3
 
 
-def test_a_topic_is_made_by_writing_to_it(cluster: Cluster) -> None:
-    cluster.start(properties={"num.partitions": "3"})
-    produce(cluster.bootstrap, "unheard-of", values(10), partition=2)
-    assert consume(cluster.bootstrap, "unheard-of", 10, partition=2) == values(10)
-    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=TIMEOUT_S)
+def test_a_topic_is_made_by_writing_to_it(bootstrap: str) -> None:
+    produce(bootstrap, "unheard-of", values(10), partition=2)
+    assert consume(bootstrap, "unheard-of", 10, partition=2) == values(10)
+    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S)
     assert len(metadata.topics["unheard-of"].partitions) == 3
 
 
@@ -53,7 +64,7 @@ def test_no_topic_is_made_where_that_is_switched_off(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_restart_keeps_topics_and_records(cluster: Cluster, end: str) -> None:
-    (broker,) = cluster.start(properties={"zookeeper.session.timeout.ms": "2000"})
+    (broker,) = cluster.start()
     create_topic(cluster.bootstrap, "events", config={"retention.ms": "123456789"})
     produce(cluster.bootstrap, "events", values(500), **{"enable.idempotence": True})
     if end == "stop":
@@ -74,31 +85,30 @@ def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in described.items()}
 
 
-def test_a_deleted_topic_is_gone_with_its_files(cluster: Cluster) -> None:
-    (broker,) = cluster.start(properties={"file.delete.delay.ms": "0", "log.segment.delete.delay.ms": "0"})
-    create_topic(cluster.bootstrap, "events")
-    produce(cluster.bootstrap, "events", values(10))
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.delete_topics(["events"], operation_timeout=TIMEOUT_S)["events"].result(TIMEOUT_S)
-    assert "events" not in admin.list_topics(timeout=TIMEOUT_S).topics
-    assert not (broker.log_dirs[0] / "events-0").exists()
-    create_topic(cluster.bootstrap, "events")
-    assert produce(cluster.bootstrap, "events", values(1)) == [0]
+def test_a_deleted_topic_is_gone_with_its_files(bootstrap: str, shared_cluster: Cluster) -> None:
+    (broker,) = shared_cluster.brokers
+    create_topic(bootstrap, "deleted")
+    produce(bootstrap, "deleted", values(10))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics(["deleted"], operation_timeout=TIMEOUT_S)["deleted"].result(TIMEOUT_S)
+    assert "deleted" not in admin.list_topics(timeout=TIMEOUT_S).topics
+    assert not (broker.log_dirs[0] / "deleted-0").exists()
+    create_topic(bootstrap, "deleted")
+    assert produce(bootstrap, "deleted", values(1)) == [0]
 
 
-def test_a_bad_topic_is_refused_with_the_reason(cluster: Cluster) -> None:
-    cluster.start()
-    create_topic(cluster.bootstrap, "events")
+def test_a_bad_topic_is_refused_with_the_reason(bootstrap: str) -> None:
+    create_topic(bootstrap, "good")
     with pytest.raises(KafkaException, match="exists"):
-        create_topic(cluster.bootstrap, "events")
+        create_topic(bootstrap, "good")
     with pytest.raises(KafkaException, match=r"retention\.ms='soon' is not allowed"):
-        create_topic(cluster.bootstrap, "other", config={"retention.ms": "soon"})
+        create_topic(bootstrap, "bad", config={"retention.ms": "soon"})
     with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
-        create_topic(cluster.bootstrap, "other", replicas=2)
+        create_topic(bootstrap, "bad", replicas=2)
 
 
 def test_a_broker_that_slept_too_long_registers_again(cluster: Cluster) -> None:
-    (broker,) = cluster.start(properties={"zookeeper.session.timeout.ms": "1500"})
+    (broker,) = cluster.start(properties={"zookeeper.session.timeout.ms": "3000"})
     create_topic(cluster.bootstrap, "events")
     produce(cluster.bootstrap, "events", values(10))
     zookeeper = KazooClient(cluster.zookeeper_connect)
@@ -167,6 +177,8 @@ def test_a_bad_setting_stops_the_start_with_one_clear_line(
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_an_unknown_setting_is_named_with_the_one_that_was_meant(cluster: Cluster) -> None:
-    (broker,) = cluster.start(properties={"num.partition": "3"})
+def test_an_unknown_setting_is_named_with_the_one_that_was_meant(
+    bootstrap: str, shared_cluster: Cluster
+) -> None:
+    (broker,) = shared_cluster.brokers
     assert "There is no setting num.partition; did you mean num.partitions?" in broker.log

@@ -14,6 +14,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -109,14 +110,20 @@ class Faults:
         self._cluster.zookeeper.wait_ready()
 
     def _leader(self) -> Any:
-        with Admin({"bootstrap.servers": self._cluster.bootstrap}) as admin:
-            number = self._rng.randrange(PARTITIONS)
-            (topic,) = admin.describe_topics([self._topic])
-            leader = topic.partitions[number].leader
-        return next(
-            (broker for broker in self._cluster.brokers if broker.broker_id == leader),
-            self._cluster.brokers[0],
-        )
+        """One that leads; after a fault there may be none for a while."""
+        number = self._rng.randrange(PARTITIONS)
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while True:
+            with (
+                suppress(BrokerError, ClientError),
+                Admin({"bootstrap.servers": self._cluster.bootstrap}) as admin,
+            ):
+                (topic,) = admin.describe_topics([self._topic])
+                for broker in self._cluster.brokers:
+                    if broker.broker_id == topic.partitions[number].leader:
+                        return broker
+            assert time.monotonic() < deadline, "nobody leads"
+            time.sleep(0.2)
 
 
 def create_topic(cluster: LocalCluster, name: str) -> None:
@@ -129,7 +136,7 @@ def create_topic(cluster: LocalCluster, name: str) -> None:
                 return
             except TopicExistsError:
                 return
-            except BrokerError:
+            except (BrokerError, ClientError):
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
 

@@ -13,7 +13,7 @@ from protocol.messages.ownership import LossReason
 from protocol.messages.producer_access import ProducerAccessMode
 from tests.cluster import Cluster
 from tests.integration import clients
-from tests.integration.owners import Owner, leader_of, produce_request, wait_for_other_leader
+from tests.integration.owners import Owner, produce_request, wait_for_leader
 
 _topics = itertools.count(1)
 
@@ -81,6 +81,7 @@ def test_owners_survive_a_restart_of_the_broker(cluster: Cluster) -> None:
     broker.kill()
     broker.start()
     broker.wait_ready()
+    wait_for_leader([broker], "log")
 
     ben.reconnect(broker.port)
     refused = ben.claim("log", generation=-1)
@@ -140,9 +141,9 @@ def test_a_topic_that_is_made_again_has_no_owner(broker: BrokerProcess, log: str
 
 
 def test_owners_survive_the_failure_of_the_leader(cluster: Cluster) -> None:
-    cluster.start(3, {"zookeeper.session.timeout.ms": "3000"})
+    cluster.start(3)
     clients.create_topic(cluster.bootstrap, "log", replicas=3)
-    leader = leader_of(cluster.brokers[0], "log")
+    leader = wait_for_leader(cluster.brokers, "log")
     port = cluster.brokers[leader - 1].port
     anna, ben = Owner(port, "anna"), Owner(port, "ben")
     assert anna.claim("log").generation == 1
@@ -150,9 +151,9 @@ def test_owners_survive_the_failure_of_the_leader(cluster: Cluster) -> None:
     assert ben.claim("log").fence_offset == 1
     assert ben.write("log", b"second") == 0
 
-    cluster.brokers[leader - 1].kill()
+    cluster.lose(cluster.brokers[leader - 1])
     others = [broker for broker in cluster.brokers if broker.broker_id != leader]
-    next_leader = wait_for_other_leader(others, "log", leader)
+    next_leader = wait_for_leader(others, "log", other_than=leader)
 
     port = cluster.brokers[next_leader - 1].port
     anna.reconnect(port)
@@ -197,7 +198,7 @@ def test_what_single_writer_lets_a_stock_client_do(broker: BrokerProcess, policy
 def test_case_8_a_connection_that_is_dead_but_open_holds_nothing_for_long(port: int, log: str) -> None:
     """ "Half-open TCP": the socket stays open, and nothing comes through it any more."""
     dead, ben = Owner(port, "dead"), Owner(port, "ben")
-    dead.claim(log, session_ms=1000)
+    dead.claim(log, session_ms=3000)
     queued = ben.claim(log, generation=-1, wait_timeout_ms=-1)
     assert (queued.error_code, queued.position) == (ErrorCode.CLAIM_QUEUED, 1)
 

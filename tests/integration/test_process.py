@@ -162,7 +162,7 @@ def test_a_log_directory_has_one_broker_at_a_time(cluster: Cluster, tmp_path: Pa
 
 
 def test_a_broker_id_has_one_broker_at_a_time(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.start(properties={"zookeeper.session.timeout.ms": "2000"})
+    cluster.start()
     line = refused(
         command(
             cluster.zookeeper_connect,

@@ -141,7 +141,7 @@ def test_programs_that_measure(bootstrap: str) -> None:
         "--num-records",
         "11",
         "--timeout",
-        "300",
+        "3000",
         "--hide-header",
         "--print-metrics",
     )
