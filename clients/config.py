@@ -224,6 +224,12 @@ _GROUP_ROWS = (
         choices=("", "range", "roundrobin", "sticky"),
     ),
     Setting(
+        "group.single.reader", BOOLEAN, False,
+        "Whether brokers let nobody of a managed group read a partition but the member that it was given to: "
+        "one that has not noticed that it lost the partition cannot read on. For a group that is new; one "
+        "that is there has to have been made so.",
+    ),
+    Setting(
         "group.ephemeral", BOOLEAN, False,
         "Whether a managed group that is new is to go, with its offsets, when its last member does.",
     ),

@@ -200,6 +200,8 @@ class Consumer(ConsumerQueries):
         """One turn: send what is due, take in what has come."""
         now_ms = self._network.now_ms()
         self._whole_topics.take_up_partitions()
+        if self._group is not None:
+            self._group.hold_back()
         calls = self._fetcher.calls(now_ms)
         times = [self._fetcher.next_event_ms(now_ms)]
         if self._claims is not None:
@@ -217,6 +219,8 @@ class Consumer(ConsumerQueries):
                 continue
             if not self._fetcher.handle(reply, now_ms) and self._group is not None:
                 self._group.handle(reply, now_ms)
+        if self._group is not None:
+            self._group.hold_back()
         self._connection.events.tell()
 
     def _take_batches(self, batches: list[FetchedBatch]) -> bool:

@@ -308,7 +308,18 @@ class Fetcher:
                 self._metadata.leader_moved(
                     position.topic, position.partition, leader.leader_id, leader.leader_epoch
                 )
-            self._failed(position, error_for(row.error_code), now_ms)
+            error = error_for(row.error_code, row.error_message)
+            if error.code is ErrorCode.OWNERSHIP_FENCED:
+                self._fenced(position, error, now_ms)
+            else:
+                self._failed(position, error, now_ms)
+
+    def _fenced(self, position: Position, error: Exception, now_ms: int) -> None:
+        """Another reads the partition: whoever said that this consumer does has to say so anew."""
+        self.fetch_errors += 1
+        position.is_unowned = True
+        position.last_error = error
+        position.not_before_ms = now_ms + self._settings.retry_backoff_ms
 
     def _end_seen(self, row: PartitionData) -> int:
         """The offset after the last record that this consumer may see."""

@@ -116,6 +116,16 @@ class RebalanceEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionWithheld(Event):
+    """The leader of a partition that the group has given to this consumer does not let it read, `error` says
+    why: mostly since another member has the partition by now, which the group is about to tell."""
+
+    topic: str
+    partition: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class CommitFailed(Event):
     """Offsets were not committed, whether somebody waited for that or not."""
 

@@ -59,6 +59,7 @@ class ManagedMembership(Member):
         self._metadata = metadata
         self._group_topics: frozenset[str] = frozenset()
         self._group_session_ms = settings.session_timeout_ms
+        self._has_single_readers = settings.single_reader
         self._must_register = False
         self._is_located = False
         self._rewind: Rewind | None = None
@@ -102,6 +103,10 @@ class ManagedMembership(Member):
         if self._settings.is_static:
             return None  # It keeps its place until its session is over.
         return Call(self._coordinator.quick_node, self._settings.leave_request())
+
+    def doubt(self) -> None:
+        """A leader takes another for the reader of what is owned here: the coordinator is asked at once."""
+        self._heartbeat_due_ms = 0
 
     def rewind(self, rewind: Rewind) -> None:
         """Have partitions of the group rewound; `rewind` says when that is done. One at a time."""
@@ -181,7 +186,9 @@ class ManagedMembership(Member):
             self._call = Call(ANY_NODE, settings.list_request())
         elif not self._group_topics.issuperset(self._topics):
             self.state = State.CREATING
-            request = settings.create_request(self._topics, self._group_session_ms)
+            request = settings.create_request(
+                self._topics, self._group_session_ms, single_reader=self._has_single_readers
+            )
             self._call = Call(ANY_NODE, request)
         else:
             self.state = State.REGISTERING
@@ -240,11 +247,16 @@ class ManagedMembership(Member):
         if info is None:
             self._group_topics = frozenset()  # There is no such group: it is made next.
             self._group_session_ms = self._settings.session_timeout_ms
+            self._has_single_readers = self._settings.single_reader
+            return
+        if self._settings.single_reader and not info.single_reader:
+            self._retry(self._settings.readers_error(), now_ms)
             return
         broker = info.controller_broker
         self._coordinator.found(Place(broker.broker_id, broker.host, broker.port))
         self._group_topics = frozenset(info.topics)
         self._group_session_ms = info.session_timeout
+        self._has_single_readers = info.single_reader
 
     def _take_creation(self, response: CreateGroupResponse, now_ms: int) -> None:
         if response.error_code:
@@ -269,7 +281,7 @@ class ManagedMembership(Member):
         self.owned = tuple(offsets)
         for topic in dict.fromkeys(partition.topic for partition in offsets):
             self._metadata.want(topic)
-        self._events.append(TakeUp(self.owned, offsets))
+        self._events.append(TakeUp(self.owned, offsets, response.single_reader))
 
     def _take_heartbeat(self, reply: Reply) -> None:
         generation, sent_at_ms = reply.call.tag

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clients.message import TopicPartition
-from protocol.errors import BrokerError, ErrorCode
+from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_membership import (
     ConsumerHeartbeatRequest,
     CreateGroupRequest,
@@ -36,12 +36,15 @@ class ManagedSettings:
     retry_backoff_ms: int
     ephemeral: bool = False
     assignment_strategy: str = ""
+    single_reader: bool = False
 
     def list_request(self) -> ListConsumerGroupsRequest:
         """The seed's ListGroups: which broker is the group's controller."""
         return ListConsumerGroupsRequest(consumer_groups=[self.group_id])
 
-    def create_request(self, topics: Sequence[str], session_timeout_ms: int) -> CreateGroupRequest:
+    def create_request(
+        self, topics: Sequence[str], session_timeout_ms: int, *, single_reader: bool
+    ) -> CreateGroupRequest:
         """CreateGroup: makes the group, or adds topics to the one there is."""
         return CreateGroupRequest(
             consumer_group=self.group_id,
@@ -49,6 +52,7 @@ class ManagedSettings:
             topics=list(topics),
             ephemeral=self.ephemeral,
             assignment_strategy=self.assignment_strategy,
+            single_reader=single_reader,
         )
 
     def register_request(self) -> RegisterConsumerRequest:
@@ -82,14 +86,22 @@ class ManagedSettings:
             members=[MemberIdentity(member_id=self.consumer_id)],
         )
 
+    def readers_error(self) -> BrokerError:
+        """Why this consumer does not join a group that is not what its properties ask for."""
+        return error_for(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"group {self.group_id} exists without single readers, and group.single.reader=true asks for "
+            "them: delete the group, once it has no members, or name another",
+        )
+
     def why_not_created(self, error: BrokerError) -> str:
         """What the error of CreateGroup means."""
         group_id = self.group_id
         if error.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             return (
-                f"group {group_id} exists with another protocol, session timeout, strategy or ephemeral flag "
-                "than this consumer's properties ask for (group.protocol, session.timeout.ms, "
-                "group.remote.assignor, group.ephemeral)"
+                f"group {group_id} exists with another protocol, session timeout, strategy, ephemeral flag "
+                "or number of readers than this consumer's properties ask for (group.protocol, "
+                "session.timeout.ms, group.remote.assignor, group.ephemeral, group.single.reader)"
             )
         return f"group {group_id} cannot be made: {error.message}"
 

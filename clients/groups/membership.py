@@ -41,11 +41,12 @@ class Release:
 class TakeUp:
     """Read `partitions` too: from `offsets` on, where they have one; None asks for the committed ones.
 
-    -1 says that there is none.
+    -1 says that there is none. `must_attach`: their leaders have to be told first who reads.
     """
 
     partitions: tuple[TopicPartition, ...]
     offsets: Mapping[TopicPartition, int] | None = None
+    must_attach: bool = False
 
 
 Event: TypeAlias = Release | TakeUp

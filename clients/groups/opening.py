@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clients.connection import Connection
+from clients.errors import ConfigError
 from clients.fetcher import Fetcher
 from clients.groups.coordinator import Coordinator
 from clients.groups.listener import RebalanceListener
@@ -14,6 +15,9 @@ from clients.groups.membership import Membership
 from clients.groups.reader import Reader
 from clients.groups.session import GroupSession, SessionSettings
 from clients.metadata import Metadata
+
+if TYPE_CHECKING:
+    from clients.groups.attachments import Attachments
 
 _ID_BITS = 64
 
@@ -29,8 +33,9 @@ def open_session(
     """The session of a consumer with a `group.id`. Raises ConfigError."""
     coordinator = Coordinator(connection, settings["group.id"], settings["retry.backoff.ms"])
     membership: Membership
+    attachments = None
     if settings["group.protocol"] == "managed":
-        membership = _managed(settings, coordinator, connection.metadata, rng)
+        membership, attachments = _managed(settings, coordinator, connection, fetcher, reader, rng)
     else:
         membership = _classic(settings, coordinator, connection.metadata)
     session_settings = SessionSettings(
@@ -41,7 +46,7 @@ def open_session(
         session_timeout_ms=settings["session.timeout.ms"],
     )
     return GroupSession(
-        session_settings, reader, fetcher, coordinator, membership, listener, connection.events
+        session_settings, reader, fetcher, coordinator, membership, listener, connection.events, attachments
     )
 
 
@@ -49,6 +54,11 @@ def open_session(
 
 
 def _classic(settings: Mapping[str, Any], coordinator: Coordinator, metadata: Metadata) -> Membership:
+    if settings["group.single.reader"]:
+        raise ConfigError(
+            "group.single.reader=true takes group.protocol=managed: in a classic group a member shares the "
+            "partitions out, and no broker knows for which group a consumer fetches"
+        )
     from clients.groups.assignors import load_assignors
     from clients.groups.classic import ClassicMembership
     from clients.groups.classic_requests import ClassicSettings
@@ -68,8 +78,14 @@ def _classic(settings: Mapping[str, Any], coordinator: Coordinator, metadata: Me
 
 
 def _managed(
-    settings: Mapping[str, Any], coordinator: Coordinator, metadata: Metadata, rng: random.Random
-) -> Membership:
+    settings: Mapping[str, Any],
+    coordinator: Coordinator,
+    connection: Connection,
+    fetcher: Fetcher,
+    reader: Reader,
+    rng: random.Random,
+) -> tuple[Membership, Attachments]:
+    from clients.groups.attachments import Attachments
     from clients.groups.managed import ManagedMembership
     from clients.groups.managed_requests import ManagedSettings
 
@@ -84,5 +100,15 @@ def _managed(
         retry_backoff_ms=settings["retry.backoff.ms"],
         ephemeral=settings["group.ephemeral"],
         assignment_strategy=settings["group.remote.assignor"],
+        single_reader=settings["group.single.reader"],
     )
-    return ManagedMembership(managed, coordinator, metadata)
+    membership = ManagedMembership(managed, coordinator, connection.metadata)
+    attachments = Attachments(
+        connection,
+        fetcher,
+        settings["retry.backoff.ms"],
+        identity=lambda: membership.identity,
+        put_back=reader.put_back,
+        doubt=membership.doubt,
+    )
+    return membership, attachments

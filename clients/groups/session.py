@@ -22,6 +22,7 @@ from clients.positions import Position
 from protocol.errors import error_for
 
 if TYPE_CHECKING:
+    from clients.groups.attachments import Attachments
     from clients.groups.managed_requests import Rewind
 
 
@@ -49,6 +50,7 @@ class GroupSession:
         membership: Membership,
         listener: RebalanceListener,
         events: Events,
+        attachments: Attachments | None = None,
     ) -> None:
         self.last_commit_error: Exception | None = None
         """Why the last commit that nobody waited for failed; None after one that succeeded."""
@@ -60,6 +62,7 @@ class GroupSession:
         self._fetcher = fetcher
         self._coordinator = coordinator
         self._listener = listener
+        self._attachments = attachments
         self._subscribed: dict[str, None] = {}
         self._inquiries: list[Inquiry] = []
         self._auto_commit: Commit | None = None
@@ -81,12 +84,15 @@ class GroupSession:
             *self.membership.calls(now_ms),
             *self.offsets.calls(now_ms),
             *self._coordinator.calls(now_ms),
+            *(self._attachments.calls(now_ms) if self._attachments is not None else ()),
         ]
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
         """Take in a reply; whether it was one to these calls."""
         if self.offsets.handle(reply, now_ms):
             self._take_answers()
+            return True
+        if self._attachments is not None and self._attachments.handle(reply, now_ms):
             return True
         return self.membership.handle(reply, now_ms) or self._coordinator.handle(reply, now_ms)
 
@@ -96,6 +102,7 @@ class GroupSession:
             self.membership.next_event_ms(now_ms),
             self.offsets.next_event_ms(now_ms),
             self._coordinator.next_event_ms(now_ms),
+            self._attachments.next_event_ms(now_ms) if self._attachments is not None else None,
         ]
         if self._releasing is not None:
             times.append(self._release_by_ms)
@@ -106,6 +113,12 @@ class GroupSession:
     def may_deliver(self) -> bool:
         """Whether what has been read may be handed out: not, where the session may have ended unnoticed."""
         return self.membership.is_certain(self._reader.now_ms())
+
+    def hold_back(self) -> None:
+        """Let nothing through that a leader does not let this member read: before fetches are made, and
+        before anything is handed out."""
+        if self._attachments is not None:
+            self._attachments.hold_back()
 
     def poll_begins(self) -> None:
         """The application is back. Where it was away for longer than the group waits, its partitions are
@@ -203,6 +216,8 @@ class GroupSession:
                 self._begin(position, OffsetAndMetadata(event.offsets[partition]))
         if event.offsets is None and event.partitions:
             self._inquire(event.partitions)
+        if event.must_attach and self._attachments is not None:
+            self._attachments.take_up(event.partitions)
         self._call_back(self._listener.on_partitions_assigned, event.partitions)
 
     def _let_go(self, event: Release) -> bool:
@@ -232,6 +247,8 @@ class GroupSession:
         try:
             self._call_back(tell, event.partitions)
         finally:
+            if self._attachments is not None:
+                self._attachments.let_go(event.partitions)
             for partition in self._consumed_of(event):
                 self._fetcher.remove(partition)
                 self._stored.pop(partition, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from protocol.api import (
 from protocol.batches import assign, split
 from protocol.errors import ErrorCode
 from protocol.frames import SIZE, join_parts
+from protocol.messages import group_readers
 from protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -74,6 +75,7 @@ from protocol.schema import decode_from, received_records
 from tests.clients import fake_groups
 from tests.clients.fake_conditions import FakeConditions
 from tests.clients.fake_groups import FakeGroups
+from tests.clients.fake_readers import FakeReaders
 
 GROUP_CONFIG = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
 VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4), 23: (2, 4), 60: (0, 1)}
@@ -190,7 +192,7 @@ class FakeBroker:
         self.receive_bytes = 2**30
         """How much goes through a channel at a time."""
         self.versions = VERSIONS | fake_groups.VERSIONS
-        self.features = dict(fake_groups.FEATURES)
+        self.features = {**fake_groups.FEATURES, group_readers.FEATURE: 1}
         self.conditions = FakeConditions()
         self.throttle_time_ms = 0
         self.requests: list[Request[Any]] = []
@@ -239,7 +241,7 @@ class FakeBroker:
     def _serve_parked(self) -> bool:
         parked, self.parked = self.parked, []
         for until_ms, channel, request, header in parked:
-            response = self._fetch(request, ErrorCode.NONE)
+            response = self._fetch(request, ErrorCode.NONE, channel)
             if channel.is_cut or channel.is_closed:
                 continue
             if _is_empty(response) and self.cluster.time_ms < until_ms:
@@ -270,7 +272,7 @@ class FakeBroker:
         if self.cluster.groups.handles(request):
             self._ask_coordinator(channel, header, request, error, fault == "cut after")
             return
-        response = self._respond(request, error)
+        response = self._respond(request, error, channel)
         if fault == "cut after":
             channel.cut()
         elif isinstance(request, FetchRequest) and _is_empty(response):
@@ -303,7 +305,7 @@ class FakeBroker:
                 return fault[1]
         return None
 
-    def _respond(self, request: Request[Any], error: ErrorCode) -> Response | None:
+    def _respond(self, request: Request[Any], error: ErrorCode, channel: FakeChannel) -> Response | None:
         match request:
             case ApiVersionsRequest():
                 keys = [
@@ -330,7 +332,9 @@ class FakeBroker:
             case ProduceRequest():
                 return self._produce(request, error)
             case FetchRequest():
-                return self._fetch(request, error)
+                return self._fetch(request, error, channel)
+            case group_readers.AttachReaderRequest():
+                return self.cluster.readers.attach(channel, request, self._led())
             case ListOffsetsRequest():
                 return self._list_offsets(request, error)
             case OffsetForLeaderEpochRequest():
@@ -358,7 +362,14 @@ class FakeBroker:
             return None
         return ProduceResponse(responses=topics, throttle_time_ms=self.throttle_time_ms)
 
-    def _fetch(self, request: FetchRequest, error: ErrorCode) -> FetchResponse:
+    def _led(self) -> Iterator[tuple[str, int]]:
+        """The partitions that this broker leads."""
+        for topic, partitions in self.cluster.topics.items():
+            for number, partition in enumerate(partitions):
+                if partition.leader == self.node:
+                    yield topic, number
+
+    def _fetch(self, request: FetchRequest, error: ErrorCode, channel: FakeChannel) -> FetchResponse:
         topics = []
         for topic in request.topics:
             rows = []
@@ -369,6 +380,8 @@ class FakeBroker:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif 0 <= asked.current_leader_epoch < partition.leader_epoch:
                     code = ErrorCode.FENCED_LEADER_EPOCH
+                elif not self.cluster.readers.may_read(channel, (topic.topic, asked.partition)):
+                    code = ErrorCode.OWNERSHIP_FENCED
                 elif not partition.start_offset <= asked.fetch_offset <= partition.end_offset:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 elif code is ErrorCode.NONE:
@@ -459,6 +472,7 @@ class FakeCluster:
         self.producer_id = 100
         self.controller_id = 1
         self.time_ms = 0
+        self.readers = FakeReaders()
         self.groups = FakeGroups(self, group_config)
         self._events: list[tuple[int, Callable[[], object]]] = []
         self._first_network = FakeNetwork(self)

@@ -127,6 +127,7 @@ class FakeGroups:
 
     def _perform(self, result: Result) -> None:
         self.log += result.records
+        self._cluster.readers.claim(result.claims)
         for token, answer in result.replies:
             sink, respond = self._sinks.pop(token, None), self._answers.pop(token, None)
             self._refusals.pop(token, None)
@@ -267,6 +268,7 @@ class FakeGroups:
                     topics=request.topics,
                     ephemeral=request.ephemeral,
                     assignment_strategy=request.assignment_strategy,
+                    single_reader=request.single_reader,
                     now_ms=now_ms,
                 )
             case seed.DeleteGroupRequest():
@@ -363,6 +365,7 @@ class FakeGroups:
                 topics=list(info.topics),
                 controller_broker=broker,
                 session_timeout=info.session_timeout_ms,
+                single_reader=info.single_reader,
             )
             for info in answer.groups
         ]
@@ -517,6 +520,7 @@ def _registered(group: str, answer: RegisterAnswer) -> Response:
         partitions_to_own=rows,
         error_code=answer.error,
         controller_generation=answer.generation,
+        single_reader=answer.single_reader,
     )
 
 

@@ -21,6 +21,7 @@ from protocol.messages.group_membership import (
     ListConsumerGroupsRequest,
     RegisterConsumerRequest,
 )
+from protocol.messages.group_readers import AttachReaderRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest
@@ -41,13 +42,14 @@ FRAGILE = (
     FetchRequest, FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest, LeaveGroupRequest,
     JoinGroupRequest, SyncGroupRequest, HeartbeatRequest,
     ListConsumerGroupsRequest, CreateGroupRequest, RegisterConsumerRequest, ConsumerHeartbeatRequest,
+    AttachReaderRequest,
 )  # fmt: skip
 PASSING = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
-NO_COORDINATOR = (FetchRequest, ListConsumerGroupsRequest, CreateGroupRequest)
+NO_COORDINATOR = (FetchRequest, ListConsumerGroupsRequest, CreateGroupRequest, AttachReaderRequest)
 """What is not answered with an error about coordinators."""
 
 
@@ -88,6 +90,7 @@ class History:
                 self.fail_something()
             case 7:
                 self.cluster.groups.move(rng.randint(1, BROKERS))
+                self.cluster.readers.is_held_up = rng.random() < 0.5
             case 8 if len(self.partitions) < PARTITIONS_MAX and rng.random() < 0.3:
                 self.partitions.append(FakePartition(rng.randint(1, BROKERS)))
                 self.cluster.groups.topics_changed("flights")
@@ -114,6 +117,7 @@ class History:
         """The trouble is over: the group settles and reads to the end."""
         for broker in self.cluster.brokers.values():
             broker.faults.clear()
+        self.cluster.readers.catch_up()
         self.party.members += self.asleep
         self.party.run(15_000)
         self.party.settle()
@@ -137,9 +141,11 @@ def test_classic(strategy: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
-@pytest.mark.parametrize("strategy", ["range", "sticky"])
-def test_managed(strategy: str, seed: int) -> None:
-    history = History(seed, group_protocol="managed", group_remote_assignor=strategy)
+@pytest.mark.parametrize(("strategy", "single_reader"), [("range", "true"), ("sticky", "false")])
+def test_managed(strategy: str, single_reader: str, seed: int) -> None:
+    history = History(
+        seed, group_protocol="managed", group_remote_assignor=strategy, group_single_reader=single_reader
+    )
     for _ in range(STEPS):
         history.step()
     history.end()

@@ -1,0 +1,199 @@
+"""Reading in a group with single readers: a member attaches itself at the leaders before it fetches.
+
+A leader lets a connection read what was assigned to the member that has said, on that very connection, who it
+is. So it is said again after every reconnect, to every new leader, and in every generation; until it is,
+nothing of the partition is fetched or handed out. That a leader refuses a member takes nothing from it: who
+is a member, and of what, is for the coordinator to say, who is asked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from clients.connection import Connection
+from clients.errors import is_retriable
+from clients.feedback.events import PartitionWithheld
+from clients.fetcher import Fetcher
+from clients.groups.membership import GroupIdentity
+from clients.link import Call, Reply
+from clients.message import TopicPartition
+from clients.metadata import NO_NODE
+from clients.positions import Position
+from clients.wire import Wire
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.group_readers import (
+    AttachedPartition,
+    AttachReaderRequest,
+    AttachReaderResponse,
+    ReadPartitions,
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Attachment:
+    """Where a partition is read: the conversation with `node` on which its leader was told so."""
+
+    position: Position
+    node: int = NO_NODE
+    conversation: Wire | None = None
+    not_before_ms: int = 0
+    is_told: bool = False
+    """Whether the application knows why it gets nothing."""
+
+
+class Attachments:
+    """The partitions of one member. `identity` says who it is, `put_back` has what was decoded of a partition
+    read again, `doubt` has the coordinator asked whether it still is a member."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        fetcher: Fetcher,
+        retry_backoff_ms: int,
+        *,
+        identity: Callable[[], GroupIdentity],
+        put_back: Callable[[TopicPartition], None],
+        doubt: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._metadata = connection.metadata
+        self._fetcher = fetcher
+        self._retry_backoff_ms = retry_backoff_ms
+        self._identity = identity
+        self._put_back = put_back
+        self._doubt = doubt
+        self._attachments: dict[TopicPartition, _Attachment] = {}
+        self._calls: dict[int, Call] = {}
+
+    def take_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that were assigned, and have positions; nothing is read of them yet."""
+        for partition in partitions:
+            position = self._fetcher.positions[partition]
+            position.is_unowned = True
+            self._attachments[partition] = _Attachment(position)
+
+    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that are not to be read any more."""
+        for partition in partitions:
+            self._attachments.pop(partition, None)
+
+    def hold_back(self) -> None:
+        """Let nothing through of a partition that is not read on the connection there is: to be called before
+        fetches are made, and before anything is handed out."""
+        for partition, attachment in list(self._attachments.items()):
+            position = attachment.position
+            if self._fetcher.positions.get(partition) is not position:
+                del self._attachments[partition]  # The application has removed it.
+                continue
+            if attachment.conversation is None:
+                continue
+            # A fetch that was refused has left it unowned: so it is asked once more, and that tells why.
+            if position.is_unowned or not self._is_current(attachment):
+                attachment.conversation = None
+                position.is_unowned = True
+                self._put_back(partition)
+
+    def _is_current(self, attachment: _Attachment) -> bool:
+        node = attachment.node
+        return (
+            self._metadata.leader(*attachment.position.key) == node
+            and self._connection.conversation(node) is attachment.conversation
+        )
+
+    # Out: calls ---------------------------------------------------------------------------------------
+
+    def calls(self, now_ms: int) -> list[Call]:
+        """The requests to send now: one to each leader, for all partitions."""
+        wanted: dict[int, dict[str, list[int]]] = {}
+        for (topic, number), attachment in self._attachments.items():
+            if attachment.conversation is not None or attachment.not_before_ms > now_ms:
+                continue
+            node = self._metadata.leader(topic, number)
+            if node == NO_NODE:
+                self._metadata.renew()
+            elif node not in self._calls:
+                wanted.setdefault(node, {}).setdefault(topic, []).append(number)
+        calls = []
+        who = self._identity()
+        for node, topics in wanted.items():
+            request = AttachReaderRequest(
+                group=who.group_id,
+                member_id=who.member_id,
+                generation=who.generation,
+                topics=[ReadPartitions(topic=topic, partitions=rows) for topic, rows in topics.items()],
+            )
+            self._calls[node] = Call(node, request, tag=who)
+            calls.append(self._calls[node])
+        return calls
+
+    def next_event_ms(self, now_ms: int) -> int | None:
+        """When a pause ends."""
+        times = [
+            attachment.not_before_ms
+            for attachment in self._attachments.values()
+            if attachment.conversation is None and attachment.not_before_ms > now_ms
+        ]
+        return min(times, default=None)
+
+    # In: replies --------------------------------------------------------------------------------------
+
+    def handle(self, reply: Reply, now_ms: int) -> bool:
+        """Take in a reply; whether it was one to these calls."""
+        node = reply.call.node
+        if self._calls.get(node) is not reply.call:
+            return False
+        del self._calls[node]
+        request = reply.call.request
+        assert isinstance(request, AttachReaderRequest)
+        error = reply.error
+        if isinstance(reply.response, AttachReaderResponse):
+            if not reply.response.error_code:
+                for row in reply.response.partitions:
+                    self._take(row, reply, now_ms)
+                return True
+            error = error_for(reply.response.error_code, reply.response.error_message)
+        assert error is not None
+        for topic in request.topics:
+            for number in topic.partitions:
+                attachment = self._asked(TopicPartition(topic.topic, number), reply)
+                if attachment is not None:
+                    self._pause(attachment, error, now_ms)
+        return True
+
+    def _take(self, row: AttachedPartition, reply: Reply, now_ms: int) -> None:
+        attachment = self._asked(TopicPartition(row.topic, row.partition), reply)
+        if attachment is None:
+            return
+        if row.error_code:
+            self._pause(attachment, error_for(row.error_code, row.error_message), now_ms)
+            return
+        attachment.node, attachment.conversation = reply.call.node, reply.conversation
+        attachment.is_told = False
+        attachment.position.is_unowned = False
+        attachment.position.last_error = None
+
+    def _asked(self, partition: TopicPartition, reply: Reply) -> _Attachment | None:
+        """What a reply is about, unless it was asked as one that this member is not any more."""
+        was: GroupIdentity = reply.call.tag
+        now = self._identity()
+        if (was.member_id, was.generation) != (now.member_id, now.generation):
+            return None
+        return self._attachments.get(partition)
+
+    def _pause(self, attachment: _Attachment, error: Exception, now_ms: int) -> None:
+        attachment.not_before_ms = now_ms + self._retry_backoff_ms
+        attachment.position.last_error = error
+        code = error.code if isinstance(error, BrokerError) else None
+        if code is not ErrorCode.CLAIM_QUEUED:
+            self._metadata.renew()
+        if code is ErrorCode.OWNERSHIP_FENCED:
+            self._doubt()
+        if code is not ErrorCode.CLAIM_QUEUED and not is_retriable(error):
+            self._withheld(attachment, error)
+
+    def _withheld(self, attachment: _Attachment, error: Exception) -> None:
+        """The leader does not let this member read, or does not know how to."""
+        if not attachment.is_told:
+            attachment.is_told = True
+            self._connection.events.note(PartitionWithheld(*attachment.position.key, error))

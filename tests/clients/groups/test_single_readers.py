@@ -1,0 +1,227 @@
+"""Members of a managed group with single readers: they attach themselves at the leaders before they read, and
+hand nothing out that a leader does not let them read."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.consumer import Consumer
+from clients.errors import ConfigError, UnsupportedRequestError
+from clients.feedback.events import PartitionWithheld
+from clients.message import TopicPartition
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.group_membership import ConsumerHeartbeatRequest
+from protocol.messages.group_readers import AttachReaderRequest
+from tests.clients.fake_cluster import FakeBroker, FakeCluster
+from tests.clients.groups.party import Member, Party
+from tests.clients.test_consumer import fill
+
+PARTITIONS = 6
+RECORDS = 100
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster(3)
+    for partition in cluster.add_topic("flights", PARTITIONS):
+        fill(partition, RECORDS)
+    return cluster
+
+
+@pytest.fixture
+def party(cluster: FakeCluster) -> Party:
+    return Party(cluster, group_protocol="managed", group_single_reader=True)
+
+
+def kinds(broker: FakeBroker) -> list[type]:
+    return [type(each) for each in broker.requests if isinstance(each, AttachReaderRequest | FetchRequest)]
+
+
+def offsets(member: Member, number: int) -> list[int]:
+    return [record.offset for record in member.records if record.partition == number]
+
+
+def give_away(cluster: FakeCluster, number: int, member_id: str = "thief", generation: int = 99) -> None:
+    """The leader hears of an assignment that the member has not heard of."""
+    cluster.readers.assigned["g", ("flights", number)] = (member_id, generation)
+    cluster.readers.forget("g", ("flights", number))
+
+
+def withheld(member: Member) -> list[tuple[int, Exception]]:
+    return [(event.partition, event.error) for event in member.events if isinstance(event, PartitionWithheld)]
+
+
+class TestAttaching:
+    def test_a_member_says_that_it_reads_before_it_fetches_once_to_each_leader(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        member = party.join("alone")
+        party.settle()
+        party.run(500)
+
+        assert len(member.records) == PARTITIONS * RECORDS
+        for broker in cluster.brokers.values():
+            asked = kinds(broker)
+            assert asked[0] is AttachReaderRequest
+            assert asked.count(AttachReaderRequest) == 1
+            assert FetchRequest in asked
+
+    def test_nothing_is_read_before_the_leaders_know_of_it(self, cluster: FakeCluster, party: Party) -> None:
+        cluster.readers.is_held_up = True
+        member = party.join("alone")
+        party.run(3_000)
+        assert len(member.owned) == PARTITIONS
+        assert member.records == []
+        assert not any(FetchRequest in kinds(broker) for broker in cluster.brokers.values())
+        assert withheld(member) == [], "that passes"
+
+        cluster.readers.catch_up()
+        party.run(1_000)
+
+        assert len(member.records) == PARTITIONS * RECORDS
+
+    def test_after_a_reconnect_it_says_so_again_first(self, cluster: FakeCluster, party: Party) -> None:
+        member = party.join("alone")
+        party.settle()
+        party.run(500)
+        broker = cluster.brokers[3]
+        broker.requests.clear()
+        for channel in broker.channels:
+            channel.cut()
+        for partition in cluster.topics["flights"]:
+            fill(partition, RECORDS)
+        party.run(2_000)
+
+        assert kinds(broker)[0] is AttachReaderRequest
+        assert len(member.records) == 2 * PARTITIONS * RECORDS
+
+    def test_to_a_new_leader_too(self, cluster: FakeCluster, party: Party) -> None:
+        member = party.join("alone")
+        party.settle()
+        party.run(500)
+        partition = cluster.topics["flights"][0]
+        before, partition.leader = partition.leader, partition.leader % 3 + 1
+        partition.leader_epoch += 1
+        assert before != partition.leader
+        fill(partition, RECORDS)
+        party.run(2_000)
+
+        assert offsets(member, 0) == list(range(2 * RECORDS))
+        assert withheld(member) == []
+
+    def test_members_of_a_group_that_has_single_readers_attach_themselves_whatever_they_ask_for(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        party.join("first")
+        party.settle()
+        party.join("second", group_single_reader=False)
+        party.settle()
+        party.run(500)
+
+        asked = [
+            request.member_id[:6]
+            for broker in cluster.brokers.values()
+            for request in broker.requests
+            if isinstance(request, AttachReaderRequest)
+        ]
+        assert "second" in asked
+
+    def test_one_that_asks_for_them_does_not_join_a_group_without(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        party.join("first", group_single_reader=False)
+        party.settle()
+        party.join("second")
+        with pytest.raises(BrokerError, match="exists without single readers"):
+            party.run(1_000)
+
+    def test_classic_groups_have_none(self, cluster: FakeCluster) -> None:
+        properties = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "group.single.reader": True}
+        with pytest.raises(ConfigError, match=r"group\.protocol=managed"):
+            Consumer(properties, network=cluster.network())
+
+
+class TestLosing:
+    def test_what_was_fetched_ahead_is_not_handed_out_once_a_leader_refuses(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        member = party.join("alone", max_poll_records=1)
+        party.settle()
+        seen = len(offsets(member, 2))
+        give_away(cluster, 2)
+        for partition in cluster.topics["flights"]:
+            fill(partition, RECORDS)
+        party.run(2_000)
+        noted = len(offsets(member, 2))
+        party.run(2_000)
+
+        assert seen <= noted < RECORDS, "there was more in store"
+        assert len(offsets(member, 2)) == noted
+        assert len(offsets(member, 1)) > noted, "others are read on"
+        ((number, error),) = withheld(member)
+        assert number == 2
+        assert isinstance(error, BrokerError) and error.code is ErrorCode.OWNERSHIP_FENCED
+
+    def test_the_coordinator_is_asked_at_once(self, cluster: FakeCluster, party: Party) -> None:
+        party.join("alone", heartbeat_interval_ms=2_500)
+        party.settle()
+        party.run(100)
+        coordinator = cluster.brokers[cluster.groups.node]
+        coordinator.requests.clear()
+        give_away(cluster, 2)
+        fill(cluster.topics["flights"][2], RECORDS)
+        party.run(1_000)
+
+        assert ConsumerHeartbeatRequest in map(type, coordinator.requests)
+
+    def test_a_member_that_was_away_hands_nothing_out_and_is_told_that_it_lost(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        slow, other = party.join("slow", max_poll_records=1), party.join("other")
+        party.settle()
+        share = slow.owned
+        read = {number: len(offsets(slow, number)) for number in share}
+        party.members.remove(slow)
+        party.run(10_000)
+        assert len(other.owned) == PARTITIONS
+
+        party.members.append(slow)
+        slow.poll(0)
+        slow.poll(0)
+        assert {number: len(offsets(slow, number)) for number in share} == read
+        party.settle()
+
+        assert ("lost", share) in slow.told
+        for number in range(PARTITIONS):
+            both = {*offsets(slow, number), *offsets(other, number)}
+            assert both == set(range(RECORDS))
+
+    def test_the_same_partition_in_the_next_generation_is_read_on(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        member = party.join("alone")
+        party.settle()
+        party.run(500)
+        member.consumer.rewind({TopicPartition("flights", 4): 50})
+        party.run(1_000)
+
+        assert offsets(member, 4) == [*range(RECORDS), *range(50, RECORDS)]
+        assert withheld(member) == []
+
+
+class TestOldBrokers:
+    def test_its_partitions_are_withheld_with_a_reason_and_the_others_read(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        del cluster.brokers[3].features["holdfast.single.reader"]
+        member = party.join("alone")
+        party.settle()
+        party.run(2_000)
+        old = [number for number, each in enumerate(cluster.topics["flights"]) if each.leader == 3]
+
+        assert sorted({record.partition for record in member.records}) == [
+            number for number in range(PARTITIONS) if number not in old
+        ]
+        assert sorted(number for number, _ in withheld(member)) == old, "told once each"
+        assert all(isinstance(error, UnsupportedRequestError) for _, error in withheld(member))
