@@ -14,14 +14,8 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from coordinator.znodes import (
-    OWNED_NAMES,
-    OWNED_TOPICS,
-    WRONG_SHAPE,
-    BadZnode,
-    decode_uuid,
-    encode_uuid,
-)
+from coordinator.znode_json import WRONG_SHAPE, BadZnode, decode_uuid, encode_uuid
+from coordinator.znodes import OWNED_NAMES, OWNED_TOPICS
 from protocol.messages.ownership import Access, LossReason
 
 HISTORY_MAX = 16
@@ -30,6 +24,8 @@ HISTORY_BYTES_MAX = 8192
 """What past grants of one resource may take, in all its groups; beyond that the oldest are forgotten."""
 GROUPS_MAX = 100
 """Groups of which the generation is remembered though nobody has the resource there."""
+FREE_BYTES_MAX = 65_536
+"""What their last grants may take."""
 OWNER_BYTES_MAX = 3072
 """What the names of an owner may take together. Characters take six bytes where they are not ASCII."""
 NO_OFFSET = -1
@@ -180,17 +176,14 @@ class OwnershipRecord:
     floor: int = 0
 
 
-def grant_bytes(grant: Grant) -> int:
-    """What a grant takes where it is written, at most."""
-    return owner_bytes(grant.owner) + _NUMBERS_BYTES
+def grant_bytes(grant: Grant, group: str = "") -> int:
+    """What a grant takes where it is written, at most; with the name of its group, where that is given."""
+    return owner_bytes(grant.owner) + _NUMBERS_BYTES + len(encode_basestring_ascii(group))
 
 
 def record_bytes(record: OwnershipRecord) -> int:
     """What a record takes where it is written, at most."""
-    return sum(
-        len(encode_basestring_ascii(group)) + sum(map(grant_bytes, history))
-        for group, history in record.histories.items()
-    )
+    return sum(grant_bytes(grant, group) for group, history in record.histories.items() for grant in history)
 
 
 def owner_bytes(owner: Owner) -> int:
@@ -206,26 +199,37 @@ def trimmed(record: OwnershipRecord) -> OwnershipRecord:
     resource never is."""
     histories = dict(record.histories)
     floor = record.floor
-    for group in _oldest_free(histories)[: max(0, len(histories) - GROUPS_MAX)]:
+    free = _free(histories)
+    excess_bytes = sum(_last_bytes(group, histories) for group in free) - FREE_BYTES_MAX
+    excess = max(0, len(histories) - GROUPS_MAX)
+    for group in free:
+        if excess <= 0 and excess_bytes <= 0:
+            break
+        excess_bytes -= _last_bytes(group, histories)
+        excess -= 1
         floor = max(floor, histories.pop(group)[-1].generation)
     past = sorted(
         (grant.incarnation, grant_bytes(grant), group)
         for group, history in histories.items()
         for grant in history[:-1]
     )
-    excess = sum(size for _, size, _ in past) - HISTORY_BYTES_MAX
+    excess_bytes = sum(size for _, size, _ in past) - HISTORY_BYTES_MAX
     for _, size, group in past:
-        if excess <= 0:
+        if excess_bytes <= 0:
             break
-        excess -= size
+        excess_bytes -= size
         histories[group] = histories[group][1:]
     return replace(record, histories=histories, floor=floor)
 
 
-def _oldest_free(histories: Mapping[str, History]) -> list[str]:
+def _free(histories: Mapping[str, History]) -> list[str]:
     """The groups in which nobody has the resource, the longest unused first."""
     free = [group for group, history in histories.items() if history[-1].is_over]
     return sorted(free, key=lambda group: histories[group][-1].incarnation)
+
+
+def _last_bytes(group: str, histories: Mapping[str, History]) -> int:
+    return grant_bytes(histories[group][-1], group)
 
 
 def encode_ownership(record: OwnershipRecord) -> bytes:

@@ -77,7 +77,7 @@ def _judge(state: State, resource: Resource, assigned: Assigned) -> Granted | Re
     room = state.room_for(resource, assigned.group)
     if room is not None:
         return Refused(room)
-    entry = resource.entries.get(assigned.group) or Entry(assigned.group)
+    entry = resource.peek(assigned.group)
     last = _last_assigned(entry)
     owner = assigned.owner
     if last is not None:

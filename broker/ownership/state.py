@@ -43,7 +43,10 @@ OWNED_BYTES_MAX = 256 * 1024
 """What the grants in force of one partition may take: those of all its groups are in one znode."""
 
 
-_CROWD = OWNED_BYTES_MAX // GRANT_BYTES_MAX - 1
+GROUP_LENGTH_MAX = 255
+"""Characters. Those of the own API have no more; consumer groups may."""
+_OF_ONE_BYTES_MAX = GRANT_BYTES_MAX + 12 * GROUP_LENGTH_MAX
+_CROWD = OWNED_BYTES_MAX // _OF_ONE_BYTES_MAX - 1
 """With fewer groups there always is room for one more."""
 
 
@@ -391,15 +394,17 @@ class State:
 
     def room_for(self, resource: Resource, group: str) -> BrokerError | None:
         """Why there is no room for one more resource, or one more group of a resource; None: there is."""
-        if group in resource.entries:
-            return None
         limit = None
         if len(resource.entries) >= _CROWD:
-            taken = sum(grant_bytes(entry.grant) for entry in resource.entries.values() if entry.grant)
-            if taken > OWNED_BYTES_MAX - GRANT_BYTES_MAX:
+            others = [entry for entry in resource.entries.values() if entry.group != group]
+            taken = sum(grant_bytes(entry.grant, entry.group) for entry in others if entry.grant)
+            if taken > OWNED_BYTES_MAX - _OF_ONE_BYTES_MAX:
                 limit = f"{resource.key} is owned in so many groups that there is no room for more"
-        elif isinstance(resource.key, NameKey) and self.names > self.terms.names_max:
-            limit = f"own.names.max={self.terms.names_max} names are known here"
+        elif isinstance(resource.key, NameKey) and group not in resource.entries:
+            if self.names > self.terms.names_max:
+                limit = f"own.names.max={self.terms.names_max} names are known here"
+        elif len(group) > GROUP_LENGTH_MAX:
+            limit = f"the group's name has {len(group)} characters, of {GROUP_LENGTH_MAX} that it may have"
         return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)
 
     def forget_if_blank(self, key: ResourceKey) -> None:

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.ownership_records import (
+    FREE_BYTES_MAX,
     GRANT_BYTES_MAX,
     GROUPS_MAX,
     HISTORY_BYTES_MAX,
     HISTORY_MAX,
+    Assignment,
     Grant,
     NameKey,
     Owner,
@@ -28,7 +30,7 @@ from coordinator.ownership_records import (
     topic_id_of_znode,
     trimmed,
 )
-from coordinator.znodes import BadZnode
+from coordinator.znode_json import BadZnode
 from protocol.messages.ownership import Access, LossReason
 
 texts = st.text(max_size=8)
@@ -43,6 +45,7 @@ owners = st.builds(
     access=st.sampled_from([Access.NONE, Access.WRITE, Access.READ, Access.WRITE | Access.READ]),
     writer_client_id=st.none() | texts,
     writer_principal=st.none() | texts,
+    assignment=st.none() | st.builds(Assignment, numbers, numbers, numbers),
 )
 grants = st.builds(
     Grant,
@@ -162,4 +165,14 @@ def test_groups_that_are_free_are_forgotten_but_for_how_far_they_had_come() -> N
     record = trimmed(OwnershipRecord(500, histories))
     assert list(record.histories) == ["g0", *(f"g{number}" for number in range(3, GROUPS_MAX + 2))]
     assert record.floor == 3
+    assert trimmed(record) == record
     assert decode_ownership("/x", encode_ownership(record)).floor == 3
+
+
+def test_groups_with_long_names_are_forgotten_earlier() -> None:
+    owner = Owner("o" * 200, "c" * 200, "User:u", "h", 1000)
+    histories = {f"{number:0255}": (past(number + 1, owner),) for number in range(GROUPS_MAX)}
+    record = trimmed(OwnershipRecord(500, histories))
+    assert 20 < len(record.histories) < GROUPS_MAX
+    assert record.floor == GROUPS_MAX - len(record.histories)
+    assert len(encode_ownership(record)) < FREE_BYTES_MAX
