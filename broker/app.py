@@ -70,6 +70,8 @@ from broker.strays import Strays
 from broker.topic_configs import TopicConfigs
 from broker.workers import Workers
 from clients.settings import Settings
+from coordinator.broker_znodes import BrokerInfo
+from coordinator.broker_znodes import Endpoint as RegisteredEndpoint
 from coordinator.candidacy import Candidacy
 from coordinator.configs import DynamicConfigs
 from coordinator.controller import ControllerPolicy
@@ -81,8 +83,6 @@ from coordinator.membership import Membership
 from coordinator.producer_ids import ProducerIds
 from coordinator.store import ZooKeeper
 from coordinator.topic_rules import TopicDefaults
-from coordinator.znodes import BrokerInfo
-from coordinator.znodes import Endpoint as RegisteredEndpoint
 from protocol.api import Request, Response
 
 R = TypeVar("R", bound=Response)

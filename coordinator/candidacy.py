@@ -16,6 +16,12 @@ from twisted.python.failure import Failure
 from coordinator import znodes
 from coordinator.clock import Clock, now_ms
 from coordinator.cluster import create_if_missing
+from coordinator.controller_znodes import (
+    decode_controller,
+    decode_controller_epoch,
+    encode_controller,
+    encode_controller_epoch,
+)
 from coordinator.store import (
     ConnectionLost,
     Create,
@@ -147,7 +153,7 @@ class Candidacy:
             except NoNode:
                 await self._stand(session)
                 continue
-            controller_id = znodes.decode_controller(data)
+            controller_id = decode_controller(data)
             if stat.ephemeral_owner != session.session_id:
                 return controller_id, None
             if self.term is None or stat.czxid != self._elected_by:
@@ -163,16 +169,16 @@ class Candidacy:
             data, stat = await session.get(znodes.CONTROLLER_EPOCH)
         except NoNode:
             await create_if_missing(
-                session, znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(_FIRST_EPOCH - 1)
+                session, znodes.CONTROLLER_EPOCH, encode_controller_epoch(_FIRST_EPOCH - 1)
             )
             return
-        epoch = znodes.decode_controller_epoch(data) + 1
-        controller = znodes.encode_controller(self._broker_id, now_ms(self._clock))
+        epoch = decode_controller_epoch(data) + 1
+        controller = encode_controller(self._broker_id, now_ms(self._clock))
         try:
             await session.multi(
                 [
                     Create(znodes.CONTROLLER, controller, ephemeral=True),
-                    SetData(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version),
+                    SetData(znodes.CONTROLLER_EPOCH, encode_controller_epoch(epoch), stat.version),
                 ]
             )
         except (MultiFailed, ConnectionLost) as error:
@@ -183,7 +189,7 @@ class Candidacy:
         data, stat = await session.get(znodes.CONTROLLER_EPOCH)
         if stat.mzxid != controller.czxid:
             raise ZooKeeperError(znodes.CONTROLLER_EPOCH, "was changed behind the controller's back")
-        return Term(session, self._broker_id, znodes.decode_controller_epoch(data), stat.version)
+        return Term(session, self._broker_id, decode_controller_epoch(data), stat.version)
 
     def _controller_is(self, controller_id: int | None, term: Term | None = None) -> None:
         was_term, self.term = self.term, term

@@ -13,6 +13,8 @@ from coordinator import znodes
 from coordinator.pipelined import results
 from coordinator.sessions import on_any_session
 from coordinator.store import ConnectionLost, NodeExists, NoNode, Session, ZooKeeper
+from coordinator.znode_json import BadZnode, decode_json, encode_json, encode_uuid
+from coordinator.znodes import CLUSTER_ID
 
 
 async def create_if_missing(session: Session, path: str, data: bytes = b"") -> bool:
@@ -46,10 +48,10 @@ async def cluster_id(zookeeper: ZooKeeper, random_bytes: Callable[[int], bytes])
         while True:
             try:
                 data, _ = await session.get(znodes.CLUSTER_ID)
-                return znodes.decode_cluster_id(data)
+                return decode_cluster_id(data)
             except NoNode:
-                made = znodes.encode_uuid(UUID(bytes=random_bytes(16), version=4))
-                await create_if_missing(session, znodes.CLUSTER_ID, znodes.encode_cluster_id(made))
+                made = encode_uuid(UUID(bytes=random_bytes(16), version=4))
+                await create_if_missing(session, znodes.CLUSTER_ID, encode_cluster_id(made))
 
     return await on_any_session(zookeeper, read_or_make)
 
@@ -71,3 +73,14 @@ async def generate_broker_id(zookeeper: ZooKeeper, reserved_broker_id_max: int) 
                 continue
 
     return await on_any_session(zookeeper, draw)
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return encode_json({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    value = decode_json(CLUSTER_ID, data).get("id")
+    if not isinstance(value, str):
+        raise BadZnode(f"{CLUSTER_ID} holds no id")
+    return value

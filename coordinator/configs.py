@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 
 from coordinator import znodes
 from coordinator.clock import Clock, now_ms
+from coordinator.config_znodes import decode_config, decode_config_change, encode_config, encode_config_change
 from coordinator.pipelined import outcomes, read_all, results
 from coordinator.sessions import on_any_session
 from coordinator.store import (
@@ -32,6 +33,7 @@ from coordinator.store import (
     WatchEvent,
     ZooKeeper,
 )
+from coordinator.znode_json import BadZnode
 
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 DEFAULT_ENTITY = "<default>"
@@ -106,8 +108,8 @@ class DynamicConfigs:
                 self._learn(entity, {})
                 continue
             try:
-                self._learn(entity, znodes.decode_config(znodes.config_path(*entity), there[0]))
-            except znodes.BadZnode as error:
+                self._learn(entity, decode_config(znodes.config_path(*entity), there[0]))
+            except BadZnode as error:
                 _log.error("configs are left as they were: %s", error)
 
     def _learn(self, entity: Entity, configs: dict[str, str]) -> None:
@@ -171,8 +173,8 @@ class DynamicConfigs:
             if there is None:
                 continue
             try:
-                entities[znodes.decode_config_change(path, there[0])] = None
-            except znodes.BadZnode as error:
+                entities[decode_config_change(path, there[0])] = None
+            except BadZnode as error:
                 _log.error("a notification is ignored: %s", error)
         return list(entities)
 
@@ -218,12 +220,12 @@ class DynamicConfigs:
         while True:
             try:
                 data, stat = await session.get(path)
-                configs = change(znodes.decode_config(path, data))
-                written: Operation = SetData(path, znodes.encode_config(configs), stat.version)
+                configs = change(decode_config(path, data))
+                written: Operation = SetData(path, encode_config(configs), stat.version)
             except NoNode:
                 configs = change({})
-                written = Create(path, znodes.encode_config(configs))
-            told = Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(kind, name), sequence=True)
+                written = Create(path, encode_config(configs))
+            told = Create(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequence=True)
             try:
                 await session.multi([written, told])
             except ConnectionLost:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from coordinator.controller_state import LiveBroker
-from coordinator.znodes import PartitionState, TopicAssignment, TopicPartition
+from coordinator.topic_znodes import PartitionState, TopicAssignment
+from coordinator.znodes import TopicPartition
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest

@@ -13,7 +13,8 @@ from coordinator.controller_effects import Answer, StateWrite, StateWritten, Ste
 from coordinator.controller_leaders import Leaders
 from coordinator.controller_requests import RequestBatch
 from coordinator.controller_state import ControllerState, Topic
-from coordinator.znodes import NO_EPOCH, PartitionState, TopicPartition
+from coordinator.topic_znodes import PartitionState
+from coordinator.znodes import NO_EPOCH, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (
     AlteredPartition,

@@ -14,7 +14,8 @@ from coordinator.controller_effects import StateWrite, StateWritten, Steps, Writ
 from coordinator.controller_requests import RequestBatch
 from coordinator.controller_state import ControllerState, Partition
 from coordinator.election import Leadership
-from coordinator.znodes import NO_LEADER, PartitionState, TopicPartition
+from coordinator.topic_znodes import PartitionState
+from coordinator.znodes import NO_LEADER, TopicPartition
 from protocol.errors import ErrorCode
 
 Decide = Callable[[TopicPartition, Partition], PartitionState | None]

@@ -17,9 +17,10 @@ from twisted.python.failure import Failure
 from coordinator import znodes
 from coordinator.controller_effects import Order
 from coordinator.controller_events import Event, Ordered
+from coordinator.order_znodes import decode_log_dir_event, decode_preferred_election, decode_reassignment
 from coordinator.pipelined import read_all
 from coordinator.store import Session, Watch
-from coordinator.znodes import BadZnode
+from coordinator.znode_json import BadZnode
 
 _PATHS = {
     Order.REASSIGNMENT: znodes.REASSIGN_PARTITIONS,
@@ -44,18 +45,15 @@ async def read_order(session: Session, order: Order) -> Any:
             found[path] = there[0]
     match order:
         case Order.REASSIGNMENT:
-            return next(
-                (_understood(znodes.decode_reassignment, data) or {} for data in found.values()), None
-            )
+            return next((_understood(decode_reassignment, data) or {} for data in found.values()), None)
         case Order.ELECTION:
-            decode = znodes.decode_preferred_election
+            decode = decode_preferred_election
             return next((_understood(decode, data) for data in found.values()), None) or []
         case Order.DELETION:
             return [path.rpartition("/")[2] for path in found]
         case Order.LOG_DIRS:
             return {
-                path: _understood(partial(znodes.decode_log_dir_event, path), data)
-                for path, data in found.items()
+                path: _understood(partial(decode_log_dir_event, path), data) for path, data in found.items()
             }
 
 

@@ -6,9 +6,13 @@ import uuid
 from collections.abc import Callable
 
 from coordinator import znodes
+from coordinator.broker_znodes import decode_broker
 from coordinator.controller_state import LiveBroker, Partition, Topic
+from coordinator.controller_znodes import decode_controller_brokers
 from coordinator.pipelined import outcomes, read_all
 from coordinator.store import NoNode, Session, Watch
+from coordinator.topic_znodes import decode_partition_state, decode_topic
+from coordinator.znode_json import BadZnode
 from coordinator.znodes import TopicPartition
 
 _TOPICS_AT_ONCE = 50
@@ -28,7 +32,7 @@ async def read_brokers(
         if isinstance(outcome, Exception):
             raise outcome
         data, stat = outcome
-        brokers[number] = LiveBroker(znodes.decode_broker(number, data), stat.czxid)
+        brokers[number] = LiveBroker(decode_broker(number, data), stat.czxid)
     return brokers
 
 
@@ -43,7 +47,7 @@ async def read_topics(session: Session, new_topic_id: Callable[[], uuid.UUID]) -
     for name, there in zip(names, found, strict=True):
         if there is None:
             continue  # Removed by hand since: this is the only controller.
-        read = znodes.decode_topic(name, there[0])
+        read = decode_topic(name, there[0])
         partitions = {number: Partition(assignment) for number, assignment in sorted(read.partitions.items())}
         topics[name] = Topic(name, read.topic_id or new_topic_id(), partitions)
     await _read_states(session, topics)
@@ -60,7 +64,7 @@ async def _read_states(session: Session, topics: dict[str, Topic]) -> None:
             continue  # The last controller has not come to electing a leader.
         data, stat = there
         partition = topics[name].partitions[number]
-        partition.state = znodes.decode_partition_state(name, number, data)
+        partition.state = decode_partition_state(name, number, data)
         partition.version = stat.version
         partition.read_zxid = stat.mzxid
 
@@ -69,8 +73,8 @@ async def read_recorded_epochs(session: Session) -> dict[int, int] | None:
     """What the last controller recorded of brokers; None where it did not, or where it cannot be read."""
     try:
         data, _ = await session.get(znodes.CONTROLLER_BROKERS)
-        return znodes.decode_controller_brokers(data)
-    except (NoNode, znodes.BadZnode):
+        return decode_controller_brokers(data)
+    except (NoNode, BadZnode):
         return None
 
 

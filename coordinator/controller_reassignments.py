@@ -30,7 +30,8 @@ from coordinator.controller_requests import RequestBatch
 from coordinator.controller_state import ControllerState, Partition
 from coordinator.election import Leadership
 from coordinator.placement import Assignment
-from coordinator.znodes import PartitionState, TopicPartition
+from coordinator.topic_znodes import PartitionState
+from coordinator.znodes import TopicPartition
 from protocol.errors import BrokerError, ErrorCode
 
 Target: TypeAlias = Sequence[int] | None

@@ -9,15 +9,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from coordinator.broker_znodes import BrokerInfo
 from coordinator.placement import Assignment
-from coordinator.znodes import (
-    NO_EPOCH,
-    NO_LEADER,
-    BrokerInfo,
-    PartitionState,
-    TopicAssignment,
-    TopicPartition,
-)
+from coordinator.topic_znodes import PartitionState, TopicAssignment
+from coordinator.znodes import NO_EPOCH, NO_LEADER, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,10 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred
 
 from coordinator import znodes
+from coordinator.config_znodes import encode_config, encode_config_change
 from coordinator.controller_effects import CreateTopic, StateWrite, StateWritten
+from coordinator.controller_znodes import encode_controller_brokers
+from coordinator.order_znodes import encode_reassignment
 from coordinator.ownership_records import owned_topic_path
 from coordinator.pipelined import read_all, results
 from coordinator.store import (
@@ -34,7 +37,15 @@ from coordinator.store import (
     ZooKeeperError,
 )
 from coordinator.term import Term
-from coordinator.znodes import PartitionState, TopicAssignment, TopicPartition
+from coordinator.topic_znodes import (
+    PartitionState,
+    TopicAssignment,
+    decode_partition_state,
+    decode_topic,
+    encode_partition_state,
+    encode_topic,
+)
+from coordinator.znodes import TopicPartition
 
 BATCH_SIZE = 200
 """Writes in a multi: large enough that its round trip does not count, far below ZooKeeper's 1 MB."""
@@ -87,7 +98,7 @@ def _parents(write: StateWrite) -> tuple[str, str]:
 def _state_operations(write: StateWrite, existing: dict[str, None]) -> list[Operation]:
     """What writes a state; of a new one's parents, those that are not `existing`."""
     path = znodes.partition_state_path(*write.at)
-    data = znodes.encode_partition_state(write.state)
+    data = encode_partition_state(write.state)
     if write.version is not None:
         return [SetData(path, data, write.version)]
     made: list[Operation] = [Create(parent) for parent in _parents(write) if parent not in existing]
@@ -104,7 +115,7 @@ async def _look_into(session: Session, writes: Sequence[tuple[int, StateWrite]])
                 settled[index] = StateWritten(False, None, -1)
         else:
             data, stat = there
-            state: PartitionState = znodes.decode_partition_state(*write.at, data)
+            state: PartitionState = decode_partition_state(*write.at, data)
             if state == write.state and stat.version == (0 if write.version is None else write.version + 1):
                 settled[index] = StateWritten(True, state, stat.version)
             elif stat.version != write.version:
@@ -120,9 +131,9 @@ async def _existing_parents(session: Session, writes: Sequence[StateWrite]) -> d
 
 async def create_topic(term: Term, topic: CreateTopic) -> bool:
     """Make a topic's znode and its configs'; False where a topic of that name stood there before."""
-    path, data = znodes.topic_path(topic.name), znodes.encode_topic(topic.assignment)
+    path, data = znodes.topic_path(topic.name), encode_topic(topic.assignment)
     config_path = znodes.config_path("topics", topic.name)
-    config = znodes.encode_config(topic.configs)
+    config = encode_config(topic.configs)
     while True:
         operations: list[Operation] = [Create(path, data), Create(znodes.partitions_path(topic.name))]
         if await term.session.exists(config_path) is None:
@@ -146,14 +157,14 @@ async def create_topic(term: Term, topic: CreateTopic) -> bool:
 
 async def write_assignments(term: Term, topics: Mapping[str, TopicAssignment]) -> None:
     """Replace the data of topics' znodes, each in a multi of its own: a wide topic's data is large."""
-    writes = [SetData(znodes.topic_path(name), znodes.encode_topic(topic)) for name, topic in topics.items()]
+    writes = [SetData(znodes.topic_path(name), encode_topic(topic)) for name, topic in topics.items()]
     await results([Deferred.fromCoroutine(_insist(term, [write])) for write in writes])
 
 
 async def write_reassignment_order(term: Term, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
     """Replace what /admin/reassign_partitions asks for; remove it where nothing is left."""
     path = znodes.REASSIGN_PARTITIONS
-    operation = SetData(path, znodes.encode_reassignment(targets)) if targets else Delete(path)
+    operation = SetData(path, encode_reassignment(targets)) if targets else Delete(path)
     try:
         await _insist(term, [operation])
     except MultiFailed as error:
@@ -171,7 +182,7 @@ async def remove_orders(term: Term, paths: Sequence[str]) -> None:
 
 async def record_brokers(term: Term, epochs: Mapping[int, int]) -> None:
     """Replace the record of the brokers' lives that have been seen to."""
-    path, data = znodes.CONTROLLER_BROKERS, znodes.encode_controller_brokers(epochs)
+    path, data = znodes.CONTROLLER_BROKERS, encode_controller_brokers(epochs)
     while True:
         there = await term.session.exists(path)
         operation = Create(path, data) if there is None else SetData(path, data, there.version)
@@ -239,7 +250,7 @@ async def _owner_znodes(session: Session, topic: str) -> list[str]:
     """The znodes that say who owns a topic's partitions, those of the partitions first."""
     try:
         data, _ = await session.get(znodes.topic_path(topic))
-        topic_id = znodes.decode_topic(topic, data).topic_id
+        topic_id = decode_topic(topic, data).topic_id
         if topic_id is None:
             return []
         path = owned_topic_path(topic_id)
@@ -250,7 +261,7 @@ async def _owner_znodes(session: Session, topic: str) -> list[str]:
 
 def _config_change(topic: str) -> Create:
     """Makes every broker read a topic's configs again."""
-    return Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change("topics", topic), sequence=True)
+    return Create(znodes.CONFIG_CHANGE_PREFIX, encode_config_change("topics", topic), sequence=True)
 
 
 async def _insist(term: Term, operations: Sequence[Operation]) -> None:

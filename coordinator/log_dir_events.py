@@ -11,6 +11,7 @@ from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
 from coordinator import znodes
+from coordinator.order_znodes import encode_log_dir_event
 from coordinator.store import ConnectionLost, SessionExpired, ZooKeeper
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class LogDirEvents:
         while True:
             try:
                 await session.create(
-                    znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(self._broker_id), sequence=True
+                    znodes.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(self._broker_id), sequence=True
                 )
                 return
             except ConnectionLost:

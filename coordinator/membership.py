@@ -18,10 +18,10 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from coordinator import znodes
+from coordinator.broker_znodes import BrokerInfo, encode_broker
 from coordinator.clock import Clock, now_ms
 from coordinator.cluster import prepare_layout
 from coordinator.store import ConnectionLost, NodeExists, Session, SessionExpired, WatchEvent, ZooKeeper
-from coordinator.znodes import BrokerInfo
 
 _log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class Membership:
         await prepare_layout(session)
         info = replace(self._info(), start_epoch=self._start_epoch)
         path = znodes.broker_path(info.broker_id)
-        data = znodes.encode_broker(info, now_ms(self._clock))
+        data = encode_broker(info, now_ms(self._clock))
         deadline = self._clock.seconds() + self._conflict_timeout_ms / 1000
         while True:
             try:

@@ -14,14 +14,8 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from coordinator.znodes import (
-    OWNED_NAMES,
-    OWNED_TOPICS,
-    WRONG_SHAPE,
-    BadZnode,
-    decode_uuid,
-    encode_uuid,
-)
+from coordinator.znode_json import WRONG_SHAPE, BadZnode, decode_uuid, encode_uuid
+from coordinator.znodes import OWNED_NAMES, OWNED_TOPICS
 from protocol.messages.ownership import Access, LossReason
 
 HISTORY_MAX = 16

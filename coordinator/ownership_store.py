@@ -43,6 +43,8 @@ from coordinator.store import (
     Stat,
     ZooKeeper,
 )
+from coordinator.topic_znodes import decode_partition_state
+from coordinator.znode_json import BadZnode
 
 NO_ZNODE = -1
 WRITE_BYTES_MAX = 900_000
@@ -218,7 +220,7 @@ async def _read(session: Session, keys: Sequence[ResourceKey]) -> list[Found]:
         record = None
         try:
             record = decode_ownership(key.path, there[0])
-        except znodes.BadZnode as error:
+        except BadZnode as error:
             _log.error("Nobody can claim %s: %s", key, error)
         found.append(Found(key, record, there[1].version))
     return found
@@ -246,7 +248,7 @@ async def _current_homes(session: Session, homes: Iterable[Home]) -> dict[tuple[
             data, stat = await session.get(znodes.partition_state_path(*where))
         except NoNode:
             raise NotLeading(f"{home.topic}-{home.partition} is gone") from None
-        state = znodes.decode_partition_state(*where, data)
+        state = decode_partition_state(*where, data)
         if (state.leader, state.leader_epoch) != (home.leader, home.leader_epoch):
             raise NotLeading(f"{home.topic}-{home.partition} has another leader")
         current[where] = replace(home, state_version=stat.version)

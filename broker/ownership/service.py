@@ -52,7 +52,7 @@ from coordinator.ownership_store import (
     TooLarge,
 )
 from coordinator.store import SessionExpired, ZooKeeper, ZooKeeperError
-from coordinator.znodes import BadZnode
+from coordinator.znode_json import BadZnode
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.ownership import ResourceStanding

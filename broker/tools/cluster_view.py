@@ -16,8 +16,10 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from coordinator import znodes
+from coordinator.controller_znodes import decode_controller
 from coordinator.store import NoNode, Session, SessionExpired, Watch, WatchEvent
-from coordinator.znodes import NO_LEADER, PartitionState
+from coordinator.topic_znodes import PartitionState, decode_partition_state
+from coordinator.znodes import NO_LEADER
 from coordinator.zookeeper import KazooZooKeeper
 
 T = TypeVar("T")
@@ -160,7 +162,7 @@ def _read(path: str, decode: Callable[[bytes], T]) -> Callable[[Session, Watch],
 
 def _state_of(topic: str, partition: int) -> Callable[[Session, Watch], Deferred[PartitionState | None]]:
     path = znodes.partition_state_path(topic, partition)
-    return _read(path, lambda data: znodes.decode_partition_state(topic, partition, data))
+    return _read(path, lambda data: decode_partition_state(topic, partition, data))
 
 
-_CONTROLLER = _read(znodes.CONTROLLER, znodes.decode_controller)
+_CONTROLLER = _read(znodes.CONTROLLER, decode_controller)

@@ -39,7 +39,8 @@ from coordinator.controller_events import (
     NewTopic,
 )
 from coordinator.controller_state import LiveBroker, Partition, Snapshot, Topic
-from coordinator.znodes import PartitionState, TopicAssignment, TopicPartition
+from coordinator.topic_znodes import PartitionState, TopicAssignment
+from coordinator.znodes import TopicPartition
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,

@@ -14,13 +14,13 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from coordinator.broker_znodes import BrokerInfo, Endpoint
 from coordinator.candidacy import Candidacy
 from coordinator.controller import ControllerPolicy
 from coordinator.controller_service import ControllerService
 from coordinator.membership import Membership
 from coordinator.store import Session
 from coordinator.topic_rules import TopicDefaults
-from coordinator.znodes import BrokerInfo, Endpoint
 from coordinator.zookeeper import KazooZooKeeper
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from coordinator.broker_znodes import BrokerInfo
 from coordinator.candidacy import Candidacy
 from coordinator.membership import Membership
 from coordinator.term import Term
-from coordinator.znodes import BrokerInfo
 from tests.sim.world import Process, World
 from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
 

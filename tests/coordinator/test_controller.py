@@ -21,7 +21,8 @@ from coordinator.controller_events import (
 )
 from coordinator.controller_requests import EPOCH_DURING_DELETE, FULL, INCREMENTAL, LEADER_DURING_DELETE
 from coordinator.controller_state import LiveBroker
-from coordinator.znodes import NO_LEADER, PartitionState
+from coordinator.topic_znodes import PartitionState
+from coordinator.znodes import NO_LEADER
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,

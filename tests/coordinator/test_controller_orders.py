@@ -10,9 +10,10 @@ from coordinator import znodes
 from coordinator.controller_effects import Order, RemoveOrders
 from coordinator.controller_events import NewTopic, Ordered
 from coordinator.log_dir_events import LogDirEvents
+from coordinator.order_znodes import decode_reassignment, encode_preferred_election
 from coordinator.placement import Assignment
 from coordinator.store import NoNode
-from coordinator.znodes import PartitionState
+from coordinator.topic_znodes import PartitionState, decode_topic
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
@@ -95,12 +96,12 @@ async def test_a_reassignment_that_is_written_to_zookeeper_begins(zookeeper: str
         while (await one.zookeeper.session.get(znodes.REASSIGN_PARTITIONS))[1].version == 0:
             pass
         data, _ = await one.zookeeper.session.get(znodes.REASSIGN_PARTITIONS)
-        assert znodes.decode_reassignment(data) == {("t", 0): (2,)}
+        assert decode_reassignment(data) == {("t", 0): (2,)}
         moved = Assignment((2, 1), adding=(2,), removing=(1,))
         assert await one.controller.list_reassignments(None, TIMEOUT_MS) == {("t", 0): moved}
         for name, expected in (("t", moved), ("u", Assignment((2,)))):
             data, _ = await one.zookeeper.session.get(znodes.topic_path(name))
-            assert dict(znodes.decode_topic(name, data).partitions) == {0: expected}
+            assert dict(decode_topic(name, data).partitions) == {0: expected}
         assert (await state_of(members, "u")).isr == (2,)
         # The next controller goes on with it, and takes the word of those who cancel it.
         await members.stop(1)
@@ -135,7 +136,7 @@ async def test_orders_of_every_kind_are_seen(zookeeper: str) -> None:
         while await session.children(znodes.LOG_DIR_EVENTS):
             pass
 
-        for data in (znodes.encode_preferred_election([("t", 0)]), b"nonsense"):
+        for data in (encode_preferred_election([("t", 0)]), b"nonsense"):
             await session.create(znodes.PREFERRED_REPLICA_ELECTION, data)
             await gone(two, znodes.PREFERRED_REPLICA_ELECTION)
         await session.create(znodes.REASSIGN_PARTITIONS, b"{}")

@@ -16,7 +16,8 @@ from coordinator.controller_events import (
     Ordered,
 )
 from coordinator.placement import Assignment
-from coordinator.znodes import NO_LEADER, PartitionState, TopicPartition
+from coordinator.topic_znodes import PartitionState
+from coordinator.znodes import NO_LEADER, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest

@@ -12,7 +12,8 @@ from coordinator.controller_effects import CreateTopic, StateWrite
 from coordinator.controller_events import MorePartitions, NewTopic, TopicResult
 from coordinator.placement import Assignment
 from coordinator.term import Term
-from coordinator.znodes import PartitionState, TopicAssignment
+from coordinator.topic_znodes import PartitionState, TopicAssignment, decode_partition_state
+from coordinator.znode_json import encode_uuid
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -35,7 +36,7 @@ async def create(members: Members, *topics: NewTopic) -> dict[str, TopicResult]:
 async def state_of(members: Members, topic: str, partition: int = 0) -> PartitionState:
     session = next(iter(members.members.values())).zookeeper.session
     data, _ = await session.get(znodes.partition_state_path(topic, partition))
-    return znodes.decode_partition_state(topic, partition, data)
+    return decode_partition_state(topic, partition, data)
 
 
 @on_reactor
@@ -47,7 +48,7 @@ async def test_a_cluster_of_one_makes_grows_and_deletes_a_topic(zookeeper: str) 
         session = one.zookeeper.session
         written = json.loads((await session.get("/brokers/topics/flights"))[0])
         assert written["partitions"] == {"0": [1], "1": [1]}
-        assert written["topic_id"] == znodes.encode_uuid(made.topic_id)
+        assert written["topic_id"] == encode_uuid(made.topic_id)
         assert json.loads((await session.get("/config/topics/flights"))[0])["config"] == {
             "retention.ms": "1000"
         }

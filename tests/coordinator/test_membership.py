@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.defer import DeferredList, ensureDeferred
 
 from coordinator import znodes
+from coordinator.broker_znodes import decode_broker
 from coordinator.cluster import cluster_id, generate_broker_id, prepare_layout
 from coordinator.controller_events import NewTopic
 from coordinator.membership import BrokerIdInUse
@@ -24,7 +25,7 @@ async def test_the_broker_epoch_is_the_transaction_that_registered_it(zookeeper:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
         data, stat = await one.zookeeper.session.get("/brokers/ids/1")
-        assert znodes.decode_broker(1, data) == broker_info(1)
+        assert decode_broker(1, data) == broker_info(1)
         assert stat.czxid == one.membership.broker_epoch
         assert stat.ephemeral_owner == one.zookeeper.session.session_id
 
@@ -41,11 +42,11 @@ async def test_an_expired_session_is_followed_by_a_new_epoch(zookeeper: str) -> 
         data, stat = await one.zookeeper.session.get("/brokers/ids/1")
         assert stat.czxid == one.membership.broker_epoch
         # It is the same process still, and says so, however often it registers.
-        assert znodes.decode_broker(1, data).start_epoch == before
+        assert decode_broker(1, data).start_epoch == before
         await in_thread(end_session, one.zookeeper.session, zookeeper)
         await until(lambda: one.membership.broker_epoch > stat.czxid)
         data, _ = await one.zookeeper.session.get("/brokers/ids/1")
-        assert znodes.decode_broker(1, data).start_epoch == before
+        assert decode_broker(1, data).start_epoch == before
 
 
 @on_reactor

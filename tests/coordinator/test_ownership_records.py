@@ -30,7 +30,7 @@ from coordinator.ownership_records import (
     topic_id_of_znode,
     trimmed,
 )
-from coordinator.znodes import BadZnode
+from coordinator.znode_json import BadZnode
 from protocol.messages.ownership import Access, LossReason
 
 texts = st.text(max_size=8)

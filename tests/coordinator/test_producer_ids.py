@@ -7,8 +7,14 @@ from twisted.internet.defer import gatherResults
 
 from coordinator import znodes
 from coordinator.cluster import create_if_missing
-from coordinator.producer_ids import BLOCK_SIZE, ProducerIds, ProducerIdsExhausted
-from coordinator.znodes import ProducerIdBlock
+from coordinator.producer_ids import (
+    BLOCK_SIZE,
+    ProducerIdBlock,
+    ProducerIds,
+    ProducerIdsExhausted,
+    decode_producer_id_block,
+    encode_producer_id_block,
+)
 from tests.coordinator.test_zookeeper import connected, end_session
 from tests.reactor import in_thread, on_reactor
 
@@ -21,7 +27,7 @@ async def test_brokers_give_different_ids_also_beyond_a_block(zookeeper: str) ->
         given = await gatherResults(wanted)
         assert len(set(given)) == len(given)
         block, _ = await client.session.get(znodes.PRODUCER_ID_BLOCK)
-        assert znodes.decode_producer_id_block(block).last == 4 * BLOCK_SIZE - 1
+        assert decode_producer_id_block(block).last == 4 * BLOCK_SIZE - 1
 
 
 @on_reactor
@@ -36,7 +42,7 @@ async def test_ids_go_on_after_an_expired_session(zookeeper: str) -> None:
 @on_reactor
 async def test_exhausted_ids_are_an_error_for_everyone_who_waits(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
-        last = znodes.encode_producer_id_block(ProducerIdBlock(1, 2**63 - 1000, 2**63 - 1))
+        last = encode_producer_id_block(ProducerIdBlock(1, 2**63 - 1000, 2**63 - 1))
         await create_if_missing(client.session, znodes.PRODUCER_ID_BLOCK, last)
         ids = ProducerIds(client, 1)
         first, second = ids.next(), ids.next()

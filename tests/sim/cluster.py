@@ -22,7 +22,7 @@ from broker.replication.partition import Partition
 from broker.settings import broker_settings
 from coordinator import znodes
 from coordinator.placement import Assignment
-from coordinator.znodes import PartitionState, TopicAssignment
+from coordinator.topic_znodes import PartitionState, TopicAssignment, decode_partition_state, decode_topic
 from tests.sim.checkers import StoredLog, read_log
 from tests.sim.disk import SimDisk
 from tests.sim.network import SimNetwork
@@ -318,7 +318,7 @@ class Cluster:
     def topics(self) -> dict[str, TopicAssignment]:
         """The topics that ZooKeeper holds."""
         return {
-            name: znodes.decode_topic(name, self.zookeeper.read(znodes.topic_path(name)).data)
+            name: decode_topic(name, self.zookeeper.read(znodes.topic_path(name)).data)
             for name in self.zookeeper.names_below(znodes.TOPICS)
         }
 
@@ -330,7 +330,7 @@ class Cluster:
                 path = znodes.partition_state_path(topic, int(number))
                 if self.zookeeper.exists(path):
                     data = self.zookeeper.read(path).data
-                    states[topic, int(number)] = znodes.decode_partition_state(topic, int(number), data)
+                    states[topic, int(number)] = decode_partition_state(topic, int(number), data)
         return states
 
     def is_whole(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from broker.ownership.metrics import read_metrics
 from coordinator import znodes
 from coordinator.ownership_records import HISTORY_MAX, PartitionKey
-from coordinator.znodes import PartitionState
+from coordinator.topic_znodes import PartitionState, encode_partition_state
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import Access, HeldResource, LossReason, ReleaseRequest, ResourceClaim
 from protocol.messages.ownership_sight import (
@@ -296,7 +296,7 @@ def test_a_leader_that_has_been_replaced_grants_nothing(world: OwnershipWorld) -
     anna = world.owner("anna")
     path = znodes.partition_state_path(T, 0)
     state = PartitionState(2, 1, (2,), 1)
-    world.zookeeper.znodes[path] = (znodes.encode_partition_state(state), 1)
+    world.zookeeper.znodes[path] = (encode_partition_state(state), 1)
 
     response = anna.client.call(anna.claim_request(T))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import znodes
-from coordinator.znodes import PartitionState
+from coordinator.topic_znodes import PartitionState, encode_partition_state
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
 from protocol.messages.group_readers import (
@@ -253,7 +253,7 @@ class TestDecisions:
         leader.assign_reader("anna")
         anna.attach()
         path = znodes.partition_state_path(T, 0)
-        leader.zookeeper.znodes[path] = (znodes.encode_partition_state(PartitionState(2, 1, (2,), 1)), 1)
+        leader.zookeeper.znodes[path] = (encode_partition_state(PartitionState(2, 1, (2,), 1)), 1)
         (refused,) = leader.assign_reader("bert", generation=2).refused
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert anna.reads()

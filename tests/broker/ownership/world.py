@@ -30,7 +30,7 @@ from coordinator.store import (
     ZooKeeper,
     ZooKeeperError,
 )
-from coordinator.znodes import PartitionState
+from coordinator.topic_znodes import PartitionState, encode_partition_state
 from protocol.api import Request
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -182,7 +182,7 @@ class OwnershipWorld(World):
         state = PartitionState(LOCAL_ID, leader_epoch, (LOCAL_ID,), 1)
         path = znodes.partition_state_path(topic, index)
         version = self.zookeeper.znodes[path][1] + 1 if path in self.zookeeper.znodes else 0
-        self.zookeeper.znodes[path] = (znodes.encode_partition_state(state), version)
+        self.zookeeper.znodes[path] = (encode_partition_state(state), version)
         request = self.leader_and_isr(topic, index, leader_epoch=leader_epoch)
         self.ownership.service.prepare(request)
         self.assign(topic, index, leader_epoch=leader_epoch, partition_epoch=version, **options)
