@@ -79,6 +79,10 @@ class Owners:
     def __init__(self, bootstrap: str, session_ms: int) -> None:
         self.account = Account()
         self._said: queue.Queue[tuple[str, list[str]]] = queue.Queue()
+        self._last_word: dict[str, str] = {}
+        self._owned: dict[str, int] = {}
+        """The epoch in which each owned the topic last, if it did."""
+        self._fenced: set[int] = set()
         self._processes = {
             name: subprocess.Popen(
                 [sys.executable, "-m", "tests.takeovers.owner", bootstrap, TOPIC, name, str(session_ms)],
@@ -100,24 +104,25 @@ class Owners:
         self._said.put((name, ["ended"]))
 
     def take_over(self, count: int) -> None:
-        """Have the topic change hands `count` times."""
+        """Have the topic change hands `count` times.
+
+        On a busy machine an owner may lose its session, and the topic, without having been stopped.
+        """
         owner = self._await("owns", NAMES)
         for _ in range(count):
             other = NAMES[NAMES[0] == owner]
+            epoch = self._owned[owner]
             self._signal(owner, signal.SIGSTOP)
             self._await("owns", (other,))
             self.account.takeovers += 1
             self._signal(owner, signal.SIGCONT)
-            owner = self._await_fenced(owner, other)
+            self._await_fenced(owner, epoch)
+            owner = max(self._owned, key=self._owned.__getitem__)
 
-    def _await_fenced(self, woken: str, owner: str) -> str:
-        """Wait until the one that was woken stands in the queue again; who owns the topic by then."""
-        while True:
-            name, what = self._hear()
-            if what == "owns":
-                owner = name
-            if (name, what) == (woken, "waits") or (what == "owns" and name == woken):
-                return owner
+    def _await_fenced(self, woken: str, epoch: int) -> None:
+        """Wait until the one that was woken has been fenced, and is in the queue again, or through it."""
+        while epoch not in self._fenced or self._last_word[woken] == "fenced":
+            self._hear()
 
     def _await(self, what: str, names: Sequence[str]) -> str:
         while True:
@@ -133,11 +138,14 @@ class Owners:
         match words:
             case ["owns", epoch, fence]:
                 self.account.fences[int(epoch)] = int(fence)
-            case ["fenced", _, tried, refused]:
+                self._owned[name] = int(epoch)
+            case ["fenced", epoch, tried, refused]:
+                self._fenced.add(int(epoch))
                 self.account.tried += int(tried)
                 self.account.refused += int(refused)
             case ["ended"]:
                 raise DrillError(f"{name} has ended by itself")
+        self._last_word[name] = words[0]
         return name, words[0]
 
     def _signal(self, name: str, number: signal.Signals) -> None:
