@@ -261,12 +261,12 @@ class Producer:
         """
         with self._lock:
             pending = self._queues.pending()
-            self._sender.is_flushing += 1
+            self._queues.flushing += 1
             self._network.wake()
             try:
                 return self._wait_until(lambda: _all_settled(pending), timeout_ms)
             finally:
-                self._sender.is_flushing -= 1
+                self._queues.flushing -= 1
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Send what waits, for at most `timeout_ms`, then stop. What is not acknowledged by then fails with

@@ -134,6 +134,8 @@ class Queues:
         """Bytes of `buffer.memory` in use."""
         self.waiting_for_room = 0
         """How many callers wait for some of it."""
+        self.flushing = 0
+        """How many callers wait for all that is queued: nothing lingers meanwhile."""
         self.fatal_error: Exception | None = None
         """Why nothing can be sent any more."""
         self.lock = lock

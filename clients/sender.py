@@ -9,7 +9,7 @@
 
 One thread runs it, and only that thread touches the connection; what it shares with the threads that call
 `send` are the queues, under their lock. Encoding, compressing and calling back happen outside the lock.
-`clients.outcomes` decides what becomes of a batch.
+`clients.departures` chooses the batches that go, `clients.outcomes` decides what becomes of them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clients.batch import Batch
-from clients.conditions import (
-    FEATURE,
-    misplaced,
-    number_guards,
-    refusal,
-    refused_by_guards,
-)
+from clients.conditions import refusal, refused_by_guards
 from clients.connection import Connection
-from clients.errors import DeliveryTimeoutError, UnsupportedRequestError, is_retriable
+from clients.departures import Departures
+from clients.errors import DeliveryTimeoutError, is_retriable
 from clients.feedback.sending import SendingTally
 from clients.link import Call, Reply
 from clients.metadata import NO_NODE
 from clients.outcomes import Outcomes
 from clients.partitioner import Partitioner
-from clients.produce_requests import RequestsToBe, encode, produce_request
+from clients.produce_requests import encode, produce_request
 from clients.producer_id import NO_PRODUCER, ProducerId
 from clients.queues import PartitionQueue, Queues, TopicQueues, without_key
 from clients.sender_settings import SenderSettings
@@ -54,8 +49,6 @@ class Sender:
         partitioner: Partitioner,
         writing: Writing | None = None,
     ) -> None:
-        self.is_flushing = 0
-        """How many callers wait for all that is queued: nothing lingers meanwhile. Under the lock."""
         self.tally = SendingTally(connection.events)
         self._queues = queues
         self._lock = queues.lock
@@ -67,10 +60,11 @@ class Sender:
         self._writing = writing
         self._id = ProducerId(settings.retry_backoff_ms)
         self._outcomes = Outcomes(queues, settings, self.tally)
+        self._departures = Departures(
+            queues, connection, settings, self._id, self._outcomes, self.tally, writing
+        )
         self._seen_update = 0
-        self._requests_in_flight: dict[int, int] = {}
         self._outbox: list[Call] = []
-        self._next_turn_ms = 0
 
     # One turn of the loop -----------------------------------------------------------------------------
 
@@ -78,7 +72,7 @@ class Sender:
         """Send and receive what can be; waits for something to happen at most `max_wait_ms`."""
         self._configure_connections()
         now_ms = self._network.now_ms()
-        wait_ms = min(max_wait_ms, max(0, self._next_turn_ms - now_ms))
+        wait_ms = min(max_wait_ms, max(0, self._departures.look_at_ms - now_ms))
         calls, self._outbox = self._outbox, []
         if self._writing is not None:
             with self._lock:
@@ -96,7 +90,7 @@ class Sender:
             self._handle_metadata(now_ms)
             self._handle_incomplete(now_ms)
             taken = self._handle_new(now_ms)
-            self._queues.look_at_ms = self._next_turn_ms
+            self._queues.look_at_ms = self._departures.look_at_ms
         for node, batches in taken:
             for batch in batches:
                 encode(batch, self._queues.queue_of(batch).sequences)
@@ -104,7 +98,7 @@ class Sender:
                 batches,
                 self._settings.acks,
                 self._settings.request_timeout_ms,
-                tells_offsets=self._knows_conditions(node),
+                tells_offsets=self._departures.knows_conditions(node),
             )
             expects_response = self._settings.acks != 0
             self._outbox.append(Call(node, request, tag=batches, expects_response=expects_response))
@@ -159,8 +153,7 @@ class Sender:
             error = self._id.handle(reply, now_ms)
             self._queues.fatal_error = self._queues.fatal_error or error
             return
-        node = reply.call.node
-        self._requests_in_flight[node] -= 1
+        self._departures.requests_in_flight[reply.call.node] -= 1
         batches: list[Batch] = reply.call.tag
         if reply.error is not None:
             self._metadata.renew()
@@ -297,135 +290,13 @@ class Sender:
 
     def _handle_new(self, now_ms: int) -> list[tuple[int, list[Batch]]]:
         """Take the batches that are to go now, in requests to brokers; and find out when to look again."""
-        requests: list[tuple[int, list[Batch]]] = []
-        self._next_turn_ms = now_ms + self._settings.delivery_timeout_ms
+        departures = self._departures
+        departures.look_at_ms = now_ms + self._settings.delivery_timeout_ms
         if self._settings.is_idempotent and self._id.id == NO_PRODUCER:
             if self._id.is_due(now_ms):
                 self._outbox.append(self._id.call())
-                self._next_turn_ms = now_ms
+                departures.look_again(now_ms)
             elif self._id.not_before_ms > now_ms:
-                self._look_again(self._id.not_before_ms)
-            return requests
-        while True:
-            taken = self._take_round(now_ms)
-            if not taken:
-                return requests
-            for node in taken:
-                self._requests_in_flight[node] = self._requests_in_flight.get(node, 0) + 1
-            requests += taken.items()
-
-    def _take_round(self, now_ms: int) -> dict[int, list[Batch]]:
-        """The batches for one more request to each broker that takes one: of every partition the first."""
-        requests = RequestsToBe(self._settings.max_request_size)
-        for topic in self._queues.waiting:
-            self._place_keyless(topic, now_ms)
-        for queue in self._queues.busy:
-            if not queue.batches or not self._may_write(queue):
-                continue
-            node = self._metadata.leader(queue.topic, queue.partition)
-            if node == NO_NODE:
-                self._metadata.renew()
-                continue
-            if self._can_send_to(node) and self._may_go(queue, now_ms):
-                batch = queue.batches[0]
-                if batch.expected_offset >= 0 and not self._may_be_judged(queue, node, now_ms):
-                    continue
-                if requests.has_room(node, batch):  # Else it goes with the next round.
-                    requests.add(node, self._take(queue))
-        return requests.batches
-
-    def _may_be_judged(self, queue: PartitionQueue, node: int, now_ms: int) -> bool:
-        """Whether the broker can judge the condition of the first batch of a partition; else it waits, or is
-        given up."""
-        batch = queue.batches[0]
-        if not self._knows_conditions(node):
-            error: Exception | None = UnsupportedRequestError(
-                f"broker {node} does not announce {FEATURE}: no message can have an offset there"
-            )
-        else:
-            error = misplaced(batch, node, self._metadata)
-        if error is None:
-            return True
-        if is_retriable(error):
-            batch.last_error = error
-            self._metadata.renew()
-            return False
-        self._outcomes.give_up_first(queue, error)
-        return self._look_again(now_ms)
-
-    def _knows_conditions(self, node: int) -> bool:
-        conversation = self._connection.conversation(node)
-        return conversation is not None and FEATURE in conversation.features
-
-    def _may_write(self, queue: PartitionQueue) -> bool:
-        return self._writing is None or self._writing.may_send(queue.topic, queue.partition)
-
-    def _can_send_to(self, node: int) -> bool:
-        in_flight = self._requests_in_flight.get(node, 0)
-        return in_flight < self._settings.max_in_flight and self._connection.is_ready(node)
-
-    def _may_go(self, queue: PartitionQueue, now_ms: int) -> bool:
-        """Whether the first batch of a partition may be sent now, by its age and by the order of things."""
-        batch = queue.batches[0]
-        if batch.retry_at_ms > now_ms:
-            return self._look_again(batch.retry_at_ms)
-        if not self._is_ripe(batch, now_ms):
-            return self._look_again(batch.created_ms + self._settings.linger_ms)
-        if not self._settings.is_idempotent:
-            # Nothing tells a broker that a batch comes too early: one at a time, or none may fail.
-            return not queue.in_flight or self._settings.retries == 0
-        if queue.sequences.wants_new_epoch and not queue.in_flight and not self._id.begin_epoch(queue):
-            return False
-        if batch.base_sequence >= 0:
-            return not queue.in_flight or batch.number < queue.in_flight[0].number
-        return queue.sequences.can_stamp(self._id.id)
-
-    def _is_ripe(self, batch: Batch, now_ms: int) -> bool:
-        return (
-            batch.is_closed
-            or self.is_flushing > 0
-            or self._queues.waiting_for_room > 0
-            or now_ms - batch.created_ms >= self._settings.linger_ms
-        )
-
-    def _look_again(self, at_ms: int) -> bool:
-        self._next_turn_ms = min(self._next_turn_ms, at_ms)
-        return False
-
-    def _take(self, queue: PartitionQueue) -> Batch:
-        batch = queue.take()
-        batch.attempts += 1
-        batch.is_unwritten = False
-        self.tally.taken(batch, self._queues.topics[batch.topic].batch_size)
-        batch.attempt = queue.attempt
-        if batch.guards:
-            number_guards(self._queues, batch)
-        if self._settings.is_idempotent and batch.base_sequence < 0:
-            batch.base_sequence = queue.sequences.stamp(len(batch))
-        return batch
-
-    def _place_keyless(self, topic: TopicQueues, now_ms: int) -> None:
-        """Give ripe batches without a partition one, in turn, whose leader can be sent to at once."""
-        info = self._metadata.topics.get(topic.topic)
-        if info is None or not topic.keyless:
-            return
-        free = [
-            number
-            for number in info.available
-            if self._can_send_to(self._metadata.leader(topic.topic, number))
-        ]
-        if len(info.partitions) == 1:
-            free = [0]
-        while topic.keyless and free:
-            batch = topic.keyless[0]
-            if not self._is_ripe(batch, now_ms):
-                self._look_again(batch.created_ms + self._settings.linger_ms)
-                return
-            topic.keyless.popleft()
-            batch.is_closed = True
-            batch.partition = free[topic.turn % len(free)]
-            topic.turn += 1
-            queue = topic.queue(batch.partition)
-            queue.batches.append(batch)
-            self._queues.busy[queue] = None
-            free.remove(batch.partition)
+                departures.look_again(self._id.not_before_ms)
+            return []
+        return departures.choose(now_ms)

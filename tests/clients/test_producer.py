@@ -410,7 +410,7 @@ class TestPipelining:
         for _ in range(10):
             producer.turn(1)
 
-        assert producer._sender._requests_in_flight[1] == 5
+        assert producer._sender._departures.requests_in_flight[1] == 5
         cluster.brokers[1].start()
         assert producer.flush()
         assert len(produce_requests(cluster)) - before == 30
