@@ -36,7 +36,7 @@ TWISTED_ALLOWED_IN_COORDINATOR = (
     "twisted.logger",
     "twisted.python",
 )
-KAZOO_ROOM = "coordinator/zookeeper.py"
+KAZOO_ROOM = "coordinator/zookeeper_session.py"
 REACTOR_ROOMS = ("broker/process.py", "broker/__main__.py", "benchmarks/transport.py")
 
 

@@ -26,7 +26,8 @@ from coordinator.store import (
     WatchEvent,
     WatchKind,
 )
-from coordinator.zookeeper import KazooSession, KazooZooKeeper, split_connect
+from coordinator.zookeeper import KazooZooKeeper, split_connect
+from coordinator.zookeeper_session import KazooSession
 from tests.reactor import in_thread, on_reactor, reactor, until
 from tests.zookeeper import ZooKeeperProcess
 
