@@ -106,4 +106,5 @@ def _response(answers: Standings) -> ProducerAccessResponse:
         owner_client_id=standing.owner_client_id,
         owner_host=standing.owner_host,
         owner_since_ms=standing.owner_since_ms,
+        reason=standing.reason,
     )

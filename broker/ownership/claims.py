@@ -95,10 +95,10 @@ class Claim(Operation):
         for each, verdict in verdicts:
             resource = state.resource(each.key)
             match verdict:
-                case Refused(error):
+                case Refused(error, reason):
                     state.refuse(resource, group)
                     state.contend(resource, group)
-                    answers.append(standings.refused(resource, group, error))
+                    answers.append(standings.refused(resource, group, error, reason))
                 case Queued():
                     answers.append(self._queue(state, resource, now_ms))
                 case _:

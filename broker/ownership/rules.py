@@ -52,7 +52,10 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
+    """Not so. `reason` is how the claimant lost what it comes back for."""
+
     error: BrokerError
+    reason: LossReason = LossReason.NONE
 
 
 Verdict: TypeAlias = Granted | Shared | Repeated | Queued | Refused
@@ -173,12 +176,18 @@ def _judge_return(resource: Resource, entry: Entry, owner: Owner, epoch: int) ->
     last = entry.last
     if last is not None and last.generation == epoch and can_resume(resource, entry, last, owner.owner_id):
         return Repeated()
+    reasons = (
+        grant.reason
+        for grant in reversed(entry.history)
+        if grant.generation == epoch and grant.owner.owner_id == owner.owner_id
+    )
     return Refused(
         error_for(
             ErrorCode.PRODUCER_FENCED,
             f"the topic epoch of {resource.key} is {entry.generation}, this producer had {epoch}: another "
             "has taken over. Make a new producer if this application is to write again",
-        )
+        ),
+        next(reasons, LossReason.NONE),
     )
 
 

@@ -33,9 +33,13 @@ def blank(
     return ResourceStanding(name=key.topic, partition=key.index, error_code=error, error_message=message)
 
 
-def refused(resource: Resource, group: str, error: BrokerError) -> ResourceStanding:
-    """A claim that was refused: why, the generation in force, and who has the resource."""
+def refused(
+    resource: Resource, group: str, error: BrokerError, reason: LossReason = LossReason.NONE
+) -> ResourceStanding:
+    """A claim that was refused: why, the generation in force, and who has the resource; `reason` is how the
+    claimant lost what it came back for."""
     standing = blank(resource.key, error.code, error.message)
+    standing.reason = reason
     entry = resource.entries.get(group)
     standing.generation = resource.peek(group).generation
     _name_owner(standing, resource, entry)

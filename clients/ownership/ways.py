@@ -242,4 +242,5 @@ def _standing_of(response: ProducerAccessResponse, resource: Resource) -> Resour
         owner_client_id=response.owner_client_id,
         owner_host=response.owner_host,
         owner_since_ms=response.owner_since_ms,
+        reason=response.reason,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from protocol.api import Request, Response, request
-from protocol.messages.ownership import NOT_ADVERTISED
+from protocol.messages.ownership import NOT_ADVERTISED, LossReason
 from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 FEATURE = "holdfast.producer.access"
@@ -29,7 +29,8 @@ class ProducerAccessResponse(Response):
     """0: the access is granted, under `epoch` (-1 for Shared). CLAIM_QUEUED: it is waited for, at `position`;
     Renew, with the empty group, tells what becomes of it. PRODUCER_FENCED: for this producer it is over.
 
-    The other fields are those of `ownership.ResourceStanding`, the topic epoch being its generation.
+    The other fields are those of `ownership.ResourceStanding`, the topic epoch being its generation, and
+    `reason` told with PRODUCER_FENCED.
     """
 
     error_code: Int16
@@ -43,6 +44,7 @@ class ProducerAccessResponse(Response):
     owner_client_id: str | None = None
     owner_host: str | None = None
     owner_since_ms: Int64 = -1
+    reason: Int8 = LossReason.NONE
 
 
 @request(key=30026, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)

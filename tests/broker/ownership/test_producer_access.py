@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.messages.ownership import LossReason
 from protocol.messages.producer_access import ProducerAccessMode
 from tests.broker.ownership.machine import P0, P1, SESSION_MS, Machine
 
@@ -128,7 +129,12 @@ def test_a_new_producer_first_forces_the_increment(machine: Machine) -> None:
     first.close()
     assert second.access_to(P0, EXCLUSIVE).generation == 2
     first.reconnect()
-    assert first.access_to(P0, EXCLUSIVE, epoch=1).error_code == ErrorCode.PRODUCER_FENCED
+    refused = first.access_to(P0, EXCLUSIVE, epoch=1)
+    assert (refused.error_code, refused.reason) == (ErrorCode.PRODUCER_FENCED, LossReason.DISCONNECTED)
+    machine.client("third").access_to(P0, FENCING)
+    second.reconnect()
+    refused = second.access_to(P0, EXCLUSIVE, epoch=2)
+    assert (refused.reason, refused.generation, refused.owner_id) == (LossReason.EVICTED, 3, "third")
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2, 4, 2**62])
