@@ -52,7 +52,7 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
         return DescribeClusterResponse(
             throttle_time_ms=0,
             error_code=error.code,
-            error_message=str(error),
+            error_message=error.message,
             cluster_id=self.cluster_id,
             brokers=[],
         )

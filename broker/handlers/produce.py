@@ -142,7 +142,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         if error is None:
             return self._guard(append)
         response = PartitionProduceResponse(
-            index=append.index, error_code=error.code, base_offset=-1, error_message=str(error)
+            index=append.index, error_code=error.code, base_offset=-1, error_message=error.message
         )
         if isinstance(error, OffsetMismatchError):
             response.next_offset, response.last_leader_epoch = append.log_end()
@@ -169,7 +169,10 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                     name=topic.name,
                     partition_responses=[
                         PartitionProduceResponse(
-                            index=data.index, error_code=error.code, base_offset=-1, error_message=str(error)
+                            index=data.index,
+                            error_code=error.code,
+                            base_offset=-1,
+                            error_message=error.message,
                         )
                         for data in topic.partition_data
                     ],

@@ -121,7 +121,7 @@ class TestProduce:
         damaged[-3] ^= 1
         produced = only_produced(world.client().call(produce_request("t", bytes(damaged))))
         assert produced.error_code == ErrorCode.CORRUPT_MESSAGE
-        assert produced.error_message
+        assert produced.error_message and "CORRUPT_MESSAGE" not in produced.error_message
         assert world.replicas.partition("t", 0).log.log_end_offset == 0
 
     def test_unheard_of_acks_are_refused(self, world: World) -> None:
