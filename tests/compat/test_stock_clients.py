@@ -49,7 +49,14 @@ class StockClient:
 
     def run(self, action: str, broker: BrokerProcess, topic: str, *options: str) -> dict[str, Any]:
         """What the driver printed. Fails the test with its error output where it did not succeed."""
-        command = [str(self.python), "-m", f"tests.compat.drivers.{self.driver}", action]
+        (answer,) = self.run_all([action], broker, topic, *options)
+        return answer
+
+    def run_all(
+        self, actions: list[str], broker: BrokerProcess, topic: str, *options: str
+    ) -> list[dict[str, Any]]:
+        """What the driver printed of each action, all of which one process has done."""
+        command = [str(self.python), "-m", f"tests.compat.drivers.{self.driver}", *actions]
         command += ["--bootstrap", broker.address, "--topic", topic, *options]
         # The older kafka-python's environment has nothing but that library: the drivers alone are its path.
         done = subprocess.run(
@@ -62,10 +69,9 @@ class StockClient:
             check=False,
         )
         assert done.returncode == 0, (
-            f"{self.name} {action} failed:\n{done.stderr[-3000:]}\n{broker.log[-2000:]}"
+            f"{self.name} {' '.join(actions)} failed:\n{done.stderr[-3000:]}\n{broker.log[-2000:]}"
         )
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return answer
+        return [json.loads(line) for line in done.stdout.splitlines()[-len(actions) :]]
 
 
 CONFLUENT = StockClient("confluent-kafka", "confluent")
@@ -93,16 +99,12 @@ def test_it_creates_a_topic_produces_and_consumes(
     """100,000 records of mixed sizes, read back from the start, from an offset and from a timestamp."""
     topic = f"{client}-{codec}-{'idempotent' if idempotent else 'plain'}"
     base_ms = int(time.time() * 1000) - 3_600_000
-    options = ["--count", str(RECORDS), "--codec", codec]
-    client.run("create", broker, topic)
-    produced = client.run(
-        "produce", broker, topic, *options, "--base-ms", str(base_ms), *["--idempotent"] * idempotent
-    )
-    assert (produced["delivered"], produced["problems"]) == (RECORDS, [])
+    options = ["--count", str(RECORDS), "--codec", codec, "--base-ms", str(base_ms)]
+    options += ["--idempotent"] * idempotent
 
-    consumed = client.run(
-        "consume", broker, topic, *options, "--base-ms", str(produced.get("between_ms", base_ms))
-    )
+    _, produced, consumed = client.run_all(["create", "produce", "consume"], broker, topic, *options)
+
+    assert (produced["delivered"], produced["problems"]) == (RECORDS, [])
     late = RECORDS - late_index(RECORDS)
     expected = {"start": RECORDS, "offset": late, "timestamp": late}
     for reading, wanted in expected.items():

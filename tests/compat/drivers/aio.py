@@ -22,7 +22,7 @@ from tests.compat.drivers.workload import (
     value_of,
 )
 
-WAIT_S = 30
+WAIT_S = 120
 
 
 async def create(job: Job) -> dict[str, Any]:

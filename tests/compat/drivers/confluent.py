@@ -36,7 +36,7 @@ from tests.compat.drivers.workload import (
     value_of,
 )
 
-WAIT_S = 30
+WAIT_S = 120
 
 
 def create(job: Job) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def produce(job: Job) -> dict[str, Any]:
             except BufferError:
                 producer.poll(0.1)
         producer.poll(0)
-    producer.flush(60)
+    producer.flush(180)
     return {"delivered": delivered, "problems": errors[:5]}
 
 

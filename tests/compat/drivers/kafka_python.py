@@ -22,7 +22,7 @@ from tests.compat.drivers.workload import (
 )
 
 MAJOR = int(kafka.__version__.split(".")[0])
-WAIT_MS = 30_000
+WAIT_MS = 120_000
 
 
 def create(job: Job) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def produce(job: Job) -> dict[str, Any]:
         )
         for index in range(job.count)
     ]
-    producer.flush(60)
+    producer.flush(180)
     delivered = 0
     errors = []
     for future in futures:

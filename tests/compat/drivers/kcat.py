@@ -76,6 +76,8 @@ def _read(job: Job, position: str, first_index: int) -> dict[str, Any]:
         out = _kcat(
             job,
             *("-C", "-q", "-e", "-t", job.topic, "-p", str(partition), "-o", position, "-f", "%o %k %s\n"),
+            # It knows that it is at the end when a fetch has waited there.
+            *("-X", "fetch.wait.max.ms=10"),
         )
         for line in out.splitlines():
             offset, key, value = line.split(" ", 2)
