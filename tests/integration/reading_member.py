@@ -1,0 +1,62 @@
+"""A member of a group with single readers as a process, which polls whenever it is told to.
+
+    python -m tests.integration.reading_member BOOTSTRAP GROUP TOPIC SESSION_MS
+
+Each line on its standard input is one poll of at most one record, answered by a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from clients.consumer import Consumer
+from clients.groups.listener import RebalanceListener
+from clients.message import TopicPartition
+
+POLL_MS = 100
+
+
+class Losses(RebalanceListener):
+    """The partitions that were lost."""
+
+    def __init__(self) -> None:
+        self.partitions: list[int] = []
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self.partitions += [partition.partition for partition in partitions]
+
+
+def main(bootstrap: str, group: str, topic: str, session_ms: str) -> None:
+    losses = Losses()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": "process",
+            "group.id": group,
+            "group.protocol": "managed",
+            "group.single.reader": True,
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": 500,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        },
+        rebalance_listener=losses,
+    )
+    consumer.add_topic(topic)
+    for _ in sys.stdin:
+        records = consumer.poll(POLL_MS, 1)
+        positions = consumer._fetcher.positions.values()
+        told = {
+            "records": [(record.partition, record.offset) for record in records],
+            "generation": consumer.group_identity().generation,
+            "owned": [partition.partition for partition in consumer.assignment()],
+            "ahead": sum(position.stored_bytes for position in positions),
+            "lost": losses.partitions,
+        }
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,260 @@
+"""Groups with single readers against real brokers: members that stand still, and leaders that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from clients.admin import Admin, NewTopic
+from clients.consumer import Consumer
+from protocol.api import Request, Response
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.group_membership import CreateGroupRequest, RegisterConsumerRequest
+from protocol.messages.group_readers import AttachedPartition, AttachReaderRequest, ReadPartitions
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.cluster import Cluster
+from tests.integration import clients
+from tests.integration.raw_socket import RawSocket
+
+R = TypeVar("R", bound=Response)
+WAIT_S = 90
+SESSION_MS = 4_000
+"""Of members of whom one is to be missed."""
+BROKERS = {
+    "group.min.session.timeout.ms": "1000",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "2",
+}
+RECORDS = 200
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two brokers, so that most claims go from one to the other."""
+    cluster = Cluster(tmp_path_factory.mktemp("single"), f"{zookeeper_server}/single")
+    try:
+        cluster.start(2, BROKERS)
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def new_topic(cluster: Cluster, name: str, partitions: int = PARTITIONS, replicas: int = 1) -> str:
+    """A topic with records in all its partitions."""
+    with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
+        admin.create_topics([NewTopic(name, partitions, replicas)])
+    fill(cluster, name, partitions)
+    return name
+
+
+def fill(cluster: Cluster, topic: str, partitions: int = PARTITIONS) -> None:
+    for partition in range(partitions):
+        clients.produce(cluster.bootstrap, topic, [b"%d" % n for n in range(RECORDS)], partition)
+
+
+def consumer_on(cluster: Cluster, group: str, topic: str, session_ms: int = SESSION_MS) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "group.protocol": "managed",
+            "group.single.reader": True,
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": 500,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.add_topic(topic)
+    return consumer
+
+
+def until(condition: Callable[[], bool], turn: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        turn()
+
+
+class MemberProcess:
+    """A member in a process of its own."""
+
+    def __init__(self, cluster: Cluster, group: str, topic: str) -> None:
+        module = "tests.integration.reading_member"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, cluster.bootstrap, group, topic, str(SESSION_MS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.told: dict[str, Any] = {"owned": [], "generation": -1, "ahead": 0, "records": []}
+
+    def poll(self) -> dict[str, Any]:
+        """Have it poll; what it tells of that."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("poll\n")
+        self.process.stdin.flush()
+        self.told = json.loads(self.process.stdout.readline())
+        return self.told
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self) -> None:
+        self.signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def member(cluster: Cluster) -> Iterator[MemberProcess]:
+    topic = new_topic(cluster, "watched")
+    member = MemberProcess(cluster, "watchers", topic)
+    yield member
+    member.end()
+
+
+def test_a_member_that_was_stopped_beyond_its_session_delivers_nothing_of_what_it_lost(
+    cluster: Cluster, member: MemberProcess
+) -> None:
+    other = consumer_on(cluster, "watchers", "watched")
+    read = [0] * PARTITIONS
+
+    def other_polls() -> None:
+        for record in other.poll(50):
+            read[record.partition] += 1
+
+    def both_poll() -> None:
+        member.poll()
+        other_polls()
+
+    delivered: list[tuple[int, int]] = []
+
+    def it_reads_ahead() -> bool:
+        delivered.extend(map(tuple, member.told["records"]))
+        return len(member.told["owned"]) == PARTITIONS // 2 and member.told["ahead"] > 0 and bool(delivered)
+
+    until(it_reads_ahead, both_poll)
+    generation, share = member.told["generation"], sorted(member.told["owned"])
+
+    member.signal(signal.SIGSTOP)
+    before = read[share[0]]
+    until(lambda: read[share[0]] > before, other_polls)
+    member.signal(signal.SIGCONT)
+
+    delivered_late = 0
+    polls = 0
+    while member.poll()["generation"] <= generation:
+        polls += 1
+        delivered_late += len(member.told["records"])
+        other_polls()
+        assert polls < 1000
+    assert (delivered_late, sorted(member.told["lost"])) == (0, share)
+    assert polls >= 1, "it did poll while it took itself for the owner"
+    other.close()
+
+
+class Zombie:
+    """A member on plain sockets, which sends no heartbeats."""
+
+    def __init__(self, cluster: Cluster, group: str, topic: str, session_ms: int) -> None:
+        self.group, self.topic = group, topic
+        self._cluster = cluster
+        first = RawSocket(cluster.brokers[0].port)
+        self.ask(first, CreateGroupRequest(
+            consumer_group=group, session_timeout=session_ms, topics=[topic], single_reader=True
+        ))  # fmt: skip
+        found = self.ask(first, FindCoordinatorRequest(key=group, coordinator_keys=[group]))
+        self.coordinator = RawSocket(found.coordinators[0].port)
+        answer = self.ask(
+            self.coordinator, RegisterConsumerRequest(consumer_group=group, consumer_id="zombie")
+        )
+        assert (answer.error_code, answer.single_reader) == (0, True)
+        self.generation = answer.controller_generation
+        with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
+            (info,) = admin.describe_topics([topic])
+        self.topic_id = info.id
+        leader = next(each for each in cluster.brokers if each.broker_id == info.partitions[0].leader)
+        self.leader = RawSocket(leader.port)
+
+    def ask(self, socket: RawSocket, request: Request[R]) -> R:
+        answer = socket.ask(request)
+        assert answer is not None
+        return answer
+
+    def attach(self) -> AttachedPartition:
+        request = AttachReaderRequest(
+            group=self.group,
+            member_id="zombie",
+            generation=self.generation,
+            topics=[ReadPartitions(topic=self.topic, partitions=[0])],
+        )
+        (row,) = self.ask(self.leader, request).partitions
+        return row
+
+    def fetch(self) -> PartitionData:
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        topic = FetchTopic(topic_id=self.topic_id, partitions=[wanted])
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+        ((row,),) = [topic.partitions for topic in self.ask(self.leader, request).responses]
+        return row
+
+    def commit(self, offset: int) -> int:
+        partition = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=""
+        )
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.generation,
+            member_id="zombie",
+            topics=[OffsetCommitRequestTopic(name=self.topic, partitions=[partition])],
+        )
+        return self.ask(self.coordinator, request).topics[0].partitions[0].error_code
+
+
+def test_a_member_that_pays_no_heed_to_its_group_is_refused_by_the_leader(cluster: Cluster) -> None:
+    topic = new_topic(cluster, "haunted", 1)
+    zombie = Zombie(cluster, "haunted-group", topic, session_ms=2_000)
+    until(lambda: zombie.attach().error_code == ErrorCode.NONE, lambda: time.sleep(0.05))
+    assert (zombie.fetch().error_code, zombie.commit(5)) == (0, 0)
+
+    with consumer_on(cluster, "haunted-group", topic, session_ms=2_000) as heir:
+        seen: list[int] = []
+        until(lambda: len(seen) == RECORDS - 5, lambda: seen.extend(r.offset for r in heir.poll(50)))
+        fetched = zombie.fetch()
+        assert (fetched.error_code, fetched.records) == (ErrorCode.OWNERSHIP_FENCED, b"")
+        assert fetched.error_message is not None and "stop, and ask the group's" in fetched.error_message
+        assert zombie.attach().error_code == ErrorCode.OWNERSHIP_FENCED
+        assert zombie.commit(3) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert seen == list(range(5, RECORDS))
+
+
+def test_members_go_on_at_the_next_leader(cluster: Cluster) -> None:
+    topic = new_topic(cluster, "moving", 2, 2)
+    seen: list[tuple[int, int]] = []
+    with consumer_on(cluster, "movers", topic, session_ms=60_000) as consumer:
+
+        def turn() -> None:
+            seen.extend((record.partition, record.offset) for record in consumer.poll(100))
+
+        until(lambda: len(seen) == 2 * RECORDS, turn)
+        cluster.lose(cluster.brokers[1])
+        fill(cluster, topic, 2)
+        until(lambda: len(seen) == 4 * RECORDS, turn)
+    assert sorted(seen) == [(partition, n) for partition in range(2) for n in range(2 * RECORDS)]
+    cluster.make_whole()
