@@ -1,4 +1,8 @@
-"""Fixtures that tests of every room share."""
+"""Fixtures that tests of every room share, and the order of all tests."""
+
+from __future__ import annotations
+
+import pytest
 
 from tests.cluster import cluster, cluster_of_module, shared_cluster
 from tests.zookeeper import zookeeper, zookeeper_process, zookeeper_server
@@ -11,3 +15,11 @@ __all__ = [
     "zookeeper_process",
     "zookeeper_server",
 ]
+
+LONG = ("tests/faults/test_matrix.py", "tests/sim/test_simulation.py", "tests/integration/test_kill.py")
+"""Whose tests take most of a minute each."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first: else one process may end with one of them while the other has nothing left."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
