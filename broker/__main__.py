@@ -48,7 +48,8 @@ def _warn_of_unknown(settings: Settings) -> None:
 def main() -> int:
     arguments = _arguments()
     logging.basicConfig(level=arguments.log_level, format=_LOG_FORMAT, stream=sys.stdout)
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    # Of the state of the session we tell ourselves; of every vain attempt to connect nobody need hear.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
     try:
         settings = read_settings(arguments.properties, arguments.override)
     except SettingError as error:

@@ -67,6 +67,7 @@ class Broker:
         if not self._logs.live_directories:
             failures = "; ".join(str(directory.failure) for directory in self._logs.directories)
             raise StartError(f"none of the log directories (log.dirs) can be used: {failures}")
+        _log.info("connecting to ZooKeeper at %s", self._settings["zookeeper.connect"])
         self._is_zookeeper_open = True
         self._around.zookeeper.start()
         cluster_id = await self._within_connection_timeout(
@@ -79,7 +80,10 @@ class Broker:
         self._logs.directory_failed = self._directory_failed
         await node.dynamic.load()
         node.membership.add_listener(self)
-        node.endpoints = node.listeners.start(self._endpoints)
+        try:
+            node.endpoints = node.listeners.start(self._endpoints)
+        except OSError as error:
+            raise StartError(error.strerror or str(error)) from error
         try:
             await node.membership.start()
         except BrokerIdInUse as error:
@@ -99,7 +103,7 @@ class Broker:
         except TimeoutError:
             raise StartError(
                 f"ZooKeeper at {self._settings['zookeeper.connect']} (zookeeper.connect) did not answer "
-                f"within {timeout_ms} ms"
+                f"within {timeout_ms} ms: start it, or say where it is"
             ) from None
 
     async def _identify(self, cluster_id: str) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -85,7 +87,9 @@ class Listeners:
                 self._ports[endpoint.name] = self._network.listen(endpoint.host, endpoint.port, accept)
             except OSError as error:
                 self.stop_accepting()
-                raise OSError(error.errno, f"listener {endpoint} cannot be opened: {error}") from error
+                raise OSError(
+                    error.errno, f"listener {endpoint} cannot be opened: {_reason(error)}"
+                ) from error
         self._schedule_sweep()
         return endpoints.with_real_ports({name: port.address.port for name, port in self._ports.items()})
 
@@ -153,3 +157,10 @@ class Listeners:
             if connection.last_activity_ms <= latest_ms and connection.is_idle:
                 _log.info("Closing %s: idle for %d ms", connection, self._limits.idle_ms_max)
                 connection.close("it was idle for too long")
+
+
+def _reason(error: OSError) -> str:
+    """Why a port cannot be listened on, in words."""
+    if error.errno == errno.EADDRINUSE:
+        return "another program has the port: stop that, or choose another in listeners"
+    return os.strerror(error.errno) if error.errno else str(error)

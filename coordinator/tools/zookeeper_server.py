@@ -260,6 +260,7 @@ def stop(config_path: Path) -> None:
             raise ZooKeeperServerError(f"process {pid} did not stop within {_STOP_TIMEOUT_S:.0f} s")
         time.sleep(0.05)
     (data_dir / PID_FILE).unlink(missing_ok=True)
+    print(f"Stopped ZooKeeper (process {pid})")
 
 
 def _write_pid(data_dir: Path, pid: int) -> None:

@@ -1,5 +1,6 @@
 """A key-value store with a log and a leader for each shard (seed kip-27-conditional-publish).
 
+    scripts/topics.sh --bootstrap-server localhost:9092 --create --topic store --partitions 3
     python docs/examples/key_value_store.py localhost:9092 store
 
 "The database uses a Kafka topic as a write-ahead log for all operations, with one partition per shard." Run

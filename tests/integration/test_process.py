@@ -136,7 +136,9 @@ def test_a_port_that_is_taken_ends_the_start(cluster: Cluster, tmp_path: Path) -
         check=False,
     )
     assert ended.returncode == 1
-    assert f"PLAINTEXT://{broker.address} cannot be opened" in ended.stderr
+    assert (
+        f"Stopping: listener PLAINTEXT://{broker.address} cannot be opened: another program" in ended.stderr
+    )
 
 
 def refused(command: list[str]) -> str:
