@@ -6,6 +6,7 @@ it, an append asks nobody. Stock clients are held to it like all others, by thei
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,6 +21,11 @@ from protocol.errors import BrokerError, ErrorCode, error_for
 CLAIMED = "claimed"
 REQUIRED = "required"
 
+_TOLD_MAX = 100
+"""Of how many connections a guard logs that they were refused: once each."""
+
+_log = logging.getLogger(__name__)
+
 
 class Noted(Protocol):
     """Is told of appends that were refused."""
@@ -30,7 +36,7 @@ class Noted(Protocol):
 class WriterGuard:
     """Admits appends of the partition's owner, and of whoever is bound to it."""
 
-    __slots__ = ("_partition", "_refused", "_resource", "_writer")
+    __slots__ = ("_partition", "_refused", "_resource", "_told", "_writer")
 
     def __init__(
         self, partition: Partition, resource: Resource, writer: Entry | None, refused: Noted
@@ -39,6 +45,7 @@ class WriterGuard:
         self._resource = resource
         self._writer = writer
         self._refused = refused
+        self._told: dict[int, None] = {}
 
     def admit(self, origin: Origin | None, acks: int) -> None:
         """Return if `origin` may append. Raises BrokerError: INVALID_REQUIRED_ACKS, PRODUCER_FENCED,
@@ -55,7 +62,12 @@ class WriterGuard:
                 )
             return
         self._refused(self._resource)
-        raise self._refusal(origin)
+        refusal = self._refusal(origin)
+        if origin.id not in self._told and len(self._told) < _TOLD_MAX:
+            # Most stock clients show the error's name alone: here its message can be read as well.
+            self._told[origin.id] = None
+            _log.info("Refused a write of client %r: %s", origin.client_id, refusal.message)
+        raise refusal
 
     def _refusal(self, origin: Origin) -> BrokerError:
         name = f"{self._partition.topic}-{self._partition.index}"

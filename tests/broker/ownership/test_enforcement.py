@@ -50,6 +50,19 @@ def fetch(world: OwnershipWorld, client: Client, replica_id: int = -1) -> int:
     return only_fetched(client.call(fetch_request(world.topic_id(T), replica_id=replica_id))).error_code
 
 
+def test_a_client_that_shows_no_messages_finds_them_in_the_log_once(
+    world: OwnershipWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "broker.ownership.guards")
+    world.owner("anna").claim(T)
+    stock, other = world.client(), world.client()
+    for client in (stock, stock, other, stock):
+        assert write(client) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert len(caplog.messages) == 2
+    assert "only its owner may write to t-0" in caplog.messages[0]
+    assert "Claim it first" in caplog.messages[0]
+
+
 def test_only_the_owner_writes_while_there_is_one(world: OwnershipWorld) -> None:
     stock, anna = world.client(), world.owner("anna")
     assert write(stock) == 0
