@@ -468,8 +468,9 @@ class State:
         grant = entry.last
         assert grant is not None
         fence = self._fence(resource.key, entry.group, grant)
-        if fence is not None and grant.fence_offset == NO_OFFSET:
-            # It came into force under a leader that could not write down where: no later than here.
+        if fence is not None and not NO_OFFSET < grant.fence_offset <= fence.offset:
+            # It came into force under a leader that could not write down where, or whose log was longer: what
+            # is missing here was never committed. Nobody before has written beyond the end of this log.
             grant = replace(grant, fence_offset=fence.offset)
             entry.amend(grant)
             self.unwritten[resource.key] = None

@@ -91,6 +91,24 @@ def test_case_2_a_claim_is_answered_when_all_before_its_fence_is_committed(machi
     assert ben.renew(P0).error_code == 0
 
 
+def test_case_2_a_fence_beyond_what_survived_is_drawn_in(machine: Machine) -> None:
+    """The leader has failed with records that were never committed: to wait for them would be for ever, since
+    nobody but the owner may write."""
+    anna = machine.client("anna")
+    machine.grow(P0, 10)
+    machine.grow(P0, 5, committed=False)
+    anna.ask_claim((P0, 1))
+    machine.flush()
+    assert machine.record(P0).histories["app"][-1].fence_offset == 15
+    machine.end_offsets[P0] = machine.high_watermarks[P0] = 12
+
+    machine.fail_over()
+
+    anna.reconnect()
+    again = anna.claim(P0)
+    assert (again.error_code, again.generation, again.fence_offset) == (0, 1, 12)
+
+
 def test_case_3_a_late_close_does_not_clear_the_thief(machine: Machine) -> None:
     """ "A disconnect callback compares (owner, generation) before it clears anything"."""
     anna, ben = machine.client("anna"), machine.client("ben")
