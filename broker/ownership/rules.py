@@ -184,8 +184,8 @@ def _judge_return(resource: Resource, entry: Entry, owner: Owner, epoch: int) ->
     return Refused(
         error_for(
             ErrorCode.PRODUCER_FENCED,
-            f"the topic epoch of {resource.key} is {entry.generation}, this producer had {epoch}: another "
-            "has taken over. Make a new producer if this application is to write again",
+            f"the topic epoch of {resource.key} is {entry.generation}, this producer had {epoch}, and "
+            "has lost it for good. Make a new producer if this application is to write again",
         ),
         next(reasons, LossReason.NONE),
     )
