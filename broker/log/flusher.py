@@ -11,7 +11,8 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from broker.log.log import FlushJob, Log
+from broker.log.flush_job import FlushJob, begin_flush, finish_flush
+from broker.log.log import Log
 from broker.workers import Workers
 from protocol.errors import BrokerError, ErrorCode, error_for
 
@@ -48,7 +49,7 @@ class Flusher:
 
     def _begin(self, log: Log) -> None:
         try:
-            job = log.begin_flush(self._now_ms())
+            job = begin_flush(log, self._now_ms())
         except BrokerError as error:
             self._refuse_all(log, error)
             return
@@ -57,7 +58,7 @@ class Flusher:
 
     def _done(self, log: Log, job: FlushJob) -> None:
         try:
-            log.finish_flush(job)
+            finish_flush(log, job)
         except BrokerError as error:
             self._refuse_all(log, error)
             return
@@ -79,7 +80,7 @@ class Flusher:
         error = failure.value
         if not isinstance(error, OSError):
             error = OSError(f"the flush failed: {error!r}")
-        self._refuse_all(log, log.flush_failed(error))
+        self._refuse_all(log, log.failed(error))
 
     def _refuse_all(self, log: Log, error: BrokerError) -> None:
         for _, done in self._waiting.pop(log, ()):

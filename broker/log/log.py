@@ -11,24 +11,23 @@ from __future__ import annotations
 
 import os
 import uuid
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.log import checkpoints, names
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
 from broker.log.config import LogConfig
-from broker.log.disk import Disk, DiskFile
 from broker.log.epochs import LeaderEpochs
+from broker.log.flush_job import begin_flush, finish_flush
+from broker.log.log_events import LogEvents
 from broker.log.names import TopicPartition
 from broker.log.open_files import OpenFiles
 from broker.log.producer_state import ProducerStates
 from broker.log.segment import Segment
-from broker.log.snapshots import remove_snapshots, restore_producers, snapshot_path, write_snapshot
-from broker.log.timestamps import LOOK_UP_BYTES_MAX, BatchSearch, LookUp, TimestampOffset
+from broker.log.segments import Segments
+from broker.log.snapshots import remove_snapshots, restore_producers, write_snapshot
 from protocol import batches
-from protocol.batches import NO_TIMESTAMP, BatchHeader, TimestampType
+from protocol.batches import NO_TIMESTAMP, BatchHeader
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.frames import FileSlice
 
@@ -44,49 +43,6 @@ class LogRead(NamedTuple):
     first_offset: int
     next_offset: int
     is_cold: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FlushJob:
-    """Everything that makes a log durable up to `offset`: work for a thread, which touches no log."""
-
-    disk: Disk
-    offset: int
-    files: tuple[DiskFile, ...]
-    directories: tuple[str, ...]
-    epochs_path: str
-    epochs: bytes | None
-    truncations: int
-
-    def run(self) -> None:
-        """Raises OSError; then nobody knows what is durable, and running it again would not tell."""
-        for file in self.files:
-            file.fsync()
-        for directory in self.directories:
-            self.disk.fsync_directory(directory)
-        # Before the recovery point moves on: recovery reads epochs again only from batches beyond it.
-        if self.epochs is not None:
-            self.disk.write_atomically(self.epochs_path, self.epochs)
-
-
-def _nothing(log: Log) -> None:
-    """What is done where nobody listens."""
-
-
-@dataclass(slots=True)
-class LogEvents:
-    """What a log tells its manager.
-
-    `discard` removes files that were renamed to `.deleted`, when it sees fit; `flush_due`: a flush should
-    begin; `unflushed`: all was durable, and is no more; `recovery_point_lowered`: the checkpoint must say so
-    before the log goes on; `failed`: its directory cannot be used.
-    """
-
-    discard: Callable[[Log, list[str]], None] | None = None
-    flush_due: Callable[[Log], None] = _nothing
-    unflushed: Callable[[Log], None] = _nothing
-    recovery_point_lowered: Callable[[Log], None] = _nothing
-    failed: Callable[[Log, OSError], None] = field(default=lambda log, error: None)
 
 
 class Log:
@@ -112,7 +68,6 @@ class Log:
         events: LogEvents | None = None,
         roll_jitter_ms: int = 0,
     ) -> None:
-        assert segments, "a log has an active segment"
         self.topic_partition = partition
         self.directory = directory
         self.config = config
@@ -128,31 +83,23 @@ class Log:
         self.is_new = False
         """Whether the name of the log's directory may be lost with the power."""
         self.failure: OSError | None = None
-        self._files = files
-        self._segments = list(segments)
-        self._base_offsets = [segment.base_offset for segment in segments]
-        self._active = self._segments[-1]
+        self.segments = Segments(segments, directory, files)
+        self.disk = files.disk
         self.roll_jitter_ms = roll_jitter_ms
-        self._truncations = 0
-        self._active.open()
+        self.truncations = 0
+        """How often offsets or leader epochs have become free to be given anew."""
 
     def __repr__(self) -> str:
         return f"<Log {self.topic_partition} {self.log_start_offset}..{self.log_end_offset}>"
 
     @property
-    def segments(self) -> Sequence[Segment]:
-        """Oldest first; the last one is appended to."""
-        return self._segments
-
-    @property
     def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
+        return sum(segment.size for segment in self.segments)
 
     def use_files(self, files: OpenFiles) -> None:
         """Open files through `files` from now on; those opened before close."""
-        self._files = files
-        for segment in self._segments:
-            segment.use_files(files)
+        self.disk = files.disk
+        self.segments.use_files(files)
 
     # Appending.
 
@@ -211,7 +158,7 @@ class Log:
         Raises BrokerError as `check_fetched` does. With no whole batch nothing happens, and the result's
         last offset lies before its first.
         """
-        self._check_usable()
+        self.check_usable()
         headers = check_fetched(records, self.log_end_offset)
         if not headers:
             end = self.log_end_offset
@@ -233,9 +180,9 @@ class Log:
         try:
             if self._must_roll(len(records), last_offset, max_timestamp, now_ms):
                 self._roll(base_offsets[0], now_ms)
-            self._active.append(records, headers, base_offsets)
+            self.segments.active.append(records, headers, base_offsets)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         was_durable = self.recovery_point >= self.log_end_offset
         self.log_end_offset = last_offset + 1
         for header, base_offset in zip(headers, base_offsets, strict=True):
@@ -248,42 +195,32 @@ class Log:
             self.events.unflushed(self)
 
     def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        active = self._active
-        if not active.has_room(size, last_offset, self.config.segment_bytes):
+        active, config = self.segments.active, self.config
+        if not active.has_room(size, last_offset, config.segment_bytes):
             return True
-        if not active.size:
-            return False
-        first_timestamp = active.first_timestamp()
-        if first_timestamp >= 0 and max_timestamp >= 0:
-            age_ms = max_timestamp - first_timestamp
-        else:
-            age_ms = now_ms - active.created_ms
-        return age_ms > self.config.segment_ms - self.roll_jitter_ms
+        return active.size > 0 and (
+            active.age_ms(max_timestamp, now_ms) > config.segment_ms - self.roll_jitter_ms
+        )
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the last one is empty."""
-        self._check_usable()
-        if not self._active.size:
+        self.check_usable()
+        if not self.segments.active.size:
             return
         try:
             self._roll(self.log_end_offset, now_ms)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
-        if self._active.size:
-            self._active.finish()
+        if self.segments.active.size:
+            self.segments.active.finish()
             self._write_snapshot()
         else:
             # An empty segment in which the offsets do not fit: compaction left a gap before them.
-            self._discard([self._active])
-        self._add_segment(base_offset, now_ms)
+            self._discard([self.segments.active])
+        self.segments.add(base_offset, self.config, now_ms)
         self.events.flush_due(self)
-
-    def _add_segment(self, base_offset: int, now_ms: int) -> None:
-        self._active = Segment.create(self._files, self.directory, base_offset, self.config, now_ms)
-        self._segments.append(self._active)
-        self._base_offsets.append(base_offset)
 
     # Reading.
 
@@ -298,11 +235,10 @@ class Log:
         if offset >= upper_offset:
             return LogRead(None, offset, offset)
         try:
-            segment = self._active
+            segment = self.segments.active
             start = segment.position_of(offset) if offset >= segment.base_offset else None
             if start is None:
-                for number in range(self._segment_number(offset), len(self._segments)):
-                    segment = self._segments[number]
+                for segment in self.segments.from_offset(offset):
                     start = segment.position_of(offset)
                     if start is not None:
                         break
@@ -315,61 +251,16 @@ class Log:
             length = extent.end_position - start
             is_cold = not file.is_cached(length, start)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         return LogRead(FileSlice(file, start, length), offset, extent.next_offset, is_cold)
 
     def _check_offset(self, offset: int) -> None:
-        self._check_usable()
+        self.check_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise error_for(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{self.topic_partition} has {self.log_start_offset} to {self.log_end_offset}, not {offset}",
             )
-
-    def _segment_number(self, offset: int) -> int:
-        """Of the last segment that begins at or before `offset`."""
-        if offset >= self._active.base_offset:
-            return len(self._segments) - 1
-        return max(0, bisect_right(self._base_offsets, offset) - 1)
-
-    def offset_for_timestamp(self, timestamp: int) -> LookUp:
-        """Look up the first record that is not earlier than `timestamp`; None: all are."""
-        self._check_usable()
-        try:
-            for segment in list(self._segments):
-                if segment not in self._segments:
-                    continue  # It has gone while a search was under way.
-                if segment.next_offset > self.log_start_offset and segment.max_timestamp >= timestamp:
-                    found = yield from self._search(segment, timestamp)
-                    if found is not None:
-                        return found
-        except OSError as error:
-            raise self._failed(error) from error
-        return None
-
-    def offset_of_max_timestamp(self) -> LookUp:
-        """Look up the first record with the largest timestamp; None: no record has one."""
-        self._check_usable()
-        try:
-            latest = max(segment.max_timestamp for segment in self._segments)
-        except OSError as error:
-            raise self._failed(error) from error
-        return (yield from self.offset_for_timestamp(latest)) if latest >= 0 else None
-
-    def _search(self, segment: Segment, timestamp: int) -> LookUp:
-        start_offset = max(segment.time_index.offset_below(timestamp), self.log_start_offset)
-        file = segment.file()
-        for header in segment.headers(segment.offset_index.position_below(start_offset)):
-            if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
-                continue
-            if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-                offset = max(header.base_offset, self.log_start_offset)
-                return TimestampOffset(offset, header.max_timestamp, header.leader_epoch)
-            limit = max(LOOK_UP_BYTES_MAX, 8 * self.config.max_message_bytes)
-            found = yield BatchSearch(file, header, timestamp, self.log_start_offset, limit)
-            if found is not None:
-                return found
-        return None
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(the largest known leader epoch not above `epoch`, the offset after its last record)."""
@@ -383,52 +274,50 @@ class Log:
         Batches go as a whole: where `offset` lies inside one, the log ends before it. Leader epochs that
         begin at `offset` go too, even where they have no record.
         """
-        self._check_usable()
+        self.check_usable()
         if offset >= self.log_end_offset:
             try:
                 self._truncate_epochs(offset)
             except OSError as error:
-                raise self._failed(error) from error
+                raise self.failed(error) from error
             return False
-        if offset <= self._segments[0].base_offset:
+        if offset <= self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
         try:
-            keep = bisect_right(self._base_offsets, offset - 1)
-            remove_snapshots(self._files.disk, self.directory, beyond=offset)
+            remove_snapshots(self.disk, self.directory, beyond=offset)
             # The last first: wherever a crash stops this, what is left is the beginning of the log.
-            self._discard(self._segments[keep:][::-1])
-            self._active = self._segments[-1]
-            self._active.open()
-            self._active.truncate_to(offset)
-            self._after_truncation(self._active.next_offset, now_ms)
+            self._discard(self.segments.beginning_at(offset)[::-1])
+            self.segments.reopen()
+            self.segments.active.truncate_to(offset)
+            self._after_truncation(self.segments.active.next_offset, now_ms)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         return True
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Remove everything; the log begins and ends at `offset`."""
-        self._check_usable()
+        self.check_usable()
         try:
-            remove_snapshots(self._files.disk, self.directory, beyond=-1)
-            self._discard(self._segments[::-1])
-            self._add_segment(offset, now_ms)
+            remove_snapshots(self.disk, self.directory, beyond=-1)
+            self._discard(self.segments[::-1])
+            self.segments.add(offset, self.config, now_ms)
             self.log_start_offset = offset
             self.epochs.clear()
             self._after_truncation(offset, now_ms)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     def _after_truncation(self, end_offset: int, now_ms: int) -> None:
-        self._truncations += 1
+        self.truncations += 1
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self._truncate_epochs(end_offset)
         restore_producers(
-            self._files.disk,
+            self.disk,
             self.directory,
             self.producers,
-            self._segments,
+            self.segments,
             log_start_offset=self.log_start_offset,
             end_offset=end_offset,
             now_ms=now_ms,
@@ -445,146 +334,80 @@ class Log:
         Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset beyond the end; one before the present
         start changes nothing.
         """
-        self._check_usable()
+        self.check_usable()
         if offset <= self.log_start_offset:
             return
         self._check_offset(offset)
         self.log_start_offset = offset
         self.epochs.advance_start(offset)
         try:
-            if offset == self.log_end_offset and self._active.size:
+            if offset == self.log_end_offset and self.segments.active.size:
                 self._roll(offset, now_ms)
-            below = bisect_right(self._base_offsets, offset) - 1
-            self._discard(self._segments[: max(0, below)])
+            self._discard(self.segments.before(offset))
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
-    def _discard(self, segments: list[Segment]) -> None:
+    def _discard(self, segments: Sequence[Segment]) -> None:
         """Take segments out of the log, and their files, in that order, to their end."""
-        disk = self._files.disk
-        discarded = []
-        for segment in segments:
-            number = self._segments.index(segment)
-            del self._segments[number]
-            del self._base_offsets[number]
-            segment.release()
-            for path in (*segment.paths(), snapshot_path(self.directory, segment.base_offset)):
-                self._files.forget(path)
-                if disk.exists(path):
-                    disk.rename(path, path + names.DELETED)
-                    discarded.append(path + names.DELETED)
+        discarded = self.segments.remove(segments)
         if not discarded:
             return
         if self.events.discard is not None:
             self.events.discard(self, discarded)
         else:
             for path in discarded:
-                disk.remove(path)
+                self.disk.remove(path)
 
     # Durability.
 
-    def begin_flush(self, now_ms: int = 0) -> FlushJob:
-        """What has to be done for all that is in the log now to be durable."""
-        self._check_usable()
-        self.last_flush_ms = now_ms
-        unflushed = [
-            segment
-            for segment in self._segments
-            if segment.next_offset > self.recovery_point or segment.needs_directory_sync
-        ]
-        epochs = None
-        if self.epochs.is_dirty:
-            epochs = checkpoints.encode_epochs(self.epochs.entries)
-            self.epochs.is_dirty = False
-        directories: tuple[str, ...] = ()
-        if any(segment.needs_directory_sync for segment in unflushed):
-            directories = (self.directory,)
-        if self.is_new:
-            directories += (os.path.dirname(self.directory),)
-            self.is_new = False
-        for segment in unflushed:
-            segment.needs_directory_sync = False
-        try:
-            files = tuple(segment.file() for segment in unflushed)
-        except OSError as error:
-            raise self._failed(error) from error
-        return FlushJob(
-            self._files.disk,
-            self.log_end_offset,
-            files,
-            directories,
-            os.path.join(self.directory, names.LEADER_EPOCHS),
-            epochs,
-            self._truncations,
-        )
-
-    def finish_flush(self, job: FlushJob) -> None:
-        """The job has run: what it covered is durable."""
-        if job.truncations != self._truncations:
-            # Offsets below the job's may have been written anew since. And if it wrote the epochs, it may
-            # have put back some that truncation had removed.
-            if job.epochs is not None:
-                self._write_epochs()
-            return
-        self.recovery_point = max(self.recovery_point, job.offset)
-        for segment in self._segments[:-1]:
-            if segment.next_offset <= self.recovery_point:
-                segment.release()
-
-    def flush_failed(self, error: OSError) -> BrokerError:
-        """The job could not be run: the log is at its end. The error to tell those who wait."""
-        return self._failed(error)
-
     def flush(self, now_ms: int = 0) -> None:
         """Make all that is in the log durable; waits for the device."""
-        job = self.begin_flush(now_ms)
+        job = begin_flush(self, now_ms)
         try:
             job.run()
         except OSError as error:
-            raise self._failed(error) from error
-        self.finish_flush(job)
+            raise self.failed(error) from error
+        finish_flush(self, job)
 
     def close(self, now_ms: int = 0) -> None:
         """Leave everything as a clean start wants to find it: durable, with whole indexes and a snapshot."""
         self.flush(now_ms)
         try:
-            self._active.finish()
+            self.segments.active.finish()
             self._write_snapshot()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         self.release()
 
     def release(self) -> None:
         """Hold no file any more; nothing is written."""
-        for segment in self._segments:
-            segment.release()
-            self._files.forget(segment.offset_index.path)
-            self._files.forget(segment.time_index.path)
+        self.segments.release()
 
     def move(self, directory: str) -> None:
         """The log's directory has been renamed to `directory`."""
         self.directory = directory
-        for segment in self._segments:
-            segment.move(directory)
+        self.segments.move(directory)
 
     def _write_snapshot(self) -> None:
-        write_snapshot(self._files.disk, self.directory, self.producers)
+        write_snapshot(self.disk, self.directory, self.producers)
 
     def _truncate_epochs(self, end_offset: int) -> None:
         before = self.epochs.latest
         self.epochs.truncate_to(end_offset)
         if self.epochs.latest != before:
             # A flush that is under way may still write down those that are gone: see `finish_flush`.
-            self._truncations += 1
+            self.truncations += 1
         if self.epochs.is_dirty:
-            self._write_epochs()
+            self.write_epochs()
 
-    def _write_epochs(self) -> None:
+    def write_epochs(self) -> None:
+        """Replace the checkpoint of leader epochs. Raises OSError."""
         path = os.path.join(self.directory, names.LEADER_EPOCHS)
-        self._files.disk.write_atomically(path, checkpoints.encode_epochs(self.epochs.entries))
+        self.disk.write_atomically(path, checkpoints.encode_epochs(self.epochs.entries))
         self.epochs.is_dirty = False
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Raises BrokerError with KAFKA_STORAGE_ERROR once the log has failed."""
         if self.failure is not None:
             raise self._storage_error()
 
@@ -593,7 +416,8 @@ class Log:
         if self.failure is None:
             self.failure = error
 
-    def _failed(self, error: OSError) -> BrokerError:
+    def failed(self, error: OSError) -> BrokerError:
+        """The file system has failed: the log is at its end, which is told. The error for those who wait."""
         if self.failure is None:
             self.failure = error
             self.events.failed(self, error)

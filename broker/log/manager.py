@@ -25,8 +25,9 @@ from broker.log.disk import Disk
 from broker.log.flush_schedule import FlushSchedule
 from broker.log.flusher import Flusher
 from broker.log.loader import Loader
-from broker.log.log import Log, LogEvents
+from broker.log.log import Log
 from broker.log.log_configs import LogConfigs
+from broker.log.log_events import LogEvents
 from broker.log.names import TopicPartition
 from broker.log.open_files import OpenFiles
 from broker.log.recovery import LoadRequest, create_log, write_partition_metadata

@@ -194,15 +194,18 @@ class Segment:
             self._load_max_timestamp()
         return self._offset_of_max_timestamp
 
-    def first_timestamp(self) -> int:
-        """The largest timestamp of the first batch, in ms, by which the segment's age is reckoned; -1 where
-        there is none."""
-        if self._first_timestamp is None:
+    def age_ms(self, max_timestamp: int, now_ms: int) -> int:
+        """The time between the first batch and one of `max_timestamp` that is to come, by their records;
+        where either has none, the time since the segment was made."""
+        first_timestamp = self._first_timestamp
+        if first_timestamp is None:
             first = next(self.headers(0), None)
             if first is None:
-                return NO_TIMESTAMP
-            self._first_timestamp = first.max_timestamp
-        return self._first_timestamp
+                return now_ms - self.created_ms
+            first_timestamp = self._first_timestamp = first.max_timestamp
+        if first_timestamp >= 0 and max_timestamp >= 0:
+            return max_timestamp - first_timestamp
+        return now_ms - self.created_ms
 
     def _load_max_timestamp(self) -> None:
         last = self.time_index.last()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.log.log import Log
+from broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
 from broker.log.timestamps import LookUp, TimestampOffset
 from broker.replication.admission import Admission, ReadAdmission
 from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
@@ -280,9 +281,9 @@ class Partition:
         if timestamp == LATEST:
             found = None
         elif timestamp == MAX_TIMESTAMP:
-            found = yield from log.offset_of_max_timestamp()
+            found = yield from offset_of_max_timestamp(log)
         else:
-            found = yield from log.offset_for_timestamp(timestamp)
+            found = yield from offset_for_timestamp(log, timestamp)
         if found is not None and found.offset < upper_offset:
             return found
         if not is_known:

@@ -9,6 +9,7 @@ import pytest
 from broker.log.append import AppendOrigin
 from broker.log.disk import OsDisk
 from broker.log.log import Log
+from broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
 from broker.log.timestamps import TimestampOffset, look_up_at_once
 from protocol import batches
 from protocol.batches import TimestampType
@@ -132,10 +133,10 @@ def test_the_first_record_at_or_after_a_timestamp(interval: int) -> None:
              for offset, timestamp in enumerate(timestamps) if timestamp >= wanted),
             None,
         )  # fmt: skip
-        assert look_up_at_once(log.offset_for_timestamp(wanted)) == expected
-    assert look_up_at_once(log.offset_of_max_timestamp()) == TimestampOffset(13, 100, 12)
+        assert look_up_at_once(offset_for_timestamp(log, wanted)) == expected
+    assert look_up_at_once(offset_of_max_timestamp(log)) == TimestampOffset(13, 100, 12)
     log.advance_log_start(4)
-    assert look_up_at_once(log.offset_for_timestamp(0)) == TimestampOffset(4, 40, 3)
+    assert look_up_at_once(offset_for_timestamp(log, 0)) == TimestampOffset(4, 40, 3)
 
 
 def test_the_brokers_time_for_topics_that_want_it() -> None:
@@ -145,7 +146,7 @@ def test_the_brokers_time_for_topics_that_want_it() -> None:
     header = headers_of(log)[0]
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert header.max_timestamp == NOW_MS
-    assert look_up_at_once(log.offset_for_timestamp(NOW_MS - 1)) == TimestampOffset(0, NOW_MS, 0)
+    assert look_up_at_once(offset_for_timestamp(log, NOW_MS - 1)) == TimestampOffset(0, NOW_MS, 0)
 
 
 def test_timestamps_out_of_bounds() -> None:
@@ -243,7 +244,7 @@ def test_truncation_anywhere_leaves_a_log_that_goes_on(offset: int) -> None:
     entry = log.producers.get(1)
     assert (entry.last_sequence if entry else -1) == end - 1
     assert append(log, 500, producer_id=1, epoch=0, sequence=end, leader_epoch=9) == end
-    assert look_up_at_once(log.offset_for_timestamp(106)) == TimestampOffset(end, 500, 9)
+    assert look_up_at_once(offset_for_timestamp(log, 106)) == TimestampOffset(end, 500, 9)
     assert [header.base_offset for header in headers_of(log)] == list(range(0, end + 1, 2))
     assert log.truncate_to(end + 1) is False
 

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.log.log import Log
+from broker.log.open_files import OpenFiles
 from broker.log.segment import Segment
+from broker.log.time_search import offset_for_timestamp
 from broker.log.timestamps import TimestampOffset, look_up_at_once
 from protocol import batches
 from tests.broker.log.making import append, headers_of, new_log, reopen, sim_disk
@@ -133,7 +135,7 @@ class LogMachine(RuleBasedStateMachine):
             ),
             None,
         )
-        assert look_up_at_once(self.log.offset_for_timestamp(timestamp)) == expected
+        assert look_up_at_once(offset_for_timestamp(self.log, timestamp)) == expected
 
     @invariant()
     def it_holds_what_the_model_holds(self) -> None:
@@ -164,8 +166,8 @@ def indexes_of(log: Log) -> list[tuple[object, ...]]:
 
 def new_indexes(log: Log, segment: Segment) -> Segment:
     """The segment's indexes as the log's batches alone would make them."""
-    rebuilt = Segment(log._files, "/rebuilt", segment.base_offset, log.config)
-    log._files.disk.make_directory("/rebuilt")
+    rebuilt = Segment(OpenFiles(log.disk), "/rebuilt", segment.base_offset, log.config)
+    log.disk.make_directory("/rebuilt")
     rebuilt.offset_index.begin_empty()
     rebuilt.time_index.begin_empty()
     rebuilt.begin_indexing()

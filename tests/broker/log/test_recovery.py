@@ -11,6 +11,7 @@ from broker.log import names
 from broker.log.disk import Disk
 from broker.log.log import Log
 from broker.log.recovery import create_log, load_log
+from broker.log.time_search import offset_for_timestamp
 from broker.log.timestamps import look_up_at_once
 from protocol.checksum import crc32c
 from tests.broker.log.making import (
@@ -48,7 +49,7 @@ def state_of(log: Log) -> dict[str, object]:
         "epochs": log.epochs.entries,
         "producers": log.producers.encode(),
         "timestamps": [
-            look_up_at_once(log.offset_for_timestamp(timestamp)) for timestamp in range(999, 1013)
+            look_up_at_once(offset_for_timestamp(log, timestamp)) for timestamp in range(999, 1013)
         ],
         "segments": [(segment.base_offset, segment.size, segment.next_offset) for segment in log.segments],
         "indexes": [

@@ -291,7 +291,7 @@ def test_a_log_that_cannot_be_flushed_is_copied_no_more() -> None:
     _, request, answer = broker.lanes[0].take()
     answer.callback(serve([leader], request))
     ((log, flushed),) = broker.flushes.begun
-    flushed.errback(log.flush_failed(OSError("the disk is gone")))
+    flushed.errback(log.failed(OSError("the disk is gone")))
     broker.clock.advance(10)
     assert broker.lanes[0].sent == []
     assert broker.clock.getDelayedCalls() == []

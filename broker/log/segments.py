@@ -1,0 +1,104 @@
+"""The segments of one log, in order: the files that its batches lie in."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+from broker.log import names
+from broker.log.config import LogConfig
+from broker.log.open_files import OpenFiles
+from broker.log.segment import Segment
+from broker.log.snapshots import snapshot_path
+
+
+class Segments(Sequence[Segment]):
+    """Oldest first; the last one, `active`, is appended to. The methods that touch files raise OSError."""
+
+    def __init__(self, segments: Sequence[Segment], directory: str, files: OpenFiles) -> None:
+        assert segments, "a log has an active segment"
+        self.active = segments[-1]
+        self._segments = list(segments)
+        self._base_offsets = [segment.base_offset for segment in segments]
+        self._directory = directory
+        self._files = files
+        self.active.open()
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Segment]: ...
+
+    def __getitem__(self, index: int | slice) -> Segment | list[Segment]:
+        return self._segments[index]
+
+    def from_offset(self, offset: int) -> Iterator[Segment]:
+        """The last segment that begins at or before `offset`, and those behind it."""
+        first = max(0, bisect_right(self._base_offsets, offset) - 1)
+        for number in range(first, len(self._segments)):
+            yield self._segments[number]
+
+    def before(self, offset: int) -> list[Segment]:
+        """Those of which all lies before `offset`, for others behind them begin there or before."""
+        return self._segments[: max(0, bisect_right(self._base_offsets, offset) - 1)]
+
+    def beginning_at(self, offset: int) -> list[Segment]:
+        """Those that begin at `offset` or later."""
+        return self._segments[bisect_right(self._base_offsets, offset - 1) :]
+
+    def add(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
+        """Begin a new, empty segment: it is the active one from now on."""
+        self.active = Segment.create(self._files, self._directory, base_offset, config, now_ms)
+        self._segments.append(self.active)
+        self._base_offsets.append(base_offset)
+
+    def remove(self, segments: Iterable[Segment]) -> list[str]:
+        """Take segments out, one after the other; the paths of their files, which are renamed to `.deleted`.
+
+        Where the active one is among them, `add` or `reopen` has to follow.
+        """
+        disk = self._files.disk
+        renamed = []
+        for segment in segments:
+            number = self._segments.index(segment)
+            del self._segments[number]
+            del self._base_offsets[number]
+            segment.release()
+            for path in (*segment.paths(), snapshot_path(self._directory, segment.base_offset)):
+                self._files.forget(path)
+                if disk.exists(path):
+                    disk.rename(path, path + names.DELETED)
+                    renamed.append(path + names.DELETED)
+        return renamed
+
+    def reopen(self) -> None:
+        """Append to the last segment that is left."""
+        self.active = self._segments[-1]
+        self.active.open()
+
+    def use_files(self, files: OpenFiles) -> None:
+        """Open files through `files` from now on; those opened before close."""
+        self._files = files
+        for segment in self._segments:
+            segment.use_files(files)
+
+    def release(self) -> None:
+        """Hold no file any more; nothing is written."""
+        for segment in self._segments:
+            segment.release()
+            self._files.forget(segment.offset_index.path)
+            self._files.forget(segment.time_index.path)
+
+    def move(self, directory: str) -> None:
+        """The directory has been renamed to `directory`."""
+        self._directory = directory
+        for segment in self._segments:
+            segment.move(directory)

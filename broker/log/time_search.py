@@ -1,0 +1,53 @@
+"""Which record of a log is of a time: see `broker.log.timestamps` for how a look-up is carried out.
+
+All raise BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
+"""
+
+from __future__ import annotations
+
+from broker.log.log import Log
+from broker.log.segment import Segment
+from broker.log.timestamps import LOOK_UP_BYTES_MAX, BatchSearch, LookUp, TimestampOffset
+from protocol.batches import TimestampType
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> LookUp:
+    """Look up the first record that is not earlier than `timestamp`; None: all are."""
+    log.check_usable()
+    try:
+        for segment in list(log.segments):
+            if segment not in log.segments:
+                continue  # It has gone while a search was under way.
+            if segment.next_offset > log.log_start_offset and segment.max_timestamp >= timestamp:
+                found = yield from _search(log, segment, timestamp)
+                if found is not None:
+                    return found
+    except OSError as error:
+        raise log.failed(error) from error
+    return None
+
+
+def offset_of_max_timestamp(log: Log) -> LookUp:
+    """Look up the first record with the largest timestamp; None: no record has one."""
+    log.check_usable()
+    try:
+        latest = max(segment.max_timestamp for segment in log.segments)
+    except OSError as error:
+        raise log.failed(error) from error
+    return (yield from offset_for_timestamp(log, latest)) if latest >= 0 else None
+
+
+def _search(log: Log, segment: Segment, timestamp: int) -> LookUp:
+    start_offset = max(segment.time_index.offset_below(timestamp), log.log_start_offset)
+    file = segment.file()
+    for header in segment.headers(segment.offset_index.position_below(start_offset)):
+        if header.max_timestamp < timestamp or header.last_offset < log.log_start_offset:
+            continue
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            offset = max(header.base_offset, log.log_start_offset)
+            return TimestampOffset(offset, header.max_timestamp, header.leader_epoch)
+        limit = max(LOOK_UP_BYTES_MAX, 8 * log.config.max_message_bytes)
+        found = yield BatchSearch(file, header, timestamp, log.log_start_offset, limit)
+        if found is not None:
+            return found
+    return None
