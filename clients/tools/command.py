@@ -53,7 +53,7 @@ def run(command: click.Command) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     except (ClientError, BrokerError) as error:
-        click.echo(f"error: {explained(error)}", err=True)
+        click.echo(f"Error: {explained(error)}", err=True)
         status = 1
     sys.exit(status or 0)
 

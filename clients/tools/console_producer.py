@@ -181,12 +181,13 @@ class Failures:
         if response.error is not None:
             self.count += 1
             if self.count <= _ERRORS_SHOWN:
-                click.echo(f"error: a message was not written: {explained(response.error)}", err=True)
+                click.echo(f"Error: a message was not written: {explained(response.error)}", err=True)
 
     def report(self) -> None:
         """Raise click.ClickException if there were any."""
         if self.count:
-            raise click.ClickException(f"{self.count} messages were not written")
+            counted = "1 message was" if self.count == 1 else f"{self.count} messages were"
+            raise click.ClickException(f"{counted} not written")
 
 
 def _send(producer: Producer, message: Message, is_sync: bool, failures: Failures) -> None:

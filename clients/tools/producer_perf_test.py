@@ -166,7 +166,7 @@ class Account:
         told = ", ".join(f"{latency_ms:.0f} ms {name}" for latency_ms, name in named)
         click.echo(f"{rates(self._all, self._bytes, elapsed_ms)}, {told}.")
         for text, count in self._errors.items():
-            click.echo(f"error: {count} messages were not written: {text}", err=True)
+            click.echo(f"Error: {count} messages were not written: {text}", err=True)
         return 1 if self._errors else 0
 
 
