@@ -5,8 +5,8 @@ for at once (KIP-699).
 
 The first group that is asked for has `__consumer_offsets` made. The answer does not wait for that: without a
 controller it takes long, and all that the client asks behind it on this connection would wait as well. Until
-the topic is there it is COORDINATOR_NOT_AVAILABLE, and clients ask again. Transactional ids are refused for
-good: there are no transactions.
+the topic is there it is COORDINATOR_NOT_AVAILABLE, and clients ask again. There are no transactions:
+transactional ids are refused as ones that nobody may use, which is what all clients take for final.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0
+TRANSACTION = 1
 _FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 
 
@@ -31,8 +32,12 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
     default_listener: str
 
     def handle(self, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        if request.key_type == TRANSACTION:
+            raise BrokerError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker has no transactions"
+            )
         if request.key_type != GROUP:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "this broker has no transactions")
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"there are no keys of type {request.key_type}")
         self.topic.ensure()
         return _response(call, [self._find(call, key) for key in _keys(call, request)])
 

@@ -85,9 +85,14 @@ def test_transactions_have_no_coordinator(broker: GroupBroker, version: int) -> 
     response = broker.client().call(request, version)
 
     found = response if version < 4 else response.coordinators[0]
-    assert found.error_code == ErrorCode.INVALID_REQUEST
+    assert found.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "others are tried for ever"
     assert "no transactions" in (found.error_message or "")
     assert broker.created == []
+
+
+def test_keys_of_another_type_are_refused(broker: GroupBroker) -> None:
+    request = FindCoordinatorRequest(key_type=2, coordinator_keys=["x"])
+    assert broker.client().call(request).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_where_the_topic_cannot_be_made_the_answer_says_why(
