@@ -88,7 +88,7 @@ def consumer_perf_test(
         show_feedback(feedback)
     if count.messages < num_records and not stop:
         click.echo(
-            f"error: only {count.messages} of {num_records} messages came, and no more for {timeout_ms} ms",
+            f"Error: only {count.messages} of {num_records} messages came, and no more for {timeout_ms} ms",
             err=True,
         )
         return 1

@@ -128,7 +128,7 @@ def execute(
     running = admin.list_partition_reassignments()
     if running and not additional:
         click.echo(
-            f"error: partitions are on the move already: {joined(running)}\n"
+            f"Error: partitions are on the move already: {joined(running)}\n"
             "--additional begins these moves all the same; --cancel stops some.",
             err=True,
         )
@@ -226,7 +226,7 @@ def _report(results: Mapping[TopicPartition, BrokerError | None], success: str) 
         click.echo(f"{success} {joined(done)}")
     for partition, error in sorted(results.items()):
         if error is not None:
-            click.echo(f"error: {partition}: {explained(error)}", err=True)
+            click.echo(f"Error: {partition}: {explained(error)}", err=True)
     return int(len(done) < len(results))
 
 
