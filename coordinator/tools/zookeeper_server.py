@@ -43,6 +43,7 @@ _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headl
 _DEFAULT_HEAP = "-Xmx256m"
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 30.0
+_HELP = frozenset({"-h", "--help"})
 _USAGE = """\
 Usage: zookeeper-server-start.sh [-daemon] PROPERTIES [--override KEY=VALUE]...
        zookeeper-server-stop.sh [PROPERTIES]
@@ -278,24 +279,24 @@ def _running_pid(data_dir: Path) -> int | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; the exit status."""
+    """Run the command line; the exit status: 1 for a failure that is explained, 2 for wrong usage."""
     match list(arguments):
-        case ["start", *rest] if rest and "--help" not in rest:
+        case ["start", *rest] if rest and not _HELP.intersection(rest):
             daemon = "-daemon" in rest
             rest = [argument for argument in rest if argument != "-daemon"]
             overrides = _parse_overrides(rest[1:]) if rest else None
             if overrides is None:
                 sys.stderr.write(_USAGE)
-                return 1
+                return 2
             return _report(lambda: start(Path(rest[0]), overrides, daemon=daemon))
-        case ["stop", config] if config != "--help":
+        case ["stop", config] if config not in _HELP:
             return _report(lambda: stop(Path(config)))
-        case [_, "--help"]:
+        case [_, help_option] if help_option in _HELP:
             print(_USAGE, end="")
             return 0
         case _:
             sys.stderr.write(_USAGE)
-            return 1
+            return 2
 
 
 def _parse_overrides(arguments: Sequence[str]) -> dict[str, str] | None:

@@ -75,7 +75,7 @@ def test_what_is_wrong_with_the_command_line_is_said(
 ) -> None:
     assert main(["start", str(tmp_path / "missing.properties")]) == 1
     assert "missing.properties" in capfd.readouterr().err
-    assert main(["start", "x.properties", "--override", "nonsense"]) == 1
+    assert main(["start", "x.properties", "--override", "nonsense"]) == 2
     assert "Usage:" in capfd.readouterr().err
 
 
