@@ -197,8 +197,12 @@ class Controller:
         }
 
     def _record(self, brokers: Mapping[int, LiveBroker]) -> Steps[None]:
-        """These lives of brokers have been seen to: no state counts an earlier one in."""
+        """These lives of brokers have been seen to: no state counts an earlier one in.
+
+        Who has gone stays in the record: coming back as the process that it was, it has lost nothing.
+        """
         epochs = {broker_id: broker.start_epoch for broker_id, broker in brokers.items()}
+        epochs = {**(self._recorded_epochs or {}), **epochs}
         if epochs != self._recorded_epochs:
             yield RecordBrokers(epochs)
             self._recorded_epochs = epochs

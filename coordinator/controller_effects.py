@@ -125,7 +125,7 @@ class SetBrokers:
 
 @dataclass(frozen=True, slots=True)
 class RecordBrokers:
-    """Write down, by broker id, the start epochs of those brokers that all states take account of.
+    """Write down, by broker id, the start epochs of those lives of brokers that all states take account of.
 
     The next controller so learns who has started anew since, whatever became of the states meanwhile. No
     result.

@@ -46,6 +46,8 @@ class Leaders:
 
         def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
             assert partition.state is not None
+            if partition.state.leader == NO_LEADER and not restarted:
+                return None  # Nothing is written meanwhile: whoever is in sync stays so.
             if partition.state.leader not in gone:
                 return self._shrunk(partition.state, gone)
             state = self._decide_leaderless(at, partition)

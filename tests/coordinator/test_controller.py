@@ -635,7 +635,18 @@ def test_who_has_only_registered_anew_while_nobody_was_looking_keeps_leaders_ava
     ]
     # Its own: nobody has led meanwhile.
     assert [new.state("t", each).leader_epoch for each in range(3)] == [1, 1, 1]
-    assert new.store.recorded_epochs == {each: old.brokers[each].start_epoch for each in (2, 3)}
+    assert new.store.recorded_epochs == {each: old.brokers[each].start_epoch for each in (1, 2, 3)}
+
+
+def test_who_registers_anew_between_two_controllers_is_known_though_the_first_has_missed_it() -> None:
+    """After an outage the first broker to be back is the controller, and dies before it has seen the next."""
+    old = Machine(1, 2, 3)
+    old.create("t", (1, 3))
+    late = old.registration(3)
+    first = Machine(2, store=old.store, epoch=2, brokers={2: old.registration(2)})
+    assert first.state("t") == PartitionState(NO_LEADER, 1, (1, 3), 2)
+    second = Machine(3, store=old.store, epoch=3, brokers={3: late})
+    assert second.state("t") == PartitionState(3, 2, (3,), 3)
 
 
 def test_after_an_outage_that_all_have_survived_nothing_is_written() -> None:
