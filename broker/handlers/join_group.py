@@ -3,8 +3,9 @@
 The answer waits until all members have joined, or the time for that is up.
 
 Versions: before 1 the session timeout also bounds the rebalance. From 4 on a member without an id is given
-one first, and has to come back with it (KIP-394); from 5 on members may be static (KIP-345); from 9 on a
-static leader that comes back is told that the assignment stands (KIP-814).
+one first, and has to come back with it (KIP-394); from 5 on members may be static (KIP-345); from 8 on they
+may say why they join, for the log (KIP-800); from 9 on a static leader that comes back is told that the
+assignment stands (KIP-814).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
+from broker.groups.reasons import note_reason
 from coordinator.group_effects import JoinAnswer
 from coordinator.group_join import Join
 from coordinator.group_service import GroupService
@@ -32,6 +34,7 @@ class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
     groups: GroupService
 
     def handle(self, call: Call, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+        note_reason(request.group_id, request.member_id, "joins", request.reason)
         has_rebalance_timeout = call.version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
         rebalance_timeout_ms = (
             request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms

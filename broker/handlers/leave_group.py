@@ -1,7 +1,7 @@
 """LeaveGroup (key 13): members go, and the group shares out anew without waiting for their sessions to end.
 
 Versions: from 3 on several members may be named, static ones by their instance id alone (KIP-345); before,
-the one member's error is that of the whole answer.
+the one member's error is that of the whole answer. From 5 on they may say why, for the log (KIP-800).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
+from broker.groups.reasons import note_reason
 from coordinator.group_effects import LeaveAnswer
 from coordinator.group_service import GroupService
 from protocol.errors import BrokerError, ErrorCode
@@ -27,6 +28,9 @@ class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
     def handle(self, call: Call, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
         if call.version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
             members = [(member.member_id, member.group_instance_id) for member in request.members]
+            for member in request.members:
+                who = member.member_id or member.group_instance_id or ""
+                note_reason(request.group_id, who, "leaves", member.reason)
         else:
             members = [(request.member_id, None)]
         return self.groups.ask(

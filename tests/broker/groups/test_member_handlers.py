@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,23 @@ def test_every_version_of_a_deletion(broker: GroupBroker, client: Client, versio
         ("none", ErrorCode.GROUP_ID_NOT_FOUND),
     ]
     assert fetched(client, "idle") == (-1, ErrorCode.NONE)
+
+
+def test_why_members_come_and_go_is_logged(
+    broker: GroupBroker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KIP-800; on one line, whatever a client sends."""
+    caplog.set_level(logging.INFO, "broker.groups.reasons")
+    request = join_request("g")
+    request.reason = "woke up\nERROR all is lost" + "!" * 10_000
+    client.call(request)
+    leaving = MemberIdentity(member_id="", group_instance_id="i-1", reason="the consumer is being closed")
+    client.call(LeaveGroupRequest(group_id="g", members=[leaving]))
+
+    joins, leaves = [record.getMessage() for record in caplog.records]
+    assert joins.startswith("Member '' of group 'g' joins: 'woke up\\nERROR all is lost!!!")
+    assert len(joins) < 400
+    assert leaves == "Member 'i-1' of group 'g' leaves: 'the consumer is being closed'"
 
 
 def test_a_round_that_was_lost_with_its_coordinator_begins_anew(broker: GroupBroker, client: Client) -> None:
