@@ -26,9 +26,11 @@ from tests.sim.world import Process, World
 
 R = TypeVar("R", bound=Response)
 
+OWNERS_GROUP = "owners"
+"""The group of the own API in which writers, and owners of names, contend."""
 RETRY_S = 0.1
 _REQUEST_TIMEOUT_MS = 5000
-_METADATA_AGE_S = 4.0
+_METADATA_AGE_S = 8.0
 
 PASSING = frozenset(
     {
@@ -49,10 +51,26 @@ PASSING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Decider:
+    """What judges know of the broker at an address, as one that decides about a resource.
+
+    `life` is the present one of its lives, and it has not stood still since `awake_since_s`. `believed_epoch`
+    is the leader epoch in which it leads the partition that decides, as far as it knows (-1: it does not);
+    `is_current` tells whether that is so in ZooKeeper too.
+    """
+
+    life: int
+    awake_since_s: float
+    believed_epoch: int
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What all clients of a simulation are given.
 
-    `life_of` tells which life of a broker an address leads to now: no client knows that, but its judges do.
+    `life_of` tells which life of a broker an address leads to now, `decider` all that is to be known of one
+    that decides about a resource: no client knows that, but its judges do.
     """
 
     world: World
@@ -60,6 +78,7 @@ class Surroundings:
     history: History
     bootstrap: Sequence[Address]
     life_of: Callable[[Address], int]
+    decider: Callable[[Address, TopicPartition], Decider]
 
 
 @dataclass(slots=True)
@@ -132,6 +151,17 @@ class Client:
     def anyone(self) -> Address:
         known = list(self._brokers.values()) or self._bootstrap
         return self.rng.choice(known)
+
+    def is_connected(self, address: Address) -> bool:
+        """Whether what is sent to a broker now goes out at once."""
+        channel = self._channels.get(address)
+        return channel is not None and channel.is_connected
+
+    def drop(self, address: Address) -> None:
+        """Break the connection to a broker off; what it has not answered fails."""
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            channel.close()
 
     # Metadata
 

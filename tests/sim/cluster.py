@@ -21,9 +21,11 @@ from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.settings import broker_settings
 from coordinator import znodes
+from coordinator.group_partitions import OFFSETS_TOPIC, partition_of_group
 from coordinator.placement import Assignment
 from coordinator.topic_znodes import PartitionState, TopicAssignment, decode_partition_state, decode_topic
 from tests.sim.checkers import StoredLog, read_log
+from tests.sim.client import OWNERS_GROUP, Decider
 from tests.sim.disk import SimDisk
 from tests.sim.network import SimNetwork
 from tests.sim.world import Process, Workers, World
@@ -33,6 +35,7 @@ PORT = 9092
 LOG_DIRECTORIES = ("/disk1", "/disk2")
 SESSION_TIMEOUT_MS = 6000
 _RESTART_AFTER_FAILURE_S = 2.0
+_OFFSETS_PARTITIONS = 2
 
 SETTINGS: Mapping[str, str | int | bool] = {
     "log.dirs": ",".join(LOG_DIRECTORIES),
@@ -49,7 +52,7 @@ SETTINGS: Mapping[str, str | int | bool] = {
     "log.flush.offset.checkpoint.interval.ms": 5000,
     "log.segment.bytes": 32 * 1024,
     "log.index.interval.bytes": 1024,
-    "offsets.topic.num.partitions": 2,
+    "offsets.topic.num.partitions": _OFFSETS_PARTITIONS,
     "offsets.commit.timeout.ms": 3000,
     "group.initial.rebalance.delay.ms": 300,
     "group.min.session.timeout.ms": 1000,
@@ -82,6 +85,8 @@ class Machine:
         self._zookeeper = zookeeper
         self._network = network
         self.life = 0
+        self.awake_since_s = 0.0
+        """Since when its broker has not stood still, in seconds of the simulation."""
         self._is_cut_off = False
         self._ahead_s = 0.0
         self._work_ms_max = work_ms_max
@@ -131,6 +136,7 @@ class Machine:
             return
         world = self._world
         self.life += 1
+        self.awake_since_s = world.seconds()
         world.trace(self.name, f"starts, life {self.life}")
         self._network.power_on(self.name)
         self.disk.switch_on()
@@ -223,6 +229,7 @@ class Machine:
     def resume(self) -> None:
         if self.process is not None and self.client is not None and self.process.paused:
             self._world.trace(self.name, "goes on")
+            self.awake_since_s = self._world.seconds()
             self.client.speak_again()
             self.process.resume()
 
@@ -291,6 +298,23 @@ class Cluster:
     def life_of(self, address: Address) -> int:
         """Which life of its machine's broker is at an address."""
         return next(machine.life for machine in self.machines if machine.address == address)
+
+    def decider(self, address: Address, at: tuple[str, int]) -> Decider:
+        """What judges know of the broker at an address, as one that decides about a resource; names, which
+        have no partition, are of the owners' group."""
+        machine = next(machine for machine in self.machines if machine.address == address)
+        home = at if at[1] >= 0 else (OFFSETS_TOPIC, partition_of_group(OWNERS_GROUP, _OFFSETS_PARTITIONS))
+        partition = machine.partition(home)
+        is_led = partition is not None and isinstance(partition.role, Leadership)
+        believed = partition.leader_epoch if partition is not None and is_led else -1
+        path = znodes.partition_state_path(*home)
+        is_current = False
+        if self.zookeeper.exists(path):
+            state = decode_partition_state(*home, self.zookeeper.read(path).data)
+            is_current = (state.leader, state.leader_epoch) == (machine.broker_id, believed)
+        # One that is about to stop decides nothing any more, nor looks after those who wait.
+        awake_since_s = self.world.seconds() if machine.is_stopping else machine.awake_since_s
+        return Decider(machine.life, awake_since_s, believed, is_current)
 
     def mend(self) -> None:
         """End every affliction, and have every broker run."""

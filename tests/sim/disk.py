@@ -241,8 +241,10 @@ class SimDisk:
         self.check_fault(path, writing=False)
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        names = [name for name in (*self._files, *self._directories) if name != "/"]
-        return sorted(posixpath.basename(name) for name in names if posixpath.dirname(name) == path)
+        above = path.rstrip("/") + "/"
+        start = len(above)
+        inner = [name[start:] for name in (*self._files, *self._directories) if name.startswith(above)]
+        return sorted(name for name in inner if name and "/" not in name)
 
     def size(self, path: str) -> int:
         return len(self._inode(path).data)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tests.sim.mutants import controller, groups, ownership, replication
+from tests.sim.mutants import access, controller, groups, ownership, replication
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.scenario import Verdict, run_seed
 
@@ -18,6 +18,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *controller.MUTATIONS,
     *groups.MUTATIONS,
     *ownership.MUTATIONS,
+    *access.MUTATIONS,
 )
 
 

@@ -7,19 +7,18 @@ from twisted.python.failure import Failure
 from broker.network.interfaces import Address
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.ownership import NO_PARTITION
 from tests.sim.client import Surroundings
 from tests.sim.history import Incarnation
-from tests.sim.owner import GROUP, Owner
 from tests.sim.owner_history import OwnerHistory, Told
+from tests.sim.tenant import Tenant
 
-NO_PARTITION = -1
 
-
-class NameOwner(Owner):
+class NameOwner(Tenant):
     """It writes nothing: what it owns is told apart by grants alone."""
 
     def __init__(self, around: Surroundings, name: str, resource: str, told: OwnerHistory) -> None:
-        super().__init__(around, name, (resource, NO_PARTITION), told, is_conditional=False)
+        super().__init__(around, name, (resource, NO_PARTITION), told)
         self._coordinator: Address | None = None
         self._is_finding = False
 
@@ -28,12 +27,12 @@ class NameOwner(Owner):
         return Incarnation(self.at)
 
     def work(self, grant: Told) -> None:
-        self.has_written = True
+        self.has_worked = True
 
     def decider(self) -> Address | None:
         if self._coordinator is None and not self._is_finding:
             self._is_finding = True
-            request = FindCoordinatorRequest(key=GROUP, key_type=0)
+            request = FindCoordinatorRequest(key=self.group, key_type=0)
             self.send(self.anyone(), request, 3).addCallbacks(self._found, self._not_found)
         return self._coordinator
 

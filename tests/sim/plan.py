@@ -65,13 +65,21 @@ class GroupPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnersPlan:
-    """Who contends for the partition of a topic with one writer: of each whether it appends conditionally.
-    `names` so many contend for a name besides."""
+class TenantsPlan:
+    """Who contends for the partition of a topic with one writer: of each that does so by the own API whether
+    it appends conditionally, and how many `producers` ask for access. `names` so many contend for a name
+    besides, and `readers` to be the one that reads.
+
+    Where the topic `is_strict` nobody may write who does not own it; else anybody may as long as nobody does.
+    """
 
     topic: str
-    are_conditional: tuple[bool, ...]
+    is_strict: bool
+    are_conditional: tuple[bool, ...] = ()
+    producers: int = 0
     names: int = 0
+    readers: int = 0
+    has_guards: bool = False
     has_resets: bool = False
 
 
@@ -88,7 +96,7 @@ class Plan:
     fault_pause_s: float
     changes: tuple[Change, ...]
     groups: tuple[GroupPlan, ...]
-    owners: OwnersPlan | None
+    tenants: TenantsPlan | None
     weather: Weather
     is_flushed: bool = False
     """Whether nothing is acknowledged anywhere before it is on the disks: then power may be lost by anybody
@@ -111,7 +119,7 @@ def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
         rng.choice([3.0, 5.0, 8.0]),
         _changes(topics, rng) if shape.brokers > 1 else (),
         _groups(topics, rng) if shape.brokers > 1 else (),
-        _owners(topics, rng),
+        _tenants(topics, rng),
         Weather(
             delay_ms_max=rng.choice([1.0, 3.0, 20.0]),
             slow_share=rng.choice([0.0, 0.0, 0.01]),
@@ -139,10 +147,9 @@ def _topics(shape: Shape, rng: random.Random, *, is_flushed: bool) -> tuple[Topi
         topics.append(Topic("flushed", 1, shape.replicas, (*promised, *flushed)))
     if rng.random() < 0.25:
         topics.append(Topic("moving", 2, shape.replicas - 1, (("min.insync.replicas", "1"), *common)))
-    if rng.random() < 0.35:
-        topics.append(
-            Topic("owned", 1, shape.replicas, (*promised, ("single.writer", "required")), is_owned=True)
-        )
+    if rng.random() < 0.4:
+        policy = ("single.writer", rng.choice(["required", "claimed"]))
+        topics.append(Topic("owned", 1, shape.replicas, (*promised, policy), is_owned=True))
     if rng.random() < 0.2:
         topics.append(Topic("remade", 1, shape.replicas, promised, is_remade=True))
     if rng.random() < 0.2:
@@ -182,12 +189,21 @@ def _groups(topics: Sequence[Topic], rng: random.Random) -> tuple[GroupPlan, ...
     return tuple(GroupPlan(names[is_managed], topics[0].name, is_managed) for is_managed in kinds)
 
 
-def _owners(topics: Sequence[Topic], rng: random.Random) -> OwnersPlan | None:
+def _tenants(topics: Sequence[Topic], rng: random.Random) -> TenantsPlan | None:
     topic = next((topic for topic in topics if topic.is_owned), None)
     if topic is None:
         return None
-    are_conditional = tuple(rng.random() < 0.5 for _ in range(rng.randint(2, 3)))
-    return OwnersPlan(topic.name, are_conditional, rng.choice([0, 2]), has_resets=rng.random() < 0.2)
+    owners, producers = rng.choice([(2, 0), (3, 0), (0, 3), (2, 2)])
+    return TenantsPlan(
+        topic.name,
+        ("single.writer", "required") in topic.configs,
+        tuple(rng.random() < 0.5 for _ in range(owners)),
+        producers,
+        rng.choice([0, 2]),
+        rng.choice([0, 2]),
+        has_guards=rng.random() < 0.5,
+        has_resets=rng.random() < 0.2,
+    )
 
 
 def _some(names: Sequence[str], rng: random.Random, at_least: int) -> tuple[str, ...]:

@@ -26,9 +26,9 @@ from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.network import Weather
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
-from tests.sim.owner_life import OwnerLife
 from tests.sim.plan import THREE, Shape, draw
 from tests.sim.producer import Producer
+from tests.sim.tenant_life import TenantLife
 from tests.sim.world import StandsStill, World
 
 FAULTY_S = 60.0
@@ -109,6 +109,7 @@ class Story:
             self.history,
             [machine.address for machine in self.cluster.machines],
             self.cluster.life_of,
+            self.cluster.decider,
         )
         plan = self.plan
         names = [topic.name for topic in plan.topics]
@@ -124,15 +125,16 @@ class Story:
         ]
         told = GroupHistory(self.history)
         self.groups = [GroupLife(around, group, told) for group in plan.groups]
-        self.owned = OwnerHistory(self.history, has_resets=plan.owners is not None and plan.owners.has_resets)
-        self.owners = None if plan.owners is None else OwnerLife(around, plan.owners, self.owned)
+        tenants = plan.tenants
+        self.owned = OwnerHistory(self.history, has_resets=tenants is not None and tenants.has_resets)
+        self.tenants = None if tenants is None else TenantLife(around, tenants, self.owned)
         self.cluster.network.weather = plan.weather
 
     @property
     def clients(self) -> list[Client]:
         members = [member for group in self.groups for member in group.members]
-        owners = self.owners.owners if self.owners is not None else ()
-        return [self.operator, *self.producers, *self.consumers, *members, *owners]
+        tenants = self.tenants.tenants if self.tenants is not None else ()
+        return [self.operator, *self.producers, *self.consumers, *members, *tenants]
 
     # The course of events
 
@@ -149,8 +151,8 @@ class Story:
             consumer.start()
         for group in self.groups:
             group.begin()
-        if self.owners is not None:
-            self.owners.begin()
+        if self.tenants is not None:
+            self.tenants.begin()
         self.is_faulty = True
         until_s = world.clock.rightNow + FAULTY_S
         Faults(self).begin()
@@ -180,8 +182,8 @@ class Story:
         if not self._wait(lambda: all(producer.is_idle for producer in self.producers)):
             self._found.append("producers make no progress in a healthy cluster")
             return
-        if self.owners is not None:
-            self._end_owners(self.owners)
+        if self.tenants is not None:
+            self._end_tenants(self.tenants)
         world.run(_QUIET_S)
         if not self._wait(self._is_whole):
             self._found.append("the cluster did not stay whole")
@@ -192,13 +194,17 @@ class Story:
         if self.groups:
             world.run(_SESSIONS_OVER_S)
 
-    def _end_owners(self, owners: OwnerLife) -> None:
-        owners.end()
-        if not self._wait(lambda: owners.is_idle):
+    def _end_tenants(self, tenants: TenantLife) -> None:
+        tenants.end()
+        if not self._wait(lambda: tenants.is_idle):
             self._found.append("owners make no progress in a healthy cluster")
             return
-        owners.leave_it_to_the_last()
-        if not self._wait(lambda: owners.is_over):
+        tenants.leave()
+        if not self._wait(lambda: tenants.is_empty):
+            self._found.append(f"claims do not resolve in a healthy cluster: {tenants.stuck()}")
+            return
+        tenants.leave_it_to_the_last()
+        if not self._wait(lambda: tenants.is_over):
             self._found.append("a partition cannot be owned in a healthy cluster")
 
     def _end_group(self, group: GroupLife) -> None:

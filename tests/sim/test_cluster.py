@@ -39,6 +39,7 @@ class Stage:
             self.history,
             [machine.address for machine in self.cluster.machines],
             self.cluster.life_of,
+            self.cluster.decider,
         )
         self.cluster.start()
         topic = Topic("t", 1, brokers, tuple(configs.items()))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from protocol.batches import split
+from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason
 from protocol.records import BatchBuilder
 from tests.sim.checkers import StoredBatch, StoredLog
 from tests.sim.history import Batch, History, Incarnation
-from tests.sim.owner_history import OwnedBatch, OwnerHistory, Told
+from tests.sim.owner_history import Guard, OwnedBatch, OwnerHistory, Told
 from tests.sim.world import World
 
 AT = ("owned", 0)
@@ -38,6 +39,10 @@ def grant(
     return Told(owner, PLACE, generation, incarnation, fence, named, asked_s, told_s)
 
 
+def share(owner: str, *, asked_s: float = 0.0, told_s: float = 0.0) -> Told:
+    return Told(owner, PLACE, -1, -1, -1, -1, asked_s, told_s, PRODUCERS_GROUP)
+
+
 def wrote(told: OwnerHistory, under: Told, value: bytes, expected: int | None = None) -> OwnedBatch:
     batch = Batch(under.owner, AT, len(told.batches), [value], -1, is_idempotent=True, made_s=0.0, sends=1)
     owned = OwnedBatch(batch, under, expected)
@@ -60,7 +65,7 @@ def test_owners_follow_one_another(told: OwnerHistory) -> None:
     told.granted(one)
     told.granted(two)
     told.resumed(two, asked_s=4)
-    told.fenced(one, 2, is_stolen=True)
+    told.fenced(one, 2, LossReason.STOLEN)
     wrote(told, one, b"a", expected=0)
     wrote(told, one, b"never arrived").is_refused = True
     wrote(told, two, b"b", expected=1)
@@ -94,7 +99,7 @@ def test_a_generation_may_begin_anew_where_somebody_claims_with_0(told: OwnerHis
     told.has_resets = True
     told.granted(grant("o0", 5, 1))
     told.granted(grant("o1", 1, 2, named=0))
-    told.fenced(grant("o0", 5, 1), 1, is_stolen=True)
+    told.fenced(grant("o0", 5, 1), 1, LossReason.STOLEN)
     assert found(told) == []
 
 
@@ -115,7 +120,7 @@ def test_an_owner_goes_on_after_it_was_fenced(told: OwnerHistory) -> None:
 
 
 def test_an_owner_loses_what_nobody_has_got(told: OwnerHistory) -> None:
-    told.fenced(grant("o0", 2), 2, is_stolen=True)
+    told.fenced(grant("o0", 2), 2, LossReason.STOLEN)
     told.dropped(grant("o0", 2))
     assert len(found(told)) == 2
 
@@ -153,3 +158,80 @@ def test_what_was_refused_is_there_and_a_condition_did_not_hold(told: OwnerHisto
         "batch 0 of o0 for owned-0 was refused for good, but is at 0",
         "batch 1 of o0 for owned-0 expected the log to end at 5, and is at 1",
     ]
+
+
+def test_those_who_share_write_beside_each_other_and_before_one_that_does_not(told: OwnerHistory) -> None:
+    one, two = share("x0", told_s=1), share("x1", told_s=1)
+    alone = grant("x2", 1, fence=3, asked_s=2, told_s=3)
+    for each in (one, two, alone):
+        told.granted(each)
+    for writer, value in ((one, b"a"), (two, b"b"), (one, b"c"), (alone, b"d")):
+        wrote(told, writer, value)
+    told.stands(alone, asked_s=4)
+    assert found(told) == []
+    assert list(told.check(PLACE, log(b"a", b"b", b"c", b"d"))) == []
+
+
+def test_one_that_shared_writes_behind_the_fence_of_one_that_is_alone(told: OwnerHistory) -> None:
+    shared, alone = share("x0", told_s=1), grant("x1", 1, fence=1, asked_s=2, told_s=3)
+    told.grants += [shared, alone]
+    wrote(told, shared, b"a")
+    wrote(told, shared, b"late")
+    (violation,) = told.check(PLACE, log(b"a", b"late"))
+    assert violation.endswith("wrote at 1, behind the fence 1 of generation 1 (1) of owned-0 for x1")
+
+
+def test_one_that_shares_writes_between_records_of_one_that_is_alone(told: OwnerHistory) -> None:
+    alone, shared = grant("x1", 1, told_s=3), share("x0", asked_s=1, told_s=4)
+    told.grants += [alone, shared]
+    for writer, value in ((alone, b"a"), (shared, b"b"), (alone, b"c")):
+        wrote(told, writer, value)
+    (violation,) = told.check(PLACE, log(b"a", b"b", b"c"))
+    assert violation.endswith("wrote at 2, after and before shared access to owned-0 for x0")
+
+
+def test_two_stand_where_there_is_room_for_one(told: OwnerHistory) -> None:
+    shared, alone = share("x0", told_s=1), grant("x1", 1, asked_s=2, told_s=3)
+    told.granted(shared)
+    told.granted(alone)
+    told.stands(shared, asked_s=2.5)
+    assert found(told) == []
+    told.stands(shared, asked_s=4)
+    assert found(told) == ["shared access to owned-0 for x0 stands beside generation 1 (1) of owned-0 for x1"]
+
+
+def test_one_that_was_alone_goes_on_after_others_have_shared(told: OwnerHistory) -> None:
+    alone = grant("x1", 1, told_s=1)
+    told.granted(alone)
+    told.granted(share("x0", asked_s=2, told_s=3))
+    told.resumed(alone, asked_s=4)
+    assert len(found(told)) == 1
+
+
+def test_a_reader_and_a_writer_are_not_in_each_other_s_way(told: OwnerHistory) -> None:
+    reader = Told("r0", PLACE, 1, 1, 0, -1, 0.0, 1.0, "readers", Access.READ)
+    told.granted(reader)
+    told.granted(grant("o0", 1, 2, asked_s=2, told_s=3))
+    told.resumed(reader, asked_s=4)
+    assert found(told) == []
+
+
+def test_one_writes_that_knows_that_it_is_over(told: OwnerHistory) -> None:
+    one = grant("o0", 1)
+    told.granted(one)
+    wrote(told, one, b"a").is_late = True
+    (violation,) = told.check(PLACE, log(b"a"))
+    assert violation.endswith(
+        "is at 0, though generation 1 (1) of owned-0 for o0 was over and its owner knew"
+    )
+
+
+def test_a_guard_is_said_to_hold_that_cannot(told: OwnerHistory) -> None:
+    told.history.seen[Incarnation(("t", 0))] = [b"a", b"b"]
+    owned = wrote(told, grant("o0", 1), b"c")
+    told.guard_held(owned, Guard(("t", 0), 2, told.known_end(("t", 0))))
+    assert found(told) == []
+    told.guard_held(owned, Guard(("t", 0), 1, told.known_end(("t", 0))))
+    assert len(found(told)) == 1
+    told.guard_ignored(owned, Guard(("t", 0), 5, 2))
+    assert len(found(told)) == 2

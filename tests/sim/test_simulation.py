@@ -54,7 +54,7 @@ def test_the_seeds_have_everything_there_is() -> None:
         "t", "flushed", "moving", "owned", "remade", "loose"
     }  # fmt: skip
     assert {group.is_managed for plan in plans for group in plan.groups} == {False, True}
-    assert sum(plan.owners is not None for plan in plans) > THREE_SEEDS / 5
+    assert sum(plan.tenants is not None for plan in plans) > THREE_SEEDS / 5
     assert sum(plan.is_flushed for plan in plans) > THREE_SEEDS / 10
 
 

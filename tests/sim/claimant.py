@@ -1,0 +1,274 @@
+"""Simulated clients that want a resource for themselves alone: they claim it, or stand in its queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.python.failure import Failure
+
+from broker.network.interfaces import Address
+from protocol.errors import ErrorCode
+from protocol.messages.ownership import (
+    IF_FREE,
+    RESET_GENERATION,
+    Access,
+    HeldResource,
+    OwnRequest,
+    OwnResponse,
+    RenewRequest,
+    RenewResponse,
+    ResourceClaim,
+    ResourceStanding,
+)
+from tests.sim.client import OWNERS_GROUP, Client, Surroundings
+from tests.sim.history import Incarnation, TopicPartition
+from tests.sim.owner_history import OwnerHistory, Told
+from tests.sim.queue_history import Home, Place
+
+SESSION_TIMEOUT_MS = 2500
+TIMEOUT_MS = 3000
+NO_EPOCH = -1
+_WAITS_MS = (0, 0, 1500, 6000, -1)
+_WAITING = -1
+"""The incarnation that one names who has no grant."""
+
+_ELSEWHERE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A claim under way: of whom, for which life of the resource, naming which generation, when, and how long
+    it may wait. `believed_epoch` is the leader epoch of the broker then."""
+
+    address: Address
+    place: Incarnation
+    named: int
+    asked_s: float
+    wait_ms: int
+    believed_epoch: int
+
+
+class Claimant(Client):
+    """One that wants the resource `at`, by the own API."""
+
+    group = OWNERS_GROUP
+    access = Access.WRITE
+
+    def __init__(self, around: Surroundings, name: str, at: TopicPartition, told: OwnerHistory) -> None:
+        super().__init__(around, name)
+        self.at = at
+        self.told = told
+        self.owner_id = name
+        self.grant: Told | None = None
+        self.in_queue: Place | None = None
+        self.is_making = True
+        self.is_leaving = False
+        """Whether it lets go of what it has as soon as it can."""
+        self.has_worked = False
+        self._judge_knows = around.decider
+        self._seen = 0
+        """The generation last heard of."""
+        self._granted_on: Home | None = None
+        """Where, and on which connection, it was told last that it has the resource."""
+        self._is_asking = False
+        self._is_resuming = False
+
+    # What its class says
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._is_asking
+
+    def has_gained(self, grant: Told) -> None:
+        """It has just been granted."""
+
+    @property
+    def place(self) -> Incarnation | None:
+        topic = self.topics.get(self.at[0])
+        return None if topic is None else Incarnation(self.at, topic.topic_id)
+
+    def decider(self) -> Address | None:
+        """The broker that decides about the resource, if it is known; else it is looked for."""
+        leader = self.leader_of(self.at)
+        if leader is None:
+            self.refresh()
+            return None
+        return leader[0]
+
+    def look_again(self) -> None:
+        """Another broker may decide by now."""
+        self.refresh()
+
+    # Where it stands
+
+    def _home(self, address: Address, leader_epoch: int = NO_EPOCH) -> Home:
+        """The broker there, in the leader epoch in which it decides, and the connection that leads to it."""
+        broker = self._judge_knows(address, self.at)
+        epoch = broker.believed_epoch if leader_epoch == NO_EPOCH else leader_epoch
+        return Home(address, broker.life, epoch, self.network.connections[address])
+
+    def is_current(self, home: Home | None) -> bool:
+        """Whether the broker there decides still.
+
+        One that was replaced, and has not heard of it, may believe what it likes: what it appends is never
+        committed.
+        """
+        if home is None:
+            return False
+        broker = self._judge_knows(home.address, self.at)
+        return broker.is_current and broker.believed_epoch == home.leader_epoch
+
+    def stands_on(self, address: Address) -> bool:
+        """Whether what is sent now goes out on the connection on which it was told that it has the
+        resource."""
+        on = self._granted_on
+        is_same = on is not None and (on.address, on.connection) == (
+            address,
+            self.network.connections[address],
+        )
+        return is_same and self.is_connected(address)
+
+    def _ask_how_it_stands(self, address: Address, incarnation: int):  # type: ignore[no-untyped-def]
+        held = HeldResource(name=self.at[0], partition=self.at[1], incarnation=incarnation)
+        request = RenewRequest(group=self.group, owner_id=self.owner_id, max_wait_ms=0, resources=[held])
+        return self.send(address, request)
+
+    def _unanswered(self, failure: Failure) -> None:
+        self._is_asking = False
+        self.look_again()
+
+    # Claims
+
+    def _claim(self) -> None:
+        address, place = self.decider(), self.place
+        if address is None or place is None or self._is_asking:
+            return
+        self._is_asking = True
+        named = self._generation_to_name()
+        wait_ms = self.rng.choice(_WAITS_MS) if named == IF_FREE else 0
+        asked = self.asks(address, place, named, wait_ms)
+        request = OwnRequest(
+            group=self.group,
+            owner_id=self.owner_id,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            timeout_ms=TIMEOUT_MS,
+            wait_timeout_ms=wait_ms,
+            access=self.access,
+            resources=[ResourceClaim(name=self.at[0], partition=self.at[1], generation=named)],
+        )
+
+        def answered(response: OwnResponse) -> None:
+            self._is_asking = False
+            self.history.operations += 1
+            if response.error_code != ErrorCode.NONE:
+                self.look_again()
+            for standing in response.resources:
+                self.claimed(asked, standing)
+
+        self.send(address, request).addCallbacks(answered, self._unanswered)
+
+    def _generation_to_name(self) -> int:
+        chance = self.rng.random()
+        if self.told.has_resets and chance < 0.1:
+            return RESET_GENERATION
+        if chance < 0.5 or self._seen == 0:
+            return IF_FREE
+        return max(1, self._seen - (chance > 0.9))
+
+    def asks(self, address: Address, place: Incarnation, named: int, wait_ms: int) -> Asked:
+        """It is about to claim."""
+        epoch = self._judge_knows(address, self.at).believed_epoch
+        return Asked(address, place, named, self.world.seconds(), wait_ms, epoch)
+
+    def _decided_at(self, asked: Asked, standing: ResourceStanding) -> Home:
+        """Where a claim was decided; in no epoch, if that has changed meanwhile."""
+        home = self._home(asked.address, standing.leader_epoch)
+        is_told = standing.leader_epoch != NO_EPOCH
+        return home if is_told or home.leader_epoch == asked.believed_epoch else home.in_no_epoch()
+
+    def claimed(self, asked: Asked, standing: ResourceStanding) -> None:
+        """A claim was answered."""
+        self._seen = max(self._seen, standing.generation)
+        if standing.error_code == ErrorCode.NONE:
+            home = self._decided_at(asked, standing)
+            self._granted(asked.place, asked.named, asked.asked_s, standing, home)
+        elif standing.error_code == ErrorCode.CLAIM_QUEUED:
+            now_s = self.world.seconds()
+            until_s = None if asked.wait_ms < 0 else now_s + asked.wait_ms / 1000
+            home = self._decided_at(asked, standing)
+            self.in_queue = Place(
+                self.owner_id, asked.place, self.access, home, asked.asked_s, now_s, until_s
+            )
+            self.told.queues.queued(self.in_queue, standing.position)
+        elif standing.error_code in _ELSEWHERE:
+            self.look_again()
+
+    def _granted(
+        self, place: Incarnation, named: int, asked_s: float, standing: ResourceStanding, home: Home
+    ) -> None:
+        self.in_queue = None
+        self.grant = Told(
+            self.owner_id,
+            place,
+            standing.generation,
+            standing.incarnation,
+            standing.fence_offset,
+            named,
+            asked_s,
+            self.world.seconds(),
+            self.group,
+            self.access,
+        )
+        self.world.trace(self.name, f"has {self.grant}")
+        self._seen = standing.generation
+        self._granted_on = home
+        self._is_resuming = False
+        self.has_gained(self.grant)
+        self.told.granted(self.grant)
+
+    # Waiting
+
+    def _ask_for_place(self, waiting: Place) -> None:
+        address = waiting.home.address
+        if self._home(address).connection != waiting.home.connection or not self.is_connected(address):
+            self._left_queue(waiting)
+            return
+        asked_s = self.world.seconds()
+        self._ask_how_it_stands(address, _WAITING).addCallbacks(
+            lambda response: self._told_place(waiting, asked_s, response),
+            lambda failure: self._left_queue(waiting),
+        )
+
+    def _told_place(self, waiting: Place, asked_s: float, response: RenewResponse) -> None:
+        self.history.operations += 1
+        if waiting is not self.in_queue:
+            return
+        broker = self._judge_knows(waiting.home.address, self.at)
+        for standing in response.resources:
+            if standing.error_code == ErrorCode.NONE:
+                self.told.queues.promoted(waiting)
+                home = self._home(waiting.home.address, standing.leader_epoch)
+                home = home if home == waiting.home else home.in_no_epoch()
+                self._granted(waiting.place, IF_FREE, waiting.asked_s, standing, home)
+            elif standing.error_code != ErrorCode.CLAIM_QUEUED:
+                is_there = self._home(waiting.home.address) == waiting.home
+                if is_there and standing.error_code == ErrorCode.REQUEST_TIMED_OUT:
+                    self.told.queues.ran_out(waiting, asked_s)
+                self._left_queue(waiting)
+            elif standing.position > 0:
+                self.told.queues.waits(waiting, standing.position, asked_s, broker.awake_since_s)
+        if response.error_code != ErrorCode.NONE:
+            self._left_queue(waiting)
+
+    def _left_queue(self, waiting: Place) -> None:
+        if waiting is self.in_queue:
+            self.in_queue = None
+            self.look_again()

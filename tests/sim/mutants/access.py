@@ -1,0 +1,140 @@
+"""Bugs of those who share, wait, read alone or guard: exclusive producers (seed PIP-68), queues, single
+readers, and conditions on other partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from broker.ownership import table
+from broker.ownership.claims import Promote
+from broker.ownership.effects import Sever
+from broker.ownership.operations import Records
+from broker.ownership.resources import Entry, Resource
+from broker.ownership.rules import Refused, Shared, Verdict, judge_access
+from broker.ownership.state import State
+from broker.replication import reads
+from broker.replication.admission import NO_CONNECTION
+from broker.replication.appends import Append
+from broker.replication.conditions import Conditions
+from broker.replication.reads import Read, read_all
+from protocol.messages.ownership import Access, LossReason
+from protocol.messages.producer_access import ProducerAccessMode
+from tests.sim.mutation import Mutation, Patch
+
+
+def _promote_the_last() -> Sequence[Patch]:
+    begin = Promote.begin
+
+    def mutant(self: Promote, state: State, now_ms: int) -> Records:
+        waiters = state.resource(self.keys[0]).waiters
+        waiters.reverse()
+        try:
+            return begin(self, state, now_ms)
+        finally:
+            waiters.reverse()
+
+    return [(Promote, "begin", mutant)]
+
+
+def _promote_without_a_raise() -> Sequence[Patch]:
+    begin = Promote.begin
+
+    def mutant(self: Promote, state: State, now_ms: int) -> Records:
+        records = begin(self, state, now_ms)
+        grant, waiter = self._grant, self._waiter
+        if grant is None or waiter is None or grant.generation == 1:
+            return records
+        self._grant = replace(grant, generation=grant.generation - 1)
+        resource = state.resource(self.keys[0])
+        return {resource.key: state.record_with(resource, waiter.group, self._grant, LossReason.NONE)}
+
+    return [(Promote, "begin", mutant)]
+
+
+def _share_what_is_owned() -> Sequence[Patch]:
+    def mutant(
+        resource: Resource, owner: Any, connection: int, mode: ProducerAccessMode, epoch: int, **waiting: bool
+    ) -> Verdict:
+        verdict = judge_access(resource, owner, connection, mode, epoch, **waiting)
+        is_refused = isinstance(verdict, Refused) and mode is ProducerAccessMode.SHARED
+        return Shared() if is_refused else verdict
+
+    return [(table, "judge_access", mutant)]
+
+
+def _leave_the_sharers() -> Sequence[Patch]:
+    return [(State, "_evict", lambda self, resource, sharer, to: None)]
+
+
+def _offer_nothing_when_the_last_sharer_leaves() -> Sequence[Patch]:
+    def mutant(self: State, resource: Resource, connection: int) -> None:
+        resource.sharers.pop(connection, None)
+
+    return [(State, "unshare", mutant)]
+
+
+def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
+    lose = State._lose
+
+    def lose_gently(
+        self: State, resource: Resource, entry: Entry, reason: LossReason, to: int | None = None
+    ) -> None:
+        is_reader = entry.last is not None and entry.last.owner.access == Access.READ
+        lose(self, resource, entry, reason, to)
+        if is_reader:
+            self.effects = [effect for effect in self.effects if not isinstance(effect, Sever)]
+
+    def read_without_asking_again(
+        replicas: Any, wanted: Sequence[Read], max_bytes: int, replica_id: int, **more: bool
+    ) -> int:
+        total = read_all(replicas, wanted, max_bytes, replica_id, **more)
+        for read in wanted:
+            read.connection = NO_CONNECTION
+        return total
+
+    return [(State, "_lose", lose_gently), (reads, "read_all", read_without_asking_again)]
+
+
+def _look_at_guards_afterwards() -> Sequence[Patch]:
+    judge = Conditions.judge
+
+    def mutant(self: Conditions, appends: Sequence[Append], origin: Any, acks: int) -> None:
+        judge(self, [append for append in appends if not append.is_guard], origin, acks)
+        judge(self, [append for append in appends if append.is_guard], origin, acks)
+
+    return [(Conditions, "judge", mutant)]
+
+
+MUTATIONS = (
+    Mutation("last-promoted", "the last of those who wait has its turn first", _promote_the_last),
+    Mutation(
+        "promoted-without-a-raise",
+        "one that waited has exclusive access under the topic epoch of the one before",
+        _promote_without_a_raise,
+    ),
+    Mutation(
+        "shared-beside-exclusive", "shared access is given while there is an owner", _share_what_is_owned
+    ),
+    Mutation(
+        "exclusive-beside-shared",
+        "producers that share are not ended by one that takes exclusive access",
+        _leave_the_sharers,
+    ),
+    Mutation(
+        "last-sharer-unnoticed",
+        "nobody is promoted when the last producer that shares has left",
+        _offer_nothing_when_the_last_sharer_leaves,
+    ),
+    Mutation(
+        "severed-reader-answered",
+        "a fetch that waits is answered, though its connection is not the reader's any more",
+        _answer_the_reader_that_was_severed,
+    ),
+    Mutation(
+        "guard-after-append",
+        "the guards of a request are looked at when its batches are in the log",
+        _look_at_guards_afterwards,
+    ),
+)

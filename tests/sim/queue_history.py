@@ -1,0 +1,101 @@
+"""What those were told who wait for a resource, and the judges of it: first come, first served, and nobody is
+forgotten (seed PIP-68, and the queues of the own API).
+
+A queue lives in one broker's memory while that decides. So only those are compared who wait at the same home.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from broker.network.interfaces import Address
+from protocol.messages.ownership import Access
+from tests.sim.history import History, Incarnation
+
+_SLACK_S = 1.0
+_HEARD_WITHIN_S = 2.0
+"""Less than the session timeout of those who wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A broker that decides: where it is, in which of its lives, in which leader epoch, and the number of
+    the connection that leads there."""
+
+    address: Address
+    life: int
+    leader_epoch: int
+    connection: int
+
+    def in_no_epoch(self) -> Home:
+        """The same, where it is not known in which leader epoch."""
+        return replace(self, leader_epoch=-2)
+
+    def is_same_broker(self, other: Home) -> bool:
+        return (self.address, self.life) == (other.address, other.life)
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """A place in a queue. `until_s` is when its patience ends, None: never."""
+
+    owner: str
+    place: Incarnation
+    access: Access
+    home: Home
+    asked_s: float
+    told_s: float
+    until_s: float | None
+    position: int = 0
+    heard_s: float = 0.0
+    """When it asked last what was answered."""
+    promoted_s: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.owner}, who waits for {self.place} since {self.told_s:.4f} s,"
+
+
+@dataclass(slots=True)
+class QueueHistory:
+    """All places in queues that anybody was told of."""
+
+    history: History
+    _promoted: list[Place] = field(default_factory=list)
+
+    def queued(self, place: Place, position: int) -> None:
+        """A claim has to wait."""
+        place.position = position
+        place.heard_s = place.asked_s
+
+    def promoted(self, place: Place) -> None:
+        """It has got what it waited for."""
+        place.promoted_s = self.history.world.seconds()
+        self._promoted.append(place)
+
+    def waits(self, place: Place, position: int, asked_s: float, awake_since_s: float) -> None:
+        """One that waits was told its position. The broker is at work since `awake_since_s`."""
+        if position > place.position:
+            self.history.violation(f"{place} was number {place.position} and is number {position}")
+        place.position, place.heard_s = position, asked_s
+        if place.until_s is not None and asked_s > max(place.until_s, awake_since_s) + _SLACK_S:
+            self.history.violation(f"{place} waits still, though its patience ended at {place.until_s:.4f} s")
+        for other in self._promoted:
+            if self._has_overtaken(other, place, asked_s):
+                self.history.violation(f"{place} was overtaken by {other.owner}")
+
+    def _has_overtaken(self, other: Place, place: Place, asked_s: float) -> bool:
+        return (
+            other.promoted_s is not None
+            and other.place == place.place
+            and other.access == place.access
+            and other.home.is_same_broker(place.home)
+            and place.told_s < other.asked_s
+            and other.promoted_s < asked_s
+        )
+
+    def ran_out(self, place: Place, asked_s: float) -> None:
+        """One that waits was told, where it waits, that it does so no more."""
+        now_s = self.history.world.seconds()
+        is_early = place.until_s is None or now_s < place.until_s - _SLACK_S
+        if is_early and now_s - place.heard_s < _HEARD_WITHIN_S:
+            self.history.violation(f"{place} has lost its place, and its patience had not ended")

@@ -1,0 +1,77 @@
+"""Simulated readers of whom there is one at a time: each reads a partition while it believes that it is its
+group's reader, on the connection on which it was told so."""
+
+from __future__ import annotations
+
+from protocol.batches import whole_batches
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.ownership import Access
+from protocol.schema import received_records
+from tests.sim.client import Surroundings
+from tests.sim.history import TopicPartition
+from tests.sim.owner_history import OwnerHistory, Told
+from tests.sim.single_reader_history import SingleReaderHistory
+from tests.sim.tenant import Tenant
+
+
+class SingleReader(Tenant):
+    """One that wants to be the reader of a partition. Fetches wait long for records, as `standby` readers'
+    do."""
+
+    group = "readers"
+    access = Access.READ
+
+    def __init__(
+        self,
+        around: Surroundings,
+        name: str,
+        at: TopicPartition,
+        told: OwnerHistory,
+        read: SingleReaderHistory,
+    ) -> None:
+        super().__init__(around, name, at, told)
+        self._read = read
+        self._position = 0
+        self._is_fetching = False
+
+    def work(self, grant: Told) -> None:
+        address = self.decider()
+        if address is None or self._is_fetching or not self.stands_on(address):
+            return
+        self._is_fetching = True
+        asked_s = self.world.seconds()
+        wanted = FetchPartition(
+            partition=self.at[1], fetch_offset=self._position, partition_max_bytes=8 * 1024
+        )
+        request = FetchRequest(
+            max_wait_ms=self.rng.choice([0, 1500]),
+            min_bytes=1,
+            max_bytes=64 * 1024,
+            topics=[FetchTopic(topic=self.at[0], topic_id=grant.place.topic_id, partitions=[wanted])],
+            forgotten_topics_data=[],
+        )
+        self.send(address, request).addCallbacks(
+            lambda response: self._answered(grant, asked_s, response), lambda failure: self._failed(grant)
+        )
+
+    def _failed(self, grant: Told) -> None:
+        self._is_fetching = False
+        self.lose_touch(grant)
+
+    def _answered(self, grant: Told, asked_s: float, response: FetchResponse) -> None:
+        self.history.operations += 1
+        self._is_fetching = False
+        is_current = self.is_current(self._granted_on)
+        for topic in response.responses:
+            for row in topic.partitions:
+                if row.error_code != ErrorCode.NONE:
+                    self.lose_touch(grant)
+                    continue
+                records = received_records(row.records)
+                for header in whole_batches(records):
+                    values = self.history.values_of(grant.place, records, header)
+                    skipped = max(0, self._position - header.base_offset)
+                    self.history.saw(self.name, grant.place, header.base_offset + skipped, values[skipped:])
+                    self._position = max(self._position, header.next_offset)
+                    self._read.got(grant, asked_s, header.base_offset, values, is_current=is_current)

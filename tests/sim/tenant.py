@@ -1,0 +1,232 @@
+"""Simulated tenants: each wants a resource for itself alone. They keep it while they can, let go of it, fall
+asleep, lose their connection, and wake up late without noticing anything.
+
+What one does while it believes that it has the resource is for its class to say: write, read, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.network.interfaces import Address
+from protocol.errors import ErrorCode
+from protocol.messages.ownership import (
+    HeldResource,
+    LossReason,
+    ReleaseRequest,
+    ReleaseResponse,
+    RenewResponse,
+    ResourceStanding,
+    ResumedResource,
+    ResumeRequest,
+    ResumeResponse,
+)
+from tests.sim.claimant import SESSION_TIMEOUT_MS, TIMEOUT_MS, Claimant
+from tests.sim.client import Surroundings
+from tests.sim.history import TopicPartition
+from tests.sim.owner_history import OwnerHistory, Told
+
+_TICK_S = 0.35
+_RENEW_EVERY = 3
+_CLAIM_SHARE = 0.25
+_LEAVE_SHARE = 0.02
+_BREAK_SHARE = 0.02
+_SILENT = frozenset({LossReason.DISCONNECTED, LossReason.SESSION_TIMED_OUT})
+
+
+class Tenant(Claimant):
+    """One that comes and goes."""
+
+    def __init__(self, around: Surroundings, name: str, at: TopicPartition, told: OwnerHistory) -> None:
+        super().__init__(around, name, at, told)
+        self._ticks = 0
+
+    def begin(self) -> None:
+        super().begin()
+        self._tick()
+
+    # What its class says
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can claim; if not, it does something about that."""
+        return True
+
+    def work(self, grant: Told) -> None:
+        """Do what one does by `grant`."""
+
+    def has_lost(self, grant: Told) -> None:
+        """`grant` is over, and the tenant knows."""
+
+    # What it does
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it has nothing, and wants nothing."""
+        return self.is_idle and self.grant is None and self.in_queue is None
+
+    def _tick(self) -> None:
+        self.later(_TICK_S * self.rng.uniform(0.5, 1.5), self._tick)
+        self._ticks += 1
+        grant = self.grant
+        if not self.is_ready:
+            return
+        if grant is None:
+            if self.in_queue is not None:
+                self._ask_for_place(self.in_queue)
+            elif self.is_making and self.rng.random() < _CLAIM_SHARE:
+                self._claim()
+        elif self._is_resuming:
+            self._resume(grant)
+        else:
+            if self._ticks % _RENEW_EVERY == 0:
+                self._renew(grant)
+            self.work(grant)
+            self._perhaps_go(grant)
+
+    def _perhaps_go(self, grant: Told) -> None:
+        """Leave in order, now and then, or break the connection off."""
+        chance = self.rng.random()
+        address = self.decider()
+        if self.is_leaving or chance < _LEAVE_SHARE:
+            self.is_leaving = True
+            if self.is_idle:
+                self._release(grant)
+        elif chance < _LEAVE_SHARE + _BREAK_SHARE and address is not None:
+            self.world.trace(self.name, "breaks its connection off")
+            self.drop(address)
+            if self.rng.random() < 0.5:
+                self.lose_touch(grant)
+
+    # Keeping it
+
+    def _renew(self, grant: Told) -> None:
+        address = self.decider()
+        if address is None:
+            return
+        asked_s = self.world.seconds()
+        self._ask_how_it_stands(address, grant.incarnation).addCallbacks(
+            lambda response: self._renewed(address, grant, asked_s, response),
+            lambda failure: self.lose_touch(grant),
+        )
+
+    def _renewed(self, address: Address, grant: Told, asked_s: float, response: RenewResponse) -> None:
+        self.history.operations += 1
+        for standing in response.resources:
+            if grant is not self.grant:
+                continue
+            if standing.error_code == ErrorCode.NONE:
+                home = self._home(address, standing.leader_epoch)
+                if self._granted_on == home and self.is_current(home):
+                    self.told.stands(grant, asked_s)
+                continue
+            is_cut_off = standing.reason == LossReason.DISCONNECTED
+            if is_cut_off and self._granted_on == self._home(address):
+                self.told.dropped(grant)
+            self._stumble(grant, standing)
+        if response.error_code != ErrorCode.NONE:
+            self.lose_touch(grant)
+
+    def _stumble(self, grant: Told, standing: ResourceStanding) -> None:
+        is_silence = LossReason(standing.reason) in _SILENT
+        if standing.error_code != ErrorCode.OWNERSHIP_FENCED or (is_silence and self.rng.random() < 0.5):
+            self.lose_touch(grant)
+        else:
+            self.fenced(grant, standing.generation, LossReason(standing.reason))
+
+    def lose_touch(self, grant: Told) -> None:
+        """The connection is gone, or the leader is another: it may have the resource still."""
+        if grant is self.grant:
+            self._is_resuming = True
+            self.look_again()
+
+    def _resume(self, grant: Told) -> None:
+        address = self.decider()
+        if address is None or self._is_asking:
+            return
+        self._is_asking = True
+        asked_s = self.world.seconds()
+        resumed = ResumedResource(
+            name=self.at[0],
+            partition=self.at[1],
+            generation=grant.generation,
+            incarnation=grant.incarnation,
+        )
+        request = ResumeRequest(
+            group=self.group,
+            owner_id=self.owner_id,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            timeout_ms=TIMEOUT_MS,
+            resources=[resumed],
+        )
+
+        def answered(response: ResumeResponse) -> None:
+            self._is_asking = False
+            self.history.operations += 1
+            self._resumed(address, grant, asked_s, response.resources)
+
+        self.send(address, request).addCallbacks(answered, self._unanswered)
+
+    def _resumed(
+        self, address: Address, grant: Told, asked_s: float, standings: Sequence[ResourceStanding]
+    ) -> None:
+        for standing in standings:
+            if standing.error_code == ErrorCode.NONE:
+                self.goes_on(address, grant, asked_s, standing.leader_epoch)
+            elif standing.error_code == ErrorCode.OWNERSHIP_FENCED:
+                self.fenced(grant, standing.generation, LossReason(standing.reason))
+            else:
+                self.look_again()
+        if not standings:
+            self.look_again()
+
+    def goes_on(self, address: Address, grant: Told, asked_s: float, leader_epoch: int) -> None:
+        """It was told that it may go on with `grant`, on this connection."""
+        self._is_resuming = False
+        self._granted_on = self._home(address, leader_epoch)
+        if self.is_current(self._granted_on):
+            self.told.resumed(grant, asked_s)
+        if self.is_ready:
+            self.work(grant)
+
+    # Losing it
+
+    def fenced(self, grant: Told, generation: int, reason: LossReason) -> None:
+        """It was told that `grant` is over."""
+        if grant is not self.grant:
+            return
+        self.world.trace(self.name, f"has lost {grant}: {reason.name}")
+        self.told.fenced(grant, generation, reason)
+        self._seen = generation
+        self.forget(grant)
+
+    def forget(self, grant: Told) -> None:
+        """It has the resource no more, and knows."""
+        self.has_lost(grant)
+        self.grant = None
+        self._is_resuming = False
+        self.is_leaving = not self.is_making
+
+    def _release(self, grant: Told) -> None:
+        address = self.decider()
+        if address is None:
+            return
+        self._is_asking = True
+        held = HeldResource(name=self.at[0], partition=self.at[1], incarnation=grant.incarnation)
+        request = ReleaseRequest(group=self.group, owner_id=self.owner_id, resources=[held])
+
+        def answered(response: ReleaseResponse) -> None:
+            self._is_asking = False
+            self.history.operations += 1
+            for standing in response.resources:
+                if standing.error_code == ErrorCode.NONE:
+                    self.world.trace(self.name, f"has released {grant}")
+                    self.forget(grant)
+                elif standing.error_code == ErrorCode.OWNERSHIP_FENCED:
+                    self.fenced(grant, standing.generation, LossReason(standing.reason))
+                else:
+                    self.look_again()
+            if not response.resources:
+                self.look_again()
+
+        self.send(address, request).addCallbacks(answered, self._unanswered)

@@ -1,0 +1,131 @@
+"""The tenants in a simulated minute: they contend, fall asleep and wake up late, and leave in the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from protocol.messages.producer_access import ProducerAccessMode
+from tests.sim.client import Surroundings
+from tests.sim.exclusive_producer import ExclusiveProducer
+from tests.sim.name_owner import NameOwner
+from tests.sim.owner import Owner, WriterHabits
+from tests.sim.owner_history import OwnerHistory
+from tests.sim.plan import TenantsPlan
+from tests.sim.single_reader import SingleReader
+from tests.sim.single_reader_history import SingleReaderHistory
+from tests.sim.tenant import Tenant
+
+_MEAN_PAUSE_S = 4.0
+_GUARDS = (("t", 0), ("t", 1), ("t", 2))
+"""Partitions of the topic that is always there, and written all the time."""
+_EXCLUSIVE = tuple(mode for mode in ProducerAccessMode if mode is not ProducerAccessMode.SHARED)
+
+
+class TenantLife:
+    """Those who contend for one partition, to write or to read it, or for one name; and those who look in the
+    end whether these can still be had."""
+
+    def __init__(self, around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> None:
+        self.tenants = list(_tenants(around, plan, told))
+        self._last = list(_last(around, plan, told))
+        self._world = around.world
+        self._rng: random.Random = around.world.rng("owners")
+        self._is_changing = False
+
+    def begin(self) -> None:
+        for tenant in self.tenants:
+            tenant.start()
+        self._is_changing = True
+        self._sleep_later()
+
+    def end(self) -> None:
+        """All who sleep wake up, and finish what they have begun."""
+        self._is_changing = False
+        for tenant in self.tenants:
+            tenant.process.resume()
+            tenant.is_making = False
+
+    @property
+    def _living(self) -> list[Tenant]:
+        return [tenant for tenant in self.tenants if tenant.process.alive]
+
+    @property
+    def is_idle(self) -> bool:
+        return all(tenant.is_idle for tenant in self._living)
+
+    def leave(self) -> None:
+        """Some end at once; the others, and those who wait, let go of what they have as soon as they have
+        it."""
+        for tenant in self.tenants:
+            if self._rng.random() < 0.3:
+                tenant.process.kill()
+            tenant.is_leaving = True
+
+    @property
+    def is_empty(self) -> bool:
+        return all(tenant.is_away for tenant in self._living)
+
+    def stuck(self) -> str:
+        """Those who have not left."""
+        return ", ".join(
+            f"{tenant.owner_id}: {tenant.grant or tenant.in_queue}"
+            for tenant in self._living
+            if not tenant.is_away
+        )
+
+    def leave_it_to_the_last(self) -> None:
+        """All end, and others want what they had."""
+        for tenant in self.tenants:
+            tenant.process.kill()
+        for last in self._last:
+            last.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last ones have been granted what they want, and have written."""
+        if not all(last.grant is not None and last.has_worked for last in self._last):
+            return False
+        for last in self._last:
+            last.process.kill()
+        return True
+
+    def _sleep_later(self) -> None:
+        self._world.clock.callLater(self._rng.expovariate(1 / _MEAN_PAUSE_S), self._sleep)
+
+    def _sleep(self) -> None:
+        if not self._is_changing:
+            return
+        tenant = self._rng.choice(self.tenants)
+        self._world.trace(tenant.name, "sleeps")
+        tenant.process.pause()
+        self._world.clock.callLater(self._rng.uniform(0.2, 7.0), tenant.process.resume)
+        self._sleep_later()
+
+
+def _tenants(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Iterator[Tenant]:
+    at = (plan.topic, 0)
+    guards = _GUARDS if plan.has_guards else ()
+    for number, is_conditional in enumerate(plan.are_conditional):
+        yield Owner(around, f"o{number}", at, told, WriterHabits(is_conditional, guards, plan.is_strict))
+    modes = _EXCLUSIVE if plan.is_strict else tuple(ProducerAccessMode)
+    for number in range(plan.producers):
+        habits = WriterHabits(is_conditional=False, guards=guards, may_be_rash=plan.is_strict)
+        yield ExclusiveProducer(around, f"x{number}", at, told, habits, modes)
+    for number in range(plan.names):
+        yield NameOwner(around, f"n{number}", "name", told)
+    read = SingleReaderHistory(told)
+    for number in range(plan.readers):
+        yield SingleReader(around, f"r{number}", at, told, read)
+
+
+def _last(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Iterator[Tenant]:
+    at = (plan.topic, 0)
+    habits = WriterHabits(is_conditional=True)
+    if plan.producers:
+        modes = (ProducerAccessMode.EXCLUSIVE,)
+        yield ExclusiveProducer(around, "xlast", at, told, habits, modes)
+    else:
+        yield Owner(around, "olast", at, told, habits)
+    if plan.names:
+        yield NameOwner(around, "nlast", "name", told)

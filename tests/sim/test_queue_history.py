@@ -1,0 +1,112 @@
+"""The judges of queues find who was passed over or forgotten, and nothing where first come is first
+served."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.network.interfaces import Address
+from protocol.messages.ownership import Access
+from tests.sim.history import History, Incarnation
+from tests.sim.queue_history import Home, Place, QueueHistory
+from tests.sim.world import START_S, World
+
+PLACE = Incarnation(("owned", 0))
+HOME = Home(Address("b1", 9092), life=1, leader_epoch=3, connection=1)
+OTHER_LIFE = Home(Address("b1", 9092), life=2, leader_epoch=4, connection=2)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(1)
+
+
+@pytest.fixture
+def queues(world: World) -> QueueHistory:
+    return QueueHistory(History(world))
+
+
+def at(world: World, seconds: float) -> None:
+    world.run(START_S + seconds - world.clock.rightNow)
+
+
+def waits(
+    queues: QueueHistory,
+    owner: str,
+    since_s: float,
+    position: int,
+    home: Home = HOME,
+    patience_s: float = 60.0,
+) -> Place:
+    place = Place(owner, PLACE, Access.WRITE, home, since_s, since_s + 0.1, since_s + patience_s)
+    queues.queued(place, position)
+    return place
+
+
+def found(queues: QueueHistory) -> list[str]:
+    return [violation.split(": ", 1)[1] for violation in queues.history.violations]
+
+
+def test_those_who_came_first_have_their_turn_first(world: World, queues: QueueHistory) -> None:
+    first, second = waits(queues, "x0", 1.0, 1), waits(queues, "x1", 2.0, 2)
+    at(world, 3.0)
+    queues.promoted(first)
+    queues.waits(second, 1, asked_s=4.0, awake_since_s=0.0)
+    at(world, 5.0)
+    queues.promoted(second)
+    assert found(queues) == []
+
+
+def test_one_that_came_later_has_overtaken(world: World, queues: QueueHistory) -> None:
+    first, second = waits(queues, "x0", 1.0, 1), waits(queues, "x1", 2.0, 2)
+    at(world, 3.0)
+    queues.promoted(second)
+    queues.waits(first, 1, asked_s=4.0, awake_since_s=0.0)
+    assert found(queues) == ["x0, who waits for owned-0 since 1.1000 s, was overtaken by x1"]
+
+
+def test_who_came_at_the_same_time_or_waits_elsewhere_overtakes_nobody(
+    world: World, queues: QueueHistory
+) -> None:
+    first = waits(queues, "x0", 1.0, 1)
+    beside, elsewhere = waits(queues, "x1", 1.05, 2), waits(queues, "x2", 2.0, 1, OTHER_LIFE)
+    at(world, 3.0)
+    queues.promoted(beside)
+    queues.promoted(elsewhere)
+    queues.waits(first, 1, asked_s=4.0, awake_since_s=0.0)
+    assert found(queues) == []
+
+
+def test_one_that_waits_falls_back(queues: QueueHistory) -> None:
+    place = waits(queues, "x0", 1.0, 2)
+    queues.waits(place, 3, asked_s=2.0, awake_since_s=0.0)
+    assert found(queues) == ["x0, who waits for owned-0 since 1.1000 s, was number 2 and is number 3"]
+
+
+def test_one_waits_longer_than_it_wanted(queues: QueueHistory) -> None:
+    place = waits(queues, "x0", 1.0, 1, patience_s=2.0)
+    queues.waits(place, 1, asked_s=3.5, awake_since_s=0.0)
+    queues.waits(place, 1, asked_s=9.0, awake_since_s=8.5)  # The broker itself had stood still.
+    assert found(queues) == []
+    queues.waits(place, 1, asked_s=10.0, awake_since_s=8.5)
+    assert len(found(queues)) == 1
+
+
+def test_one_loses_its_place_for_no_reason(world: World, queues: QueueHistory) -> None:
+    place = waits(queues, "x0", 1.0, 1, patience_s=5.0)
+    at(world, 2.5)
+    queues.ran_out(place, asked_s=2.4)
+    assert found(queues) == [
+        "x0, who waits for owned-0 since 1.1000 s, has lost its place, and its patience had not ended"
+    ]
+
+
+def test_one_loses_its_place_after_silence_or_when_its_patience_ends(
+    world: World, queues: QueueHistory
+) -> None:
+    silent = waits(queues, "x0", 1.0, 1, patience_s=50.0)
+    impatient = waits(queues, "x1", 8.0, 2, patience_s=2.0)
+    at(world, 9.5)
+    queues.ran_out(silent, asked_s=9.4)
+    queues.ran_out(impatient, asked_s=9.4)
+    assert found(queues) == []

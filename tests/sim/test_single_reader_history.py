@@ -1,0 +1,54 @@
+"""The judge of single readers finds what was given to one that another has followed."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.messages.ownership import Access
+from tests.sim.history import Batch, History, Incarnation
+from tests.sim.owner_history import OwnerHistory, Told
+from tests.sim.single_reader_history import SingleReaderHistory
+from tests.sim.world import World
+
+AT = ("owned", 0)
+
+
+def reads(owner: str, incarnation: int, told_s: float, group: str = "readers") -> Told:
+    return Told(
+        owner, Incarnation(AT), incarnation, incarnation, 0, -1, told_s - 0.1, told_s, group, Access.READ
+    )
+
+
+FIRST, NEXT = reads("r0", 1, told_s=1.0), reads("r1", 2, told_s=5.0)
+
+
+@pytest.fixture
+def read() -> SingleReaderHistory:
+    told = OwnerHistory(History(World(1)))
+    told.grants += [FIRST, NEXT, reads("other", 3, told_s=1.0, group="others")]
+    for value, made_s in ((b"early", 4.0), (b"late", 6.0)):
+        told.history.batches.append(Batch("p0", AT, 0, [value], -1, is_idempotent=True, made_s=made_s))
+    return SingleReaderHistory(told)
+
+
+def test_what_was_asked_for_and_made_before_may_come_late(read: SingleReaderHistory) -> None:
+    read.got(FIRST, 4.9, 0, [b"early"], is_current=True)
+    read.got(NEXT, 7.0, 0, [b"early", b"late"], is_current=True)
+    assert read.told.history.violations == []
+
+
+def test_one_reads_on_after_the_next_one_has_begun(read: SingleReaderHistory) -> None:
+    read.got(FIRST, 5.1, 0, [b"early"], is_current=True)
+    assert len(read.told.history.violations) == 1
+
+
+def test_a_leader_that_was_replaced_gives_what_it_had_and_nothing_else(read: SingleReaderHistory) -> None:
+    read.got(FIRST, 5.1, 0, [b"early"], is_current=False)
+    assert read.told.history.violations == []
+    read.got(FIRST, 5.1, 1, [b"late"], is_current=False)
+    assert len(read.told.history.violations) == 1
+
+
+def test_a_fetch_that_waited_is_answered(read: SingleReaderHistory) -> None:
+    read.got(FIRST, 4.9, 0, [b"early", b"late"], is_current=True)
+    assert len(read.told.history.violations) == 1
