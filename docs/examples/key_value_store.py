@@ -123,7 +123,7 @@ class Shard:
             if messages:
                 self._producer.send_at(self.upcoming, *messages).result()
         except (BrokerError, ClientError) as error:
-            # After a mismatch nothing was written; after a timeout, say, the next reading will tell.
+            # Nothing was written, or the first of them, or all: the next reading tells.
             return [f"failed: {error}"] * len(operations)
         self.values |= draft.maps[0]
         self.upcoming += len(messages)
