@@ -31,7 +31,7 @@ from clients.producer_id import NO_PRODUCER, ProducerId
 from clients.queues import PartitionQueue, Queues, TopicQueues, without_key
 from clients.sender_settings import SenderSettings
 from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
     from clients.ownership.writing import Writing
@@ -147,11 +147,12 @@ class Sender:
     # Responses ----------------------------------------------------------------------------------------
 
     def _handle_reply(self, reply: Reply, now_ms: int) -> None:
-        if self._writing is not None and self._writing.handle(reply, now_ms):
-            return
-        if self._id.owns(reply):
-            error = self._id.handle(reply, now_ms)
-            self._queues.fatal_error = self._queues.fatal_error or error
+        if not isinstance(reply.call.request, ProduceRequest):
+            if self._writing is not None and self._writing.handle(reply, now_ms):
+                return
+            if self._id.owns(reply):
+                error = self._id.handle(reply, now_ms)
+                self._queues.fatal_error = self._queues.fatal_error or error
             return
         self._departures.requests_in_flight[reply.call.node] -= 1
         batches: list[Batch] = reply.call.tag

@@ -28,6 +28,8 @@ class Writing:
         self._on_event = on_event
         self._has_begun = False
         self._due_ms = 0
+        self._may_send: dict[tuple[str, int], bool] = {}
+        """What `may_send` has said since the loop last received something."""
 
     def calls(self, now_ms: int) -> tuple[list[Call], int | None]:
         """What to send now, and when to look again; asked in every turn of the loop, so that the usual case,
@@ -46,11 +48,23 @@ class Writing:
         return True
 
     def callbacks(self) -> list[Callable[[], object]]:
-        """What is to be called back, without the lock, because of what has happened."""
+        """What is to be called back, without the lock, because of what has happened; asked in every turn of
+        the loop, when replies have been handled and before batches are chosen."""
+        self._may_send.clear()
         return [partial(self._on_event, event) for event in self.tenures.take_events()]
 
     def may_send(self, topic: str, partition: int) -> bool:
-        """Whether batches for a partition may go. Before all partitions are held none are written."""
+        """Whether batches for a partition may go. Before all partitions are held none are written.
+
+        Connections come and go, and answers arrive, while the loop waits for the network, and not while it
+        chooses batches: each partition is looked at once in a turn, however many batches it has.
+        """
+        may_send = self._may_send.get((topic, partition))
+        if may_send is None:
+            may_send = self._may_send[topic, partition] = self._is_held(topic, partition)
+        return may_send
+
+    def _is_held(self, topic: str, partition: int) -> bool:
         if not self._has_begun:
             self._has_begun = self.tenures.is_held
         tenure = self._tenure(topic, partition)
