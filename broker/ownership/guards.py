@@ -119,11 +119,11 @@ class ReaderGuard:
         is_owner = False
         for group in holdings.groups if holdings is not None else ():
             entry = self._resource.entries.get(group)
-            if entry is None or not entry.reads:
+            if entry is None or not _is_guarded(entry):
                 continue
             if entry.connection != connection:
                 if entry.last is not None and entry.last.owner.assignment is not None:
-                    raise unassigned(self._resource.key, group, entry.last.owner)
+                    raise unassigned(self._resource.key, entry, entry.last.owner)
                 raise self._refusal(f"another reads it for group {group!r}, generation {entry.generation}")
             is_owner = True
         if not is_owner and self._partition.log.config.single_reader == REQUIRED:
@@ -147,11 +147,16 @@ def writer_guard(partition: Partition, resource: Resource | None, refused: Noted
     return None
 
 
+def _is_guarded(entry: Entry) -> bool:
+    """Whether not everybody of the entry's group may read: nobody may once all members are gone."""
+    return entry.reads or (entry.last is not None and entry.last.owner.assignment is not None)
+
+
 def reader_guard(
     partition: Partition, resource: Resource | None, holdings: Callable[[int], Holdings | None]
 ) -> ReaderGuard | None:
     policy = partition.log.config.single_reader
-    is_read = resource is not None and any(entry.reads for entry in resource.entries.values())
+    is_read = resource is not None and any(map(_is_guarded, resource.entries.values()))
     if policy == REQUIRED or (is_read and policy == CLAIMED):
         return ReaderGuard(partition, resource or Resource(partition_key(partition)), holdings)
     return None

@@ -98,8 +98,8 @@ def _judge(state: State, resource: Resource, assigned: Assigned) -> Granted | Re
 
 
 def _release(state: State, resource: Resource, group: str) -> None:
-    """No member is left. What is not written of that before the leader changes does no harm: there is nobody
-    who would be kept from reading."""
+    """No member is left. What is not written of that before the leader changes does no harm: a member that is
+    gone may then read on, and there is nobody else."""
     entry = resource.entries.get(group)
     if entry is not None and entry.grant is not None and entry.grant.owner.assignment is not None:
         state.free(resource, entry, LossReason.RELEASED)
@@ -148,22 +148,22 @@ class AttachReader(Operation):
             )
             answer.generation = generation
             return answer
-        assert last is not None
-        error = unassigned(key, asker.group, last)
+        assert entry is not None and last is not None
+        error = unassigned(key, entry, last)
         answer = standings.blank(key, error.code, error.message)
         answer.generation = generation
         return answer
 
 
-def unassigned(key: ResourceKey, group: str, reader: Owner) -> BrokerError:
-    """What a member is told that reads what is not its own (any more)."""
+def unassigned(key: ResourceKey, entry: Entry, reader: Owner) -> BrokerError:
+    """What a member is told that reads what is not its own (any more). `reader` was given it last."""
     generation = _assignment(reader).generation
-    who = reader.owner_id or "nobody"
+    who = "nobody" if entry.grant is None else entry.grant.owner.owner_id
     return error_for(
         ErrorCode.OWNERSHIP_FENCED,
-        f"{key} is read by {who} for group {group!r}, since generation {generation}, and not by this member "
-        "on this connection: stop, and ask the group's coordinator by a heartbeat. Whoever has the partition "
-        "attaches itself before it fetches",
+        f"{key} is read by {who} for group {entry.group!r}, since generation {generation}, and not by this "
+        "member on this connection: stop, and ask the group's coordinator by a heartbeat. Whoever has the "
+        "partition attaches itself before it fetches",
     )
 
 

@@ -210,6 +210,8 @@ class TestReading:
         leader.assign_reader("anna")
         anna.attach()
         leader.assign_reader(NOBODY, generation=2)
+        assert not anna.reads()
+        assert "t-0 is read by nobody" in (anna.fetch().error_message or "")
         assert anna.code() == ErrorCode.OWNERSHIP_FENCED
         (described,) = leader.client().call(DescribeOwnersRequest(groups=[GROUP])).resources
         assert (described.state, described.owner_id) == (OwnershipState.FREE, None)
@@ -299,6 +301,7 @@ class TestOwners:
         anna.attach()
         released = ResourceToRelease(name=T, partition=0, generation=-1)
         leader.client().call(ForceReleaseRequest(group=GROUP, timeout_ms=1000, resources=[released]))
+        assert not anna.reads()
         assert anna.code() == ErrorCode.OWNERSHIP_FENCED
         leader.assign_reader("anna", decided=(1, 1))
         assert anna.code() == ErrorCode.OWNERSHIP_FENCED, "until the group is shared out anew"
