@@ -146,9 +146,9 @@ class ExclusiveProducer(Producer):
 
     @property
     def has_access(self) -> bool:
-        """Whether all partitions are this producer's, as far as is known."""
+        """Whether all partitions are this producer's, as far as can be known (see `Lease.is_held`)."""
         with self._lock:
-            return self._queues.fatal_error is None and self._tenures.is_held
+            return self._queues.fatal_error is None and self._tenures.is_valid(self._network.now_ms())
 
     def epoch(self, partition: int = 0) -> int | None:
         """The topic epoch that was granted; None before that, and for SHARED."""

@@ -127,10 +127,7 @@ class Lease:
         less than a session timeout ago. That is no proof, since time passes after the look: what must never
         be done twice has to be fenced, by the generation or by the broker that takes the records."""
         with self._lock:
-            now_ms = self._network.now_ms()
-            return self._failure is None and all(
-                tenure.is_held and now_ms < tenure.valid_until_ms for tenure in self._tenures.tenures.values()
-            )
+            return self._failure is None and self._tenures.is_valid(self._network.now_ms())
 
     def check(self) -> None:
         """Raise why the lease is lost, or was refused, if it is: OwnershipFencedError and others."""

@@ -73,8 +73,8 @@ class ExclusiveConsumer(Consumer):
 
     @property
     def is_owner(self) -> bool:
-        """Whether all partitions are this consumer's, as far as is known."""
-        return not self._is_closed and self._own.is_held
+        """Whether all partitions are this consumer's, as far as can be known (see `Lease.is_held`)."""
+        return not self._is_closed and self._own.is_valid(self._network.now_ms())
 
     def generation(self, partition: TopicPartition) -> int | None:
         """The generation in which a partition was granted; None before that."""
@@ -85,6 +85,7 @@ class ExclusiveConsumer(Consumer):
 
     def _run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
         self._raise_problem()
+        self._hold_back()
         super()._run_until(timeout_ms, lambda: self._own.error is not None or has_something())
         self._raise_problem()
 
@@ -101,11 +102,14 @@ class ExclusiveConsumer(Consumer):
             self._on_ownership(event)
 
     def _hold_back(self) -> None:
-        """Let nothing of a partition through that is not held."""
+        """Let nothing of a partition through that is not held, or that a broker may have given to another
+        because nothing was heard for too long: then it is renewed first."""
+        now_ms = self._network.now_ms()
         for key in self._partitions():
             position = self._fetcher.positions.get(key)
             if position is not None:
-                was_unowned, position.is_unowned = position.is_unowned, not self._own.tenures[key].is_held
+                was_unowned = position.is_unowned
+                position.is_unowned = not self._own.tenures[key].is_valid(now_ms)
                 if position.is_unowned and not was_unowned:
                     self._handout.put_back(position)
 

@@ -107,6 +107,11 @@ class Tenure:
         """Whether the next request to the broker goes out on the connection that owns the resource."""
         return self.state is TenureState.HELD and self._is_attached()
 
+    def is_valid(self, now_ms: int) -> bool:
+        """Whether it is held, and the broker cannot have taken the owner for dead: it has heard of it less
+        than a session timeout ago."""
+        return self.is_held and now_ms < self.valid_until_ms
+
     def _is_attached(self) -> bool:
         return (
             self._conversation is not None

@@ -73,6 +73,10 @@ class Tenures:
         """Whether all are, on the connections that there are."""
         return all(tenure.is_held for tenure in self.tenures.values())
 
+    def is_valid(self, now_ms: int) -> bool:
+        """Whether all are held, and no broker can have taken the owner for dead."""
+        return all(tenure.is_valid(now_ms) for tenure in self.tenures.values())
+
     @property
     def has_ended(self) -> bool:
         """Whether all have."""

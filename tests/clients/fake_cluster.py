@@ -72,9 +72,10 @@ from protocol.messages.produce import (
 )
 from protocol.records import Record, iterate
 from protocol.schema import decode_from, received_records
-from tests.clients import fake_groups
+from tests.clients import fake_groups, fake_ownership
 from tests.clients.fake_conditions import FakeConditions
 from tests.clients.fake_groups import FakeGroups
+from tests.clients.fake_ownership import FakeOwnership
 from tests.clients.fake_readers import FakeReaders
 
 GROUP_CONFIG = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
@@ -94,6 +95,11 @@ class FakePartition:
     aborted: list[AbortedTransaction] = field(default_factory=list)
     sequences: dict[int, tuple[int, int]] = field(default_factory=dict)  # producer id -> epoch, next
     seen: dict[tuple[int, int, int], int] = field(default_factory=dict)  # id, epoch, sequence -> offset
+
+    def has_seen(self, records: memoryview) -> bool:
+        """Whether a batch repeats what was appended before."""
+        (header,) = split(bytearray(records))
+        return (header.producer_id, header.producer_epoch, header.base_sequence) in self.seen
 
     def append(self, records: memoryview) -> tuple[ErrorCode, int]:
         """Append one batch, unless it is a duplicate or comes too early."""
@@ -140,6 +146,13 @@ class FakePartition:
         return [record for batch in self.batches for record in iterate(batch)]
 
 
+@dataclass(eq=False)
+class Slot:
+    """The place of an answer among others."""
+
+    answer: bytes | None = None
+
+
 class FakeChannel:
     """One end of a connection: the client's. The broker reads `inbox` when the network is waited for."""
 
@@ -149,6 +162,8 @@ class FakeChannel:
         self.outbox = bytearray()
         self.is_closed = False
         self.is_cut = False
+        self._owed: deque[Slot] = deque()
+        """Answers that leave in order, the first of which is not known yet."""
 
     def finish_connecting(self) -> bool:
         if not self.broker.is_up:
@@ -174,6 +189,25 @@ class FakeChannel:
     def close(self) -> None:
         self.is_closed = True
 
+    def send_answer(self, header: RequestHeader, response: Response) -> None:
+        """Answer, after all that was owed before."""
+        if self._owed:
+            self.fill(self.reserve(), header, response)
+        else:
+            self.outbox += _encoded(header, response)
+
+    def reserve(self) -> Slot:
+        """The place of an answer that comes later: those to what is asked from now on leave after it."""
+        slot = Slot()
+        self._owed.append(slot)
+        return slot
+
+    def fill(self, slot: Slot, header: RequestHeader, response: Response) -> None:
+        """Give the answer that was owed."""
+        slot.answer = _encoded(header, response)
+        while self._owed and self._owed[0].answer is not None:
+            self.outbox += self._owed.popleft().answer or b""
+
     def cut(self) -> None:
         """End the connection from the broker's side; what it has sent still arrives."""
         self.is_cut = True
@@ -192,7 +226,7 @@ class FakeBroker:
         self.receive_bytes = 2**30
         """How much goes through a channel at a time."""
         self.versions = VERSIONS | fake_groups.VERSIONS
-        self.features = {**fake_groups.FEATURES, group_readers.FEATURE: 1}
+        self.features = {**fake_groups.FEATURES, **fake_ownership.FEATURES, group_readers.FEATURE: 1}
         self.conditions = FakeConditions()
         self.throttle_time_ms = 0
         self.requests: list[Request[Any]] = []
@@ -251,7 +285,7 @@ class FakeBroker:
         return len(self.parked) < len(parked)
 
     def _send(self, channel: FakeChannel, header: RequestHeader, response: Response) -> None:
-        channel.outbox += join_parts(encode_response(response, header.api_version, header.correlation_id))
+        channel.send_answer(header, response)
 
     def _answer(self, channel: FakeChannel, frame: bytes) -> None:
         header, position = decode_request_header(frame)
@@ -264,6 +298,7 @@ class FakeBroker:
             return
         request, _ = decode_from(api.request, header.api_version, frame, position)
         self.requests.append(request)
+        self.cluster.ownership.heard(channel)
         fault = self._fault_for(request)
         if fault == "cut":
             channel.cut()
@@ -272,7 +307,10 @@ class FakeBroker:
         if self.cluster.groups.handles(request):
             self._ask_coordinator(channel, header, request, error, fault == "cut after")
             return
-        response = self._respond(request, error, channel)
+        if self.cluster.ownership.handles(request):
+            response = self.cluster.ownership.answer(self.node, channel, header, request, error)
+        else:
+            response = self._respond(request, error, channel)
         if fault == "cut after":
             channel.cut()
         elif isinstance(request, FetchRequest) and _is_empty(response):
@@ -330,7 +368,7 @@ class FakeBroker:
             case DescribeClusterRequest():
                 return self.cluster.describe(error)
             case ProduceRequest():
-                return self._produce(request, error)
+                return self._produce(request, error, channel)
             case FetchRequest():
                 return self._fetch(request, error, channel)
             case group_readers.AttachReaderRequest():
@@ -341,7 +379,9 @@ class FakeBroker:
                 return self._ends_of_epochs(request, error)
         raise AssertionError(request)
 
-    def _produce(self, request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
+    def _produce(
+        self, request: ProduceRequest, error: ErrorCode, channel: FakeChannel
+    ) -> ProduceResponse | None:
         topics = []
         refusals = self.conditions.judge(self, request) if error is ErrorCode.NONE else {}
         for topic in request.topic_data:
@@ -355,7 +395,11 @@ class FakeBroker:
                 if partition is None or partition.leader != self.node:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif code is ErrorCode.NONE and data.records is not None:
-                    code, offset = partition.append(received_records(data.records))
+                    refusal = self.cluster.ownership.may_write(channel, topic.name, data.index)
+                    if refusal and not partition.has_seen(received_records(data.records)):
+                        code = refusal
+                    else:
+                        code, offset = partition.append(received_records(data.records))
                 rows.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
             topics.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
         if request.acks == 0:
@@ -382,6 +426,8 @@ class FakeBroker:
                     code = ErrorCode.FENCED_LEADER_EPOCH
                 elif not self.cluster.readers.may_read(channel, (topic.topic, asked.partition)):
                     code = ErrorCode.OWNERSHIP_FENCED
+                elif not self.cluster.ownership.may_read(channel, topic.topic, asked.partition):
+                    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 elif not partition.start_offset <= asked.fetch_offset <= partition.end_offset:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 elif code is ErrorCode.NONE:
@@ -454,6 +500,10 @@ class FakeBroker:
         return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 
+def _encoded(header: RequestHeader, response: Response) -> bytes:
+    return join_parts(encode_response(response, header.api_version, header.correlation_id))
+
+
 def _is_empty(response: Response | None) -> bool:
     return isinstance(response, FetchResponse) and not any(
         row.error_code or row.records for topic in response.responses for row in topic.partitions
@@ -474,6 +524,7 @@ class FakeCluster:
         self.time_ms = 0
         self.readers = FakeReaders()
         self.groups = FakeGroups(self, group_config)
+        self.ownership = FakeOwnership(self)
         self._events: list[tuple[int, Callable[[], object]]] = []
         self._first_network = FakeNetwork(self)
 
@@ -553,6 +604,7 @@ class FakeCluster:
         while self._events and self._events[0][0] <= self.time_ms:
             self._events.pop(0)[1]()
         self.groups.tick()
+        self.ownership.tick()
         for broker in self.brokers.values():
             broker.serve()
 
@@ -563,6 +615,7 @@ class FakeCluster:
             *(until_ms for broker in self.brokers.values() for until_ms, *_ in broker.parked),
             *(time_ms for time_ms, _ in self._events),
             *(() if group_ms is None else (group_ms,)),
+            *self.ownership.next_ms(),
         ]
 
     # The network of the first client ------------------------------------------------------------------

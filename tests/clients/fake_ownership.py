@@ -1,0 +1,359 @@
+"""Who owns what in a fake cluster: the brokers' own table behind the real protocol."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from broker.ownership import standings
+from broker.ownership.claims import Wanted
+from broker.ownership.effects import Answer, AwaitCommit, Fail, Sever, Tell, Write
+from broker.ownership.operations import Asker, Held
+from broker.ownership.state import LogEnds, Terms
+from broker.ownership.table import OwnershipTable
+from coordinator.ownership_records import NameKey, Owner, OwnershipRecord, PartitionKey, ResourceKey
+from protocol.api import Request, RequestHeader, Response
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages import ownership, producer_access
+from protocol.messages.ownership import (
+    NO_PARTITION,
+    PRODUCERS_GROUP,
+    Access,
+    OwnRequest,
+    OwnResponse,
+    ReleaseRequest,
+    ReleaseResponse,
+    RenewRequest,
+    RenewResponse,
+    ResourceStanding,
+    ResumeRequest,
+    ResumeResponse,
+)
+from protocol.messages.producer_access import (
+    ProducerAccessMode,
+    ProducerAccessRequest,
+    ProducerAccessResponse,
+)
+
+if TYPE_CHECKING:
+    from tests.clients.fake_cluster import FakeChannel, FakeCluster, Slot
+
+FEATURES = {ownership.FEATURE: 1, producer_access.FEATURE: 1}
+REQUESTS = (OwnRequest, ResumeRequest, ReleaseRequest, RenewRequest, ProducerAccessRequest)
+_START_MS = 1_000_000
+
+
+Several: TypeAlias = OwnRequest | ResumeRequest | ReleaseRequest | RenewRequest
+_RESPONSES: dict[type[Several], type[Response]] = {
+    OwnRequest: OwnResponse,
+    ResumeRequest: ResumeResponse,
+    ReleaseRequest: ReleaseResponse,
+    RenewRequest: RenewResponse,
+}
+Seen: TypeAlias = list[tuple[object, ...]]
+
+
+@dataclass(eq=False)
+class _Renewal:
+    """A Renew that waits for something to happen."""
+
+    channel: FakeChannel
+    slot: Slot
+    header: RequestHeader
+    asker: Asker
+    held: list[Held]
+    until_ms: int
+
+
+class FakeOwnership:
+    """All that is owned in the cluster; what is written is durable at once. Names are decided about by the
+    coordinator of the groups."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.terms = Terms()
+        self._cluster = cluster
+        self._connections: dict[FakeChannel, int] = {}
+        self._heard: dict[int, int] = {}
+        self._renewals: list[_Renewal] = []
+        self._known: dict[FakeChannel, Seen] = {}
+        self._tickets = itertools.count(1)
+        self._answers: dict[int, list[ResourceStanding] | BrokerError] = {}
+        self._records: dict[ResourceKey, tuple[OwnershipRecord, int]] = {}
+        self.table = OwnershipTable(self._log_ends, self._heard.__getitem__, self._now_ms, self.terms)
+
+    def _now_ms(self) -> int:
+        return _START_MS + self._cluster.time_ms
+
+    def _log_ends(self, key: PartitionKey) -> LogEnds:
+        partition = self._cluster.partition(key.topic, key.index)
+        assert partition is not None
+        return LogEnds(partition.end_offset, partition.end_offset, partition.leader_epoch)
+
+    # What happens in the cluster
+
+    def tick(self) -> None:
+        """Have happen what is due."""
+        for channel in [each for each in self._connections if each.is_closed or each.is_cut]:
+            self._close(channel)
+        self.table.tick(self._now_ms())
+        self._perform()
+        for renewal in [each for each in self._renewals if each.until_ms <= self._now_ms()]:
+            self._finish(renewal)
+
+    def next_ms(self) -> list[int]:
+        """When something is due, by the cluster's clock."""
+        times = [renewal.until_ms for renewal in self._renewals]
+        if self.table.next_deadline_ms is not None:
+            times.append(self.table.next_deadline_ms)
+        return [time_ms - _START_MS for time_ms in times]
+
+    def heard(self, channel: FakeChannel) -> None:
+        """Something has come in."""
+        if channel in self._connections:
+            self._heard[self._connections[channel]] = self._now_ms()
+
+    def begin_anew(self, topic: str, index: int) -> None:
+        """Have the leader of a partition know no more of it than what is written, as the next leader does."""
+        key = self._key(PRODUCERS_GROUP, topic, index)
+        self.table.unload(key, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), self._now_ms())
+        if key in self._records:
+            self.table.load(key, *self._records[key], self._now_ms())
+        self._perform()
+
+    def may_write(self, channel: FakeChannel, topic: str, index: int) -> ErrorCode:
+        """How an append is refused that has come by a channel; NONE where it is not."""
+        resource = self.table.state.resources.get(self._key(PRODUCERS_GROUP, topic, index))
+        writer = None if resource is None else resource.writer
+        connection = self._connections.get(channel)
+        if resource is None or writer is None or writer.connection == connection:
+            return ErrorCode.NONE
+        return (
+            ErrorCode.PRODUCER_FENCED
+            if connection in resource.former
+            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
+
+    def may_read(self, channel: FakeChannel, topic: str, index: int) -> bool:
+        """Whether a channel may fetch: not where another reads in a group that it has named."""
+        resource = self.table.state.resources.get(self._key(PRODUCERS_GROUP, topic, index))
+        holdings = self.table.state.connections.get(self._connections.get(channel, -1))
+        if resource is None or holdings is None:
+            return True
+        entries = [resource.entries.get(group) for group in holdings.groups]
+        readers = [entry.connection for entry in entries if entry is not None and entry.reads]
+        return all(reader == self._connections[channel] for reader in readers)
+
+    def _id(self, channel: FakeChannel) -> int:
+        if channel not in self._connections:
+            connection = self._connections[channel] = next(self._tickets)
+            self._heard[connection] = self._now_ms()
+            self.table.connection_opened(connection)
+        return self._connections[channel]
+
+    def _close(self, channel: FakeChannel) -> None:
+        connection = self._connections.pop(channel)
+        self._renewals = [each for each in self._renewals if each.channel is not channel]
+        self._known.pop(channel, None)
+        self.table.connection_closed(connection, self._now_ms())
+        self._perform()
+
+    def _perform(self) -> None:
+        while effects := self.table.take_effects():
+            for effect in effects:
+                match effect:
+                    case Write(operation, items):
+                        versions = {item.key: item.version + 1 for item in items}
+                        for item in items:
+                            self._records[item.key] = (item.record, versions[item.key])
+                        self.table.written(operation, versions, self._now_ms())
+                    case Answer(ticket, rows):
+                        self._answers[ticket] = list(rows)
+                    case Fail(ticket, error):
+                        self._answers[ticket] = error
+                    case AwaitCommit(fence):
+                        self.table.completed(fence)
+                    case Sever(connection):
+                        for channel, known in list(self._connections.items()):
+                            if known == connection:
+                                channel.cut()
+                                self._close(channel)
+                    case Tell(connection):
+                        self._look_at(connection)
+
+    # Requests
+
+    def handles(self, request: Request[Any]) -> bool:
+        return isinstance(request, REQUESTS)
+
+    def answer(
+        self, node: int, channel: FakeChannel, header: RequestHeader, request: Request[Any], error: ErrorCode
+    ) -> Response | None:
+        """The response of a broker; None where it comes later."""
+        match request:
+            case ProducerAccessRequest():
+                return self._access(node, channel, header, request, error)
+            case OwnRequest() | ResumeRequest() | ReleaseRequest() | RenewRequest():
+                return self._about_several(node, channel, header, request, error)
+        raise AssertionError(request)
+
+    def _about_several(
+        self, node: int, channel: FakeChannel, header: RequestHeader, request: Several, error: ErrorCode
+    ) -> Response | None:
+        asker = self._asker(request.group, request.owner_id, channel, header, request)
+        response: Any = _RESPONSES[type(request)]
+        if error:
+            return _whole(response, request.group, error)
+        found: list[tuple[Any, ResourceKey]] = []
+        elsewhere: list[ResourceStanding] = []
+        for row in request.resources:
+            key = self._key(request.group, row.name, row.partition)
+            code = self._misplaced(node, key)
+            if code:
+                elsewhere.append(standings.blank(key, code))
+            else:
+                found.append((row, key))
+        if isinstance(request, OwnRequest) and elsewhere:
+            code = ErrorCode.OPERATION_NOT_ATTEMPTED
+            elsewhere += [standings.blank(key, code) for _, key in found]
+            found = []
+        if isinstance(request, RenewRequest) and not elsewhere:
+            return self._renew(channel, header, asker, request)
+        rows = self._ask(asker, request, found) if found else []
+        return _whole(response, request.group, ErrorCode.NONE, [*rows, *elsewhere])
+
+    def _ask(
+        self, asker: Asker, request: Several, found: list[tuple[Any, ResourceKey]]
+    ) -> list[ResourceStanding]:
+        ticket, now_ms = next(self._tickets), self._now_ms()
+        match request:
+            case OwnRequest():
+                wanted = [Wanted(key, row.generation) for row, key in found]
+                self.table.claim(ticket, asker, wanted, now_ms, request.wait_timeout_ms)
+            case ResumeRequest():
+                self.table.resume(ticket, asker, [Held(key, row.incarnation) for row, key in found], now_ms)
+            case ReleaseRequest():
+                self.table.release(ticket, asker, [Held(key, row.incarnation) for row, key in found], now_ms)
+            case RenewRequest():
+                return [self.table.standing(asker, Held(key, row.incarnation)) for row, key in found]
+        return self._answered(ticket)
+
+    def _answered(self, ticket: int) -> list[ResourceStanding]:
+        self._perform()
+        answer = self._answers.pop(ticket)
+        if isinstance(answer, BrokerError):
+            raise answer
+        return answer
+
+    def _access(
+        self,
+        node: int,
+        channel: FakeChannel,
+        header: RequestHeader,
+        request: ProducerAccessRequest,
+        error: ErrorCode,
+    ) -> ProducerAccessResponse:
+        key = self._key(PRODUCERS_GROUP, request.topic, request.partition)
+        assert isinstance(key, PartitionKey)
+        error = error or self._misplaced(node, key)
+        if error:
+            return ProducerAccessResponse(error_code=error)
+        asker = self._asker(PRODUCERS_GROUP, request.producer_id, channel, header, request)
+        ticket, mode = next(self._tickets), ProducerAccessMode(request.mode)
+        now_ms = self._now_ms()
+        self.table.access(ticket, asker, key, mode, request.epoch, now_ms, request.wait_timeout_ms)
+        (row,) = self._answered(ticket)
+        return ProducerAccessResponse(
+            error_code=row.error_code,
+            error_message=row.error_message,
+            epoch=row.generation,
+            incarnation=row.incarnation,
+            fence_offset=row.fence_offset,
+            leader_epoch=row.leader_epoch,
+            position=row.position,
+            owner_id=row.owner_id,
+            reason=row.reason,
+        )
+
+    def _renew(
+        self, channel: FakeChannel, header: RequestHeader, asker: Asker, request: RenewRequest
+    ) -> Response | None:
+        for earlier in [each for each in self._renewals if each.channel is channel]:
+            self._finish(earlier)
+        held = [
+            Held(self._key(request.group, row.name, row.partition), row.incarnation)
+            for row in request.resources
+        ]
+        rows = [self.table.standing(asker, each) for each in held]
+        if request.max_wait_ms > 0 and _seen(rows) == self._known.get(channel):
+            until_ms = self._now_ms() + request.max_wait_ms
+            self._renewals.append(_Renewal(channel, channel.reserve(), header, asker, held, until_ms))
+            return None
+        self._note(channel, asker, held, rows)
+        return RenewResponse(group=request.group, error_code=0, resources=rows)
+
+    def _look_at(self, connection: int) -> None:
+        for renewal in [each for each in self._renewals if each.asker.connection == connection]:
+            rows = [self.table.standing(renewal.asker, each) for each in renewal.held]
+            if _seen(rows) != self._known.get(renewal.channel):
+                self._finish(renewal)
+
+    def _finish(self, renewal: _Renewal) -> None:
+        self._renewals.remove(renewal)
+        rows = [self.table.standing(renewal.asker, each) for each in renewal.held]
+        self._note(renewal.channel, renewal.asker, renewal.held, rows)
+        response = RenewResponse(group=renewal.asker.group, error_code=0, resources=rows)
+        renewal.channel.fill(renewal.slot, renewal.header, response)
+
+    def _note(
+        self, channel: FakeChannel, asker: Asker, held: list[Held], rows: list[ResourceStanding]
+    ) -> None:
+        self.table.told(asker, held)
+        self._known[channel] = _seen(rows, is_told=True)
+
+    def _asker(
+        self, group: str, owner_id: str, channel: FakeChannel, header: RequestHeader, request: Any
+    ) -> Asker:
+        owner = Owner(
+            owner_id,
+            header.client_id or "",
+            "User:ANONYMOUS",
+            "127.0.0.1",
+            getattr(request, "session_timeout_ms", 0),
+            Access(getattr(request, "access", Access.WRITE)),
+        )
+        return Asker(group, owner, self._id(channel))
+
+    def _key(self, group: str, name: str, partition: int) -> ResourceKey:
+        if partition == NO_PARTITION:
+            return NameKey(group, name)
+        return PartitionKey(uuid.uuid5(uuid.NAMESPACE_DNS, name), partition, name)
+
+    def _misplaced(self, node: int, key: ResourceKey) -> ErrorCode:
+        if isinstance(key, NameKey):
+            return ErrorCode.NONE if self._cluster.groups.node == node else ErrorCode.NOT_COORDINATOR
+        partition = self._cluster.partition(key.topic, key.index)
+        is_here = partition is not None and partition.leader == node
+        return ErrorCode.NONE if is_here else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _whole(response: Any, group: str, error: ErrorCode, rows: Sequence[ResourceStanding] = ()) -> Response:
+    whole: Response = response(group=group, error_code=error, resources=list(rows))
+    return whole
+
+
+def _seen(rows: list[ResourceStanding], *, is_told: bool = False) -> Seen:
+    """What of standings is news where it differs."""
+    return [
+        (
+            row.name,
+            row.partition,
+            row.error_code,
+            row.generation,
+            row.position,
+            row.is_contended and not is_told,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,309 @@
+"""Exclusive producers (PIP-68) against brokers in memory: claims and records go by the same sending loop."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from clients.errors import ClosedError, RequestTimeoutError
+from clients.message import Message
+from clients.ownership.events import OwnershipEvent, TenureState
+from clients.ownership.exclusive import ExclusiveProducer
+from protocol.errors import ErrorCode, OwnershipRefusedError, ProducerFencedError
+from protocol.messages.ownership import LossReason, ReleaseRequest
+from protocol.messages.produce import ProduceRequest
+from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
+from tests.clients.fake_cluster import FakeCluster
+
+LOG = "log"
+WAIT_MS = 30_000
+EXCLUSIVE = ProducerAccessMode.EXCLUSIVE
+FENCING = ProducerAccessMode.EXCLUSIVE_WITH_FENCING
+SHARED = ProducerAccessMode.SHARED
+WAITING = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.add_topic(LOG, 3)
+    return cluster
+
+
+class Owner(ExclusiveProducer):
+    """An exclusive producer of partition 0, and what it was told."""
+
+    def __init__(
+        self, cluster: FakeCluster, mode: ProducerAccessMode = EXCLUSIVE, *partitions: int, **options: Any
+    ) -> None:
+        self.told: list[OwnershipEvent] = []
+        super().__init__(
+            {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0},
+            LOG,
+            mode,
+            partitions=partitions or [0],
+            network=cluster.network(),
+            rng=random.Random(1),
+            is_threaded=False,
+            on_ownership=self.told.append,
+            **options,
+        )
+
+    @property
+    def states(self) -> list[TenureState]:
+        return [event.state for event in self.told]
+
+    def write(self, *values: str) -> list[int]:
+        """Send messages; their offsets."""
+        responses = [self.send(Message(LOG, value=value, partition=0)) for value in values]
+        assert self.flush(WAIT_MS)
+        return [response.result(0).offset for response in responses]
+
+
+def values_in(cluster: FakeCluster, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in cluster.topics[LOG][partition].records()]
+
+
+def asked(cluster: FakeCluster, kind: type[Any], node: int = 1) -> list[Any]:
+    """What a broker was asked of one kind, in order."""
+    return [request for request in cluster.brokers[node].requests if isinstance(request, kind)]
+
+
+def turn_until_told(owner: Owner, state: TenureState) -> OwnershipEvent:
+    """Run the loop of a producer until it is told of such an event; the last of them."""
+    while state not in owner.states:
+        owner.turn(WAIT_MS)
+    return [event for event in owner.told if event.state is state][-1]
+
+
+def cut_all(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        for channel in broker.channels:
+            channel.cut()
+
+
+def test_it_is_the_only_writer_once_it_is_made(cluster: FakeCluster) -> None:
+    """ "Once an application is successful in creating a producer with 'exclusive' access, the particular
+    instance of that application is guaranteed to be only writer on that topic" (PIP-68)."""
+    anna = Owner(cluster)
+    with pytest.raises(OwnershipRefusedError) as refused:
+        Owner(cluster, SHARED)
+    assert refused.value.code is ErrorCode.RESOURCE_OWNED
+    assert anna.write("a") == [0]
+    assert (anna.has_access, anna.epoch(), anna.fence_offset()) == (True, 1, 0)
+    anna.close()
+
+
+def test_partitions_are_asked_for_one_after_the_other_and_nothing_is_written_before_all_are_had(
+    cluster: FakeCluster,
+) -> None:
+    ben = Owner(cluster, EXCLUSIVE, 2)
+    anna = Owner(cluster, WAITING, 2, 0, 1, is_waiting=False)
+    early = anna.send(Message(LOG, value="early", partition=0))
+    turn_until_told(anna, TenureState.QUEUED)
+    claims = [
+        request.partition
+        for request in asked(cluster, ProducerAccessRequest)
+        if request.producer_id == anna.producer_id
+    ]
+    assert claims == [0, 1, 2]
+    assert not early.done and asked(cluster, ProduceRequest) == []
+
+    ben.close()
+
+    anna.claim(WAIT_MS)
+    assert anna.flush(WAIT_MS) and early.offset == 0
+    anna.close()
+
+
+def test_where_one_partition_is_refused_none_is_kept(cluster: FakeCluster) -> None:
+    """ "Require exclusive access for producer. Fail immediately if there's already a producer connected"."""
+    ben = Owner(cluster, EXCLUSIVE, 2)
+    with pytest.raises(OwnershipRefusedError):
+        Owner(cluster, EXCLUSIVE, 0, 1, 2)
+    with Owner(cluster, EXCLUSIVE, 0, 1) as carl:
+        assert [carl.epoch(partition) for partition in (0, 1)] == [2, 2]
+    ben.close()
+
+
+def test_the_first_time_no_epoch_is_named_and_then_always_the_one_that_was_given(
+    cluster: FakeCluster,
+) -> None:
+    """ "The first time, the client will leave it empty and then it will always carry the same epoch number on
+    the subsequent reconnections" (PIP-68). The old producer is the first to come back, so that "the topic
+    epoch doesn't need to get incremented"."""
+    anna = Owner(cluster)
+    offsets = anna.write("a", "b")
+    for value in ("c", "d"):
+        cut_all(cluster)
+        offsets += anna.write(value)
+
+    assert offsets == [0, 1, 2, 3]
+    assert values_in(cluster) == [b"a", b"b", b"c", b"d"]
+    assert [request.epoch for request in asked(cluster, ProducerAccessRequest)] == [-1, 1, 1]
+    assert anna.epoch() == 1
+    assert anna.states == [TenureState.HELD, *[TenureState.DETACHED, TenureState.HELD] * 2]
+    assert [event.is_resumed for event in anna.told if event.state is TenureState.HELD] == [False, True, True]
+    anna.close()
+
+
+@pytest.mark.parametrize("how", ["cut", "cut after"])
+def test_what_was_under_way_when_access_was_lost_fails_and_is_not_sent_again(
+    cluster: FakeCluster, how: str
+) -> None:
+    """ "No inflight message from this fenced producer will ever make its way in the topic"; it is "guaranteed
+    to receive a ProducerFencedException the next time it attempts to publish a message" (PIP-68)."""
+    anna = Owner(cluster)
+    assert anna.write("a") == [0]
+    cluster.brokers[1].fail_next(ProduceRequest, how)
+    under_way = anna.send(Message(LOG, value="under way", partition=0))
+    while len(asked(cluster, ProduceRequest)) < 2:
+        anna.turn(0)
+    waiting = anna.send(Message(LOG, value="waiting", partition=0))
+
+    ben = Owner(cluster, FENCING)
+    fence = 1 if how == "cut" else 2
+    assert (ben.epoch(), ben.fence_offset()) == (2, fence)
+
+    assert anna.flush(WAIT_MS)
+    assert [type(each.error) for each in (under_way, waiting)] == [ProducerFencedError] * 2
+    assert len(asked(cluster, ProduceRequest)) == 2
+    with pytest.raises(ProducerFencedError):
+        anna.send(Message(LOG, value="later", partition=0))
+    lost = turn_until_told(anna, TenureState.LOST)
+    assert (lost.reason, lost.generation, lost.owner_id) == (LossReason.DISCONNECTED, 2, ben.producer_id)
+    assert ben.write("b") == [fence]
+    anna.close()
+    ben.close()
+
+
+def test_one_that_is_fenced_is_so_for_good_and_another_instance_begins_anew(cluster: FakeCluster) -> None:
+    """ "The producer instance is permanently fenced off. To restart producing on the topic, it will be
+    necessary to create a new instance" (PIP-68)."""
+    anna = Owner(cluster)
+    Owner(cluster, FENCING).close()
+    for _ in range(2):
+        with pytest.raises(ProducerFencedError):
+            anna.write("late")
+    claims = len(asked(cluster, ProducerAccessRequest))
+    with pytest.raises(ProducerFencedError):
+        anna.claim(WAIT_MS)
+    assert len(asked(cluster, ProducerAccessRequest)) == claims
+    assert not anna.has_access
+    anna.close()
+
+    with Owner(cluster) as again:
+        assert (again.epoch(), again.write("again")) == (3, [0])
+
+
+def test_one_that_a_broker_calls_a_stranger_asks_whether_it_is_one(cluster: FakeCluster) -> None:
+    """A broker that has come back knows its owners, and not by which connection they will come."""
+    anna = Owner(cluster)
+    assert anna.write("a") == [0]
+
+    cluster.ownership.begin_anew(LOG, 0)
+
+    assert anna.write("b", "c") == [1, 2]
+    assert anna.epoch() == 1
+    assert anna.states == [TenureState.HELD, TenureState.DETACHED, TenureState.HELD]
+    assert values_in(cluster) == [b"a", b"b", b"c"]
+    anna.close()
+
+
+def test_access_goes_with_the_leader(cluster: FakeCluster) -> None:
+    cluster = FakeCluster(brokers=2)
+    cluster.add_topic(LOG, 2)
+    anna = Owner(cluster)
+    assert anna.write("a") == [0]
+
+    partition = cluster.topics[LOG][0]
+    partition.leader, partition.leader_epoch = 2, 1
+    cluster.ownership.begin_anew(LOG, 0)
+
+    assert anna.write("b", "c") == [1, 2]
+    assert [request.epoch for request in asked(cluster, ProducerAccessRequest, 2)] == [1]
+    assert len(asked(cluster, ProduceRequest, 2)) >= 1
+    anna.close()
+
+
+def test_what_is_sent_in_the_queue_goes_out_when_it_is_promoted(cluster: FakeCluster) -> None:
+    """ "Suspend the producer creation until we can be promoted to be exclusive producer" (PIP-68); one that
+    does not want to be suspended may send already."""
+    anna = Owner(cluster)
+    ben = Owner(cluster, WAITING, is_waiting=False)
+    carl = Owner(cluster, WAITING, is_waiting=False)
+    responses = [ben.send(Message(LOG, value=str(number), partition=0)) for number in range(3)]
+    assert turn_until_told(ben, TenureState.QUEUED).position == 1
+    assert turn_until_told(carl, TenureState.QUEUED).position == 2
+    assert anna.write("a") == [0] and not any(response.done for response in responses)
+
+    anna.close()
+
+    assert ben.flush(WAIT_MS)
+    assert [response.result(0).offset for response in responses] == [1, 2, 3]
+    assert (ben.epoch(), ben.fence_offset()) == (2, 1)
+    while carl.told[-1].position != 1:
+        carl.turn(WAIT_MS)
+    ben.close()
+    carl.claim(WAIT_MS)
+    assert (carl.epoch(), carl.fence_offset()) == (3, 4)
+    carl.close()
+
+
+def test_one_that_waits_is_promoted_when_the_last_shared_producer_leaves(cluster: FakeCluster) -> None:
+    """ "By default multiple producers can publish on a topic" (PIP-68)."""
+    shared = [Owner(cluster, SHARED) for _ in range(2)]
+    assert [each.write("s") for each in shared] == [[0], [1]]
+    assert [each.epoch() for each in shared] == [None, None]
+    waiting = Owner(cluster, WAITING, is_waiting=False)
+    turn_until_told(waiting, TenureState.QUEUED)
+    for each in shared:
+        assert not waiting.has_access
+        each.close()
+
+    waiting.claim(WAIT_MS)
+
+    assert waiting.write("w") == [2]
+    waiting.close()
+
+
+def test_one_that_is_closed_in_the_queue_leaves_it(cluster: FakeCluster) -> None:
+    anna = Owner(cluster)
+    ben = Owner(cluster, WAITING, is_waiting=False)
+    carl = Owner(cluster, WAITING, is_waiting=False)
+    waiting = ben.send(Message(LOG, value="never", partition=0))
+    for each in (ben, carl):
+        turn_until_told(each, TenureState.QUEUED)
+
+    ben.close(1000)
+
+    assert isinstance(waiting.error, ClosedError)
+    assert asked(cluster, ReleaseRequest)[-1].owner_id == ben.producer_id
+    anna.close()
+    carl.claim(WAIT_MS)
+    assert carl.epoch() == 2 and TenureState.HELD not in ben.states
+    carl.close()
+
+
+def test_a_wait_that_is_over_is_a_timeout_whoever_waits(cluster: FakeCluster) -> None:
+    anna = Owner(cluster, session_timeout_ms=3_600_000)
+    before_ms = cluster.time_ms
+    with pytest.raises(RequestTimeoutError, match="log"):
+        Owner(cluster, WAITING, timeout_ms=500)
+    assert cluster.time_ms - before_ms >= 500
+    ben = Owner(cluster, WAITING, timeout_ms=500, is_waiting=False)
+    with pytest.raises(RequestTimeoutError, match="log-0"):
+        ben.claim()
+    with pytest.raises(RequestTimeoutError):
+        ben.send(Message(LOG, value="never", partition=0))
+    ben.close()
+    anna.close()
+
+
+def test_a_topic_of_which_nothing_is_known_is_waited_for_and_no_longer(cluster: FakeCluster) -> None:
+    given = {"bootstrap.servers": cluster.bootstrap, "max.block.ms": 3000}
+    with pytest.raises(RequestTimeoutError, match="nothing is known of topic nowhere") as over:
+        ExclusiveProducer(given, "nowhere", network=cluster.network(), is_threaded=False)
+    assert over.value.__cause__ is not None

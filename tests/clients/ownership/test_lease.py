@@ -1,0 +1,218 @@
+"""Leases (seed own-api) against brokers in memory, without a thread: whoever polls renews."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from clients.errors import ClosedError, RequestTimeoutError
+from clients.message import TopicPartition
+from clients.ownership.events import Resource, TenureState
+from clients.ownership.lease import Lease
+from clients.ownership.tenure import FOR_EVER
+from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
+from protocol.messages.ownership import LossReason, OwnRequest, ReleaseRequest, RenewRequest, ResumeRequest
+from tests.clients.fake_cluster import FakeCluster
+
+LOG = TopicPartition("log", 0)
+NAME = "leader"
+WAIT_MS = 30_000
+SESSION_MS = 9000
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.add_topic(LOG.topic)
+    return cluster
+
+
+def lease_on(cluster: FakeCluster, *resources: Resource, **options: Any) -> Lease:
+    return Lease(
+        {"bootstrap.servers": cluster.bootstrap},
+        "app",
+        resources or [NAME],
+        network=cluster.network(),
+        rng=random.Random(1),
+        is_threaded=False,
+        **{"session_timeout_ms": SESSION_MS, **options},
+    )
+
+
+def asked(cluster: FakeCluster, kind: type[Any]) -> list[Any]:
+    return [request for request in cluster.brokers[1].requests if isinstance(request, kind)]
+
+
+def test_the_first_owner_has_generation_1(cluster: FakeCluster) -> None:
+    """ "If there is no such owner then the connection of the requesting process is made the owner and we
+    return generation 1" (own-api)."""
+    with lease_on(cluster, NAME, LOG) as lease:
+        assert [lease.generation(resource) for resource in (NAME, LOG)] == [1, 1]
+        assert (lease.is_held, lease.fence_offset(LOG), lease.fence_offset(NAME)) == (True, 0, None)
+    (claim,) = asked(cluster, OwnRequest)
+    assert [(row.name, row.partition) for row in claim.resources] == [("leader", -1), ("log", 0)]
+    (release,) = asked(cluster, ReleaseRequest)
+    assert len(release.resources) == 2
+    assert not lease.is_held
+
+
+def test_resources_could_be_any_arbitrary_string(cluster: FakeCluster) -> None:
+    """ "For our use case resources will always be topic-partition pairs, but they could be any arbitrary
+    string" (own-api)."""
+    for name in ("x", "log-0", "Ärger / %2F 你好 \x00", "n" * 255):
+        with lease_on(cluster, name) as lease:
+            assert lease.generation(name) == 1
+
+
+def test_a_claim_that_names_a_lower_generation_fails(cluster: FakeCluster) -> None:
+    """ "If the existing owner has a higher generation the request fails, returning an error_code" (seed
+    own-api)."""
+    anna = lease_on(cluster, generation=5)
+    anna.claim(WAIT_MS)
+    lease_on(cluster, generation=1).claim(WAIT_MS)
+    stale = lease_on(cluster, generation=1)
+
+    with pytest.raises(OwnershipRefusedError) as refused:
+        stale.claim(WAIT_MS)
+
+    assert refused.value.code is ErrorCode.STALE_GENERATION
+    refusal = stale.poll()[-1]
+    assert (refusal.state, refusal.generation) == (TenureState.REFUSED, 2)
+    assert stale.poll(1000) == []
+
+
+@pytest.mark.parametrize(("generation", "granted"), [(1, 2), (110, 110)])
+def test_a_claim_that_names_an_equal_or_higher_one_severs_the_owner(
+    cluster: FakeCluster, generation: int, granted: int
+) -> None:
+    """ "If the existing owner has a an equal or lower generation the existing owner's connection is severed"
+    (own-api). The loser is told, and does not take it back."""
+    anna = lease_on(cluster)
+    anna.claim(WAIT_MS)
+    ben = lease_on(cluster, generation=generation, owner_id="ben")
+    ben.claim(WAIT_MS)
+    assert ben.generation(NAME) == granted
+
+    while not (events := [each for each in anna.poll(WAIT_MS) if each.state is TenureState.LOST]):
+        assert not anna.is_held
+
+    (lost,) = events
+    assert (lost.reason, lost.generation, lost.owner_id) == (LossReason.STOLEN, granted, "ben")
+    for _ in range(2):
+        with pytest.raises(OwnershipFencedError):
+            anna.claim(WAIT_MS)
+    assert len(asked(cluster, OwnRequest)) == 2
+    ben.poll(1000)
+    assert ben.is_held
+
+
+def test_generation_0_always_succeeds_and_resets(cluster: FakeCluster) -> None:
+    """ "Generation 0 will have special meaning. It will always succeed in claiming the resource, and will
+    reset the generation" (own-api)."""
+    anna = lease_on(cluster, generation=1)
+    anna.claim(WAIT_MS)
+    lease_on(cluster, generation=110).claim(WAIT_MS)
+    ben = lease_on(cluster, generation=0)
+    ben.claim(WAIT_MS)
+    assert ben.generation(NAME) == 1
+
+
+def test_each_resource_may_be_claimed_with_a_generation_of_its_own(cluster: FakeCluster) -> None:
+    """ "own_request group [resource generation]" (own-api)."""
+    anna = lease_on(cluster, NAME, LOG)
+    anna.claim(WAIT_MS)
+    ben = lease_on(cluster, NAME, LOG, generation={NAME: 1, LOG: 7})
+    ben.claim(WAIT_MS)
+    assert [ben.generation(resource) for resource in (NAME, LOG)] == [2, 7]
+    (claim,) = [each for each in asked(cluster, OwnRequest) if each.owner_id == ben.owner_id]
+    assert [row.generation for row in claim.resources] == [1, 7]
+
+
+def test_who_polls_lives_and_who_does_not_is_taken_for_dead(cluster: FakeCluster) -> None:
+    """ "It may not be dead, violating our single-writing (or reading) restriction" (own-api): what the server
+    has given to another the first does not believe to hold."""
+    anna = lease_on(cluster)
+    anna.claim(WAIT_MS)
+    for _ in range(10):
+        anna.poll(SESSION_MS // 2)
+    believed = [anna.is_held]
+    assert len(asked(cluster, RenewRequest)) >= 10
+    ben = lease_on(cluster, wait_ms=FOR_EVER)
+
+    ben.claim(WAIT_MS)
+
+    assert ben.generation(NAME) == 2
+    assert [*believed, anna.is_held] == [True, False]
+    with pytest.raises(OwnershipFencedError):
+        anna.claim(WAIT_MS)
+    assert [event.reason for event in anna.poll()][-1] is LossReason.SESSION_TIMED_OUT
+
+
+def test_an_owner_is_told_when_others_want_what_it_has(cluster: FakeCluster) -> None:
+    anna = lease_on(cluster)
+    anna.claim(WAIT_MS)
+    anna.poll()
+    ben = lease_on(cluster, wait_ms=FOR_EVER)
+    with pytest.raises(RequestTimeoutError):
+        ben.claim(0)
+    while not any(event.is_contended for event in anna.poll(100)):
+        ben.poll(100)
+    assert anna.is_held
+    anna.close()
+    ben.claim(WAIT_MS)
+    ben.close()
+
+
+def test_a_wait_that_is_over_is_a_timeout_and_for_good(cluster: FakeCluster) -> None:
+    anna = lease_on(cluster, session_timeout_ms=3_600_000)
+    anna.claim(WAIT_MS)
+    ben = lease_on(cluster, wait_ms=500)
+    with pytest.raises(RequestTimeoutError, match="leader: not granted within 500 ms"):
+        ben.claim()
+    with pytest.raises(RequestTimeoutError):
+        ben.check()
+    ben.close()
+    carl = lease_on(cluster, wait_ms=FOR_EVER)
+    with pytest.raises(RequestTimeoutError, match="not granted within 700 ms"):
+        carl.claim(700)
+    anna.close()
+    carl.claim(WAIT_MS)  # Its own time was over, not that of its claim.
+    assert carl.generation(NAME) == 2
+    carl.close()
+
+
+def test_one_that_is_closed_in_the_queue_leaves_it_at_once(cluster: FakeCluster) -> None:
+    anna = lease_on(cluster, NAME, LOG)
+    anna.claim(WAIT_MS)
+    ben, carl = (lease_on(cluster, NAME, LOG, wait_ms=FOR_EVER) for _ in range(2))
+    for each in (ben, carl):
+        while each.state(NAME) is not TenureState.QUEUED:
+            each.turn(1000)
+    before_ms = cluster.time_ms
+
+    ben.close()
+    anna.close()
+
+    assert cluster.time_ms - before_ms < 100, "no answer waits behind a renewal"
+    carl.claim(WAIT_MS)
+    assert [carl.generation(resource) for resource in (NAME, LOG)] == [2, 2]
+    carl.close()
+    with pytest.raises(ClosedError):
+        carl.claim(0)
+
+
+def test_a_lease_goes_with_the_coordinator_of_its_group(cluster: FakeCluster) -> None:
+    cluster = FakeCluster(brokers=2)
+    lease = lease_on(cluster)
+    lease.claim(WAIT_MS)
+
+    cluster.groups.node = 2
+
+    while TenureState.DETACHED not in [event.state for event in lease.poll(WAIT_MS)]:
+        pass
+    lease.claim(WAIT_MS)
+    assert (lease.generation(NAME), lease.is_held) == (1, True)
+    assert any(isinstance(request, ResumeRequest) for request in cluster.brokers[2].requests)
+    lease.close()

@@ -1,0 +1,211 @@
+"""Single readers (seed own-api) against brokers in memory: claims and fetches go by the same connection."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from clients.errors import RequestTimeoutError
+from clients.message import Message, TopicPartition
+from clients.ownership.events import OwnershipEvent, TenureState
+from clients.ownership.reader import ExclusiveConsumer
+from clients.ownership.tenure import FOR_EVER
+from clients.producer import Producer
+from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.ownership import LossReason, OwnRequest, ResumeRequest
+from tests.clients.fake_cluster import FakeCluster
+
+LOG = TopicPartition("log", 0)
+OTHER = TopicPartition("log", 1)
+WAIT_MS = 30_000
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    """A topic with four records in its first partition."""
+    cluster = FakeCluster()
+    cluster.add_topic(LOG.topic, 2)
+    write(cluster, "a", "b", "c", "d")
+    return cluster
+
+
+def write(cluster: FakeCluster, *values: str, partition: TopicPartition = LOG) -> None:
+    given = {"bootstrap.servers": cluster.bootstrap}
+    with Producer(given, network=cluster.network(), is_threaded=False) as producer:
+        for value in values:
+            producer.send(Message(partition.topic, value=value, partition=partition.partition))
+
+
+class Reader(ExclusiveConsumer):
+    """A reader in the group app, and what it was told."""
+
+    def __init__(self, cluster: FakeCluster, *partitions: TopicPartition, **options: Any) -> None:
+        self.told: list[OwnershipEvent] = []
+        given = {"bootstrap.servers": cluster.bootstrap, "auto.offset.reset": "earliest"}
+        given |= options.pop("properties", {})
+        super().__init__(
+            given,
+            "app",
+            partitions or [LOG],
+            network=cluster.network(),
+            rng=random.Random(1),
+            on_ownership=self.told.append,
+            **options,
+        )
+
+    @property
+    def states(self) -> list[TenureState]:
+        return [event.state for event in self.told]
+
+    def read(self, count: int) -> list[bytes]:
+        """The next records, so many."""
+        values: list[bytes] = []
+        while len(values) < count:
+            values += [record.value for record in self.poll(WAIT_MS, count - len(values))]
+        return values
+
+
+def asked(cluster: FakeCluster, kind: type[Any]) -> list[Any]:
+    return [request for request in cluster.brokers[1].requests if isinstance(request, kind)]
+
+
+def cut_all(cluster: FakeCluster) -> None:
+    for channel in cluster.brokers[1].channels:
+        channel.cut()
+
+
+def test_partitions_are_claimed_by_one_request_before_any_is_read(cluster: FakeCluster) -> None:
+    reader = Reader(cluster, OTHER, LOG)
+    assert reader.read(4) == [b"a", b"b", b"c", b"d"]
+    (claim,) = asked(cluster, OwnRequest)
+    assert [row.partition for row in claim.resources] == [0, 1]
+    kinds = [
+        type(request)
+        for request in cluster.brokers[1].requests
+        if isinstance(request, OwnRequest | FetchRequest)
+    ]
+    assert kinds.index(OwnRequest) == 0
+    assert (reader.is_owner, reader.generation(LOG), reader.generation(OTHER)) == (True, 1, 1)
+    reader.close()
+
+
+def test_two_readers_never_both_own_a_partition(cluster: FakeCluster) -> None:
+    """ "You want to ensure that it is never the case that two readers both think they own a partition at the
+    same time" (own-api): the second gets in by taking it, and then the first gets nothing more."""
+    anna = Reader(cluster)
+    assert anna.read(4) == [b"a", b"b", b"c", b"d"]
+    with pytest.raises(OwnershipRefusedError):
+        Reader(cluster).poll(WAIT_MS)
+    ben = Reader(cluster, generation=1)
+    assert ben.read(4) == [b"a", b"b", b"c", b"d"]
+    write(cluster, "e")
+
+    with pytest.raises(OwnershipFencedError):
+        anna.poll(WAIT_MS)
+
+    assert not anna.is_owner
+    lost = anna.told[-1]
+    assert (lost.state, lost.reason, lost.generation) == (TenureState.LOST, LossReason.STOLEN, 2)
+    assert ben.read(1) == [b"e"] and ben.is_owner
+    with pytest.raises(OwnershipFencedError):
+        anna.poll(0)
+    assert len(asked(cluster, OwnRequest)) == 3, "what is lost is not claimed again"
+    anna.close()
+    ben.close()
+
+
+def test_while_it_is_not_known_whether_it_is_still_held_nothing_is_handed_out(cluster: FakeCluster) -> None:
+    reader = Reader(cluster, session_timeout_ms=9000)
+    assert reader.read(1) == [b"a"]
+    for _ in range(3):
+        cluster.brokers[1].fail_next(ResumeRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    cut_all(cluster)
+    write(cluster, "e")
+    while TenureState.DETACHED not in reader.states:
+        reader.poll(0, 1)
+
+    resumed_after_ms = cluster.time_ms
+    assert reader.poll(50) == [], "b, c and d had been fetched"
+    assert reader.read(4) == [b"b", b"c", b"d", b"e"]
+    assert cluster.time_ms >= resumed_after_ms + 200
+    reader.close()
+
+
+def test_a_reader_goes_on_after_a_break_with_nothing_lost_or_doubled(cluster: FakeCluster) -> None:
+    reader = Reader(cluster)
+    assert reader.read(1) == [b"a"]
+    for value in ("e", "f"):
+        cut_all(cluster)
+        write(cluster, value)
+    assert reader.read(5) == [b"b", b"c", b"d", b"e", b"f"]
+    assert reader.states == [TenureState.HELD, TenureState.DETACHED, TenureState.HELD]
+    (resume,) = asked(cluster, ResumeRequest)
+    assert resume.resources[0].generation == 1
+    reader.close()
+
+
+def test_a_standby_begins_where_the_one_before_has_committed(cluster: FakeCluster) -> None:
+    """ "If the reader fails you want another instance to take over" (own-api)."""
+    group = {"group.id": "index", "enable.auto.commit": False}
+    anna = Reader(cluster, properties=group)
+    standby = Reader(cluster, properties=group, wait_ms=FOR_EVER)
+    assert anna.read(3) == [b"a", b"b", b"c"]
+    assert standby.poll(1000) == []
+    assert standby.told[-1].position == 1
+    anna.commit()
+
+    # And is not heard of for too long, though it has fetched more.
+
+    assert standby.read(1) == [b"d"]
+    assert standby.generation(LOG) == 2
+    with pytest.raises(OwnershipFencedError):
+        anna.poll(WAIT_MS)
+    anna.close()
+    standby.close()
+
+
+def test_one_that_does_not_poll_does_not_believe_for_ever_that_it_owns(cluster: FakeCluster) -> None:
+    """ "A GC pause or other transient failure could cause a false positive in the failure detection" (seed
+    own-api): then it owns nothing any more, as far as it knows, before it has asked."""
+    reader = Reader(cluster, session_timeout_ms=9000)
+    reader.read(4)
+    owned = []
+    for passed_ms in (8000, 2000):
+        cluster.time_ms += passed_ms
+        owned.append(reader.is_owner)
+    assert reader.poll(1000) == []
+    owned.append(reader.is_owner)
+    assert (owned, reader.generation(LOG)) == ([True, False, True], 1)
+    reader.close()
+
+
+def test_a_wait_that_is_over_is_a_timeout(cluster: FakeCluster) -> None:
+    anna = Reader(cluster, session_timeout_ms=3_600_000)
+    anna.read(4)
+    ben = Reader(cluster, wait_ms=500)
+    with pytest.raises(RequestTimeoutError, match="log-0: not granted within 500 ms"):
+        while True:
+            assert ben.poll(WAIT_MS) == []
+    ben.close()
+    anna.close()
+
+
+def test_one_that_is_closed_in_the_queue_leaves_it(cluster: FakeCluster) -> None:
+    anna = Reader(cluster)
+    anna.read(4)
+    ben, carl = (Reader(cluster, wait_ms=FOR_EVER) for _ in range(2))
+    for standby in (ben, carl):
+        while TenureState.QUEUED not in standby.states:
+            standby.poll(1000)
+
+    ben.close(timeout_ms=1000)
+
+    while carl.told[-1].position != 1:
+        carl.poll(1000)
+    anna.close()
+    assert carl.read(4) == [b"a", b"b", b"c", b"d"]
+    assert carl.generation(LOG) == 2
+    carl.close()
