@@ -53,6 +53,7 @@ def sent(cluster: FakeCluster) -> list[PartitionProduceData]:
 
 
 def test_a_message_lands_at_the_offset_that_it_expects(cluster: FakeCluster) -> None:
+    """ "The producer is allowed to attach an 'expected offset' to each published message" (KIP-27)."""
     producer = producer_on(cluster)
     first = producer.send(at(0, "a"))
     assert producer.flush(10_000)
@@ -64,6 +65,9 @@ def test_a_message_lands_at_the_offset_that_it_expects(cluster: FakeCluster) -> 
 
 
 def test_one_that_expects_another_offset_is_told_where_the_log_ends(cluster: FakeCluster) -> None:
+    """ "If that offset does not match the upcoming offset at the time the message is appended to the log, the
+    broker refuses the publish request"; "the publish will have no effect"; "add a new error code and
+    exception type for an offset mismatch" (KIP-27)."""
     producer = producer_on(cluster)
     producer.send(Message(LOG, value="a", partition=0), Message(LOG, value="b", partition=0))
     producer.flush(10_000)
@@ -80,6 +84,9 @@ def test_one_that_expects_another_offset_is_told_where_the_log_ends(cluster: Fak
 
 
 def test_what_is_sent_together_is_one_batch_all_or_none(cluster: FakeCluster) -> None:
+    """ "It batches multiple operations to Kafka in a single produce request. Each record is assigned an
+    expected offset, starting with the leader's upcoming offset"; "in no case will we ever skip over messages
+    in the batch, or change the order" (KIP-27)."""
     producer = producer_on(cluster)
     messages = [Message(LOG, value=str(number), partition=0) for number in range(5)]
     wrong = producer.send_at(3, *messages)
@@ -154,7 +161,8 @@ def test_numbers_of_what_may_arrive_late_are_given_to_nothing_else(cluster: Fake
 
 
 def test_a_partition_of_the_same_request_that_was_not_attempted_is_sent_again(cluster: FakeCluster) -> None:
-    """ "The others answer OPERATION_NOT_ATTEMPTED: send them again"."""
+    """ "Refuse the entire produce request if any of the offsets don't match" (KIP-27): those that matched are
+    not the application's concern."""
     producer = producer_on(cluster, retries=1)
     wrong = producer.send(at(9))
     good = [producer.send(at(0, "g", partition=1)), producer.send(at(1, "h", partition=1))]
@@ -186,7 +194,10 @@ def test_attempts_go_on_after_a_refusal_that_passes(cluster: FakeCluster) -> Non
 
 
 def test_batches_without_a_condition_say_so_in_their_base_offset(cluster: FakeCluster) -> None:
-    """ "The record's `offset` (-1 by default)": for topics with `check.expected.offsets`."""
+    """ "Add a new `offset` field to the `ProduceRecord` class, with a default value of `-1`"; "using the
+    value of that field as the offset for that message in the outgoing message set. (Or the sigil value -1, if
+    unspecified.)" (KIP-27): for topics with `check.expected.offsets`."""
+    assert Message(LOG).offset == -1
     producer = producer_on(cluster)
     producer.send(Message(LOG, value="any", partition=0))
     producer.flush(10_000)
@@ -196,7 +207,71 @@ def test_batches_without_a_condition_say_so_in_their_base_offset(cluster: FakeCl
     assert offsets == [-1, 1]
 
 
+def test_a_message_can_be_sent_any_number_of_times_and_is_written_once(cluster: FakeCluster) -> None:
+    """ "A producer can re-send a message indefinitely and be sure that at most one of those attempts will
+    succeed" (KIP-27)."""
+    producer = producer_on(cluster)
+    attempts = [producer.send(at(0, "once"))]
+    for _ in range(5):
+        assert producer.flush(10_000)
+        attempts.append(producer.send(at(0, "once")))
+    assert producer.flush(10_000)
+    assert [attempt.error is None for attempt in attempts] == [True] + [False] * 5
+    assert values_in(cluster) == [b"once"]
+
+
+def test_of_two_that_write_to_the_end_at_once_one_fails(cluster: FakeCluster) -> None:
+    """ "If two producers accidentally write to the end of the partition at once, we can be certain that at
+    least one of them will fail" (KIP-27)."""
+    producers = [producer_on(cluster) for _ in range(2)]
+    responses = [producer.send(at(0, name)) for producer, name in zip(producers, "ab", strict=True)]
+    for _ in range(20):
+        for producer in producers:
+            producer.turn(1)
+    assert all(response.done for response in responses)
+    assert [response.error is None for response in responses].count(True) == 1
+    assert len(values_in(cluster)) == 1
+
+
+def test_a_load_goes_on_where_it_was_broken_off_with_each_message_once(cluster: FakeCluster) -> None:
+    """ "Even if the list is much larger than the buffer size or the producer has to be restarted, each
+    message will be appended to the log just once" (KIP-27)."""
+    values = [f"message {number}" for number in range(200)]
+    faults: list[str | ErrorCode] = ["cut", "cut after", ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    position = 0
+    while position < len(values):
+        producer = producer_on(cluster, **{"batch.size": 200, "buffer.memory": 5000})
+        if faults:
+            cluster.brokers[1].fail_next(ProduceRequest, faults.pop())
+        responses = [producer.send(at(offset, values[offset])) for offset in range(position, len(values))]
+        for _ in range(20):
+            producer.turn(1)
+        producer.close(0)  # As if it had ended there: what is under way is not waited for.
+        mismatches = [each.error for each in responses if isinstance(each.error, OffsetMismatchError)]
+        assert not mismatches or mismatches[0].next_offset > position
+        position = cluster.topics[LOG][0].end_offset
+    assert values_in(cluster) == [value.encode() for value in values]
+
+
+def test_a_first_write_that_succeeds_tells_that_all_has_been_seen(cluster: FakeCluster) -> None:
+    """ "It can be sure that it's seen all of the messages in that partition at the moment it does its first
+    (successful) write" (KIP-27)."""
+    store, other = producer_on(cluster), producer_on(cluster)
+    seen = len(values_in(cluster))
+    other.send(Message(LOG, value="unseen", partition=0))
+    other.flush(10_000)
+    while True:
+        first = store.send(at(seen, "mine"))
+        store.flush(10_000)
+        if first.error is None:
+            break
+        assert isinstance(first.error, OffsetMismatchError)
+        seen = len(values_in(cluster)[: first.error.next_offset])  # Bootstraps the rest.
+    assert values_in(cluster) == [b"unseen", b"mine"] and seen == first.offset == 1
+
+
 def test_a_broker_that_knows_of_no_conditions_is_not_asked(cluster: FakeCluster) -> None:
+    """ "New clients will work with the existing version of the server" (KIP-27)."""
     del cluster.brokers[1].features[FEATURE]
     producer = producer_on(cluster)
     refused = producer.send(at(0))

@@ -154,7 +154,8 @@ def coordinator_and_what_it_leads(bootstrap: str) -> tuple[int, int]:
 
 
 def test_owners_go_on_at_the_next_leader_when_theirs_is_killed(cluster: Cluster) -> None:
-    """Writer, reader, name: one broker decides about all, and is killed while they write."""
+    """ "Guaranteed single-writer - There should be 1 single writer in any combination of errors" (PIP-68).
+    Writer, reader, name: one broker decides about all, and is killed while they write."""
     cluster.start(3, {"offsets.topic.replication.factor": "3"})
     for topic in (JOURNAL, LENT):
         clients.create_topic(cluster.bootstrap, topic, 3, 3, {"min.insync.replicas": "2"})

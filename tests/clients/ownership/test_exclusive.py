@@ -86,11 +86,14 @@ def cut_all(cluster: FakeCluster) -> None:
 
 def test_it_is_the_only_writer_once_it_is_made(cluster: FakeCluster) -> None:
     """ "Once an application is successful in creating a producer with 'exclusive' access, the particular
-    instance of that application is guaranteed to be only writer on that topic" (PIP-68)."""
+    instance of that application is guaranteed to be only writer on that topic. Other producers trying to
+    produce on this topic, will receive an error immediately (if using Exclusive or Shared access mode)"; "the
+    broker will inform the exclusive producer of it's associated epoch" (PIP-68)."""
     anna = Owner(cluster)
-    with pytest.raises(OwnershipRefusedError) as refused:
-        Owner(cluster, SHARED)
-    assert refused.value.code is ErrorCode.RESOURCE_OWNED
+    for mode in (SHARED, EXCLUSIVE):
+        with pytest.raises(OwnershipRefusedError) as refused:
+            Owner(cluster, mode)
+        assert refused.value.code is ErrorCode.RESOURCE_OWNED
     assert anna.write("a") == [0]
     assert (anna.has_access, anna.epoch(), anna.fence_offset()) == (True, 1, 0)
     anna.close()
@@ -132,8 +135,9 @@ def test_the_first_time_no_epoch_is_named_and_then_always_the_one_that_was_given
     cluster: FakeCluster,
 ) -> None:
     """ "The first time, the client will leave it empty and then it will always carry the same epoch number on
-    the subsequent reconnections" (PIP-68). The old producer is the first to come back, so that "the topic
-    epoch doesn't need to get incremented"."""
+    the subsequent reconnections"; "from that point on, the producer instance will always be associated with
+    that particular topic epoch" (PIP-68). It is the first to come back: "in this case, the topic epoch will
+    still match the producer epoch and the topic epoch doesn't need to get incremented"."""
     anna = Owner(cluster)
     offsets = anna.write("a", "b")
     for value in ("c", "d"):
@@ -153,8 +157,11 @@ def test_the_first_time_no_epoch_is_named_and_then_always_the_one_that_was_given
 def test_what_was_under_way_when_access_was_lost_fails_and_is_not_sent_again(
     cluster: FakeCluster, how: str
 ) -> None:
-    """ "No inflight message from this fenced producer will ever make its way in the topic"; it is "guaranteed
-    to receive a ProducerFencedException the next time it attempts to publish a message" (PIP-68)."""
+    """ "When a producer reconnects, it will pass the existing topic epoch and if it's lower than the current
+    topic epoch that the broker has, the producer will be considered 'fenced' permanently. That will ensure
+    that no inflight message from this fenced producer will ever make its way in the topic." It "will not be
+    immediately notified of that event, but it's guaranteed to receive a ProducerFencedException the next time
+    it attempts to publish a message on the topic" (PIP-68)."""
     anna = Owner(cluster)
     assert anna.write("a") == [0]
     cluster.brokers[1].fail_next(ProduceRequest, how)
@@ -180,8 +187,8 @@ def test_what_was_under_way_when_access_was_lost_fails_and_is_not_sent_again(
 
 
 def test_one_that_is_fenced_is_so_for_good_and_another_instance_begins_anew(cluster: FakeCluster) -> None:
-    """ "The producer instance is permanently fenced off. To restart producing on the topic, it will be
-    necessary to create a new instance" (PIP-68)."""
+    """ "Once the application receives ProducerFencedException, the producer instance is permanently fenced
+    off. To restart producing on the topic, it will be necessary to create a new instance" (PIP-68)."""
     anna = Owner(cluster)
     Owner(cluster, FENCING).close()
     for _ in range(2):
@@ -228,9 +235,61 @@ def test_access_goes_with_the_leader(cluster: FakeCluster) -> None:
     anna.close()
 
 
+def test_making_one_that_waits_takes_until_the_one_before_is_gone(cluster: FakeCluster) -> None:
+    """ "Producer creation is pending until it can acquire exclusive access"; the other's is removed when "the
+    TCP connection for the producer is closed" (PIP-68)."""
+    anna = Owner(cluster, session_timeout_ms=3_600_000)
+    channels = list(cluster.brokers[1].channels)
+
+    def disconnect() -> None:
+        for channel in channels:
+            channel.cut()
+
+    cluster.at(cluster.time_ms + 5000, disconnect)
+    before_ms = cluster.time_ms
+
+    ben = Owner(cluster, WAITING)
+
+    assert cluster.time_ms - before_ms >= 5000
+    assert (ben.has_access, ben.epoch()) == (True, 2)
+    ben.close()
+    anna.close()
+
+
+def test_each_leader_knows_what_those_before_have_written_and_adds_a_segment_of_its_own(
+    cluster: FakeCluster,
+) -> None:
+    """ "The topic will contain different segments of updates, one per each successive leader, and there will
+    be no interleaving across different leaders"; "the producers that succeeds in becoming the exclusive
+    producer is treated as the 'leader'", and "will also need to make to have applied all the update from the
+    previous producers", which is what the fence offset is for (PIP-68)."""
+    candidates = [Owner(cluster, WAITING, is_waiting=False) for _ in range(4)]
+    for candidate in candidates:
+        candidate.send(Message(LOG, value="too early to lead", partition=0))
+        candidate.turn(0)
+    terms: list[list[bytes | None]] = []
+    while candidates:
+        for candidate in candidates:
+            candidate.turn(100)
+        leaders = [candidate for candidate in candidates if candidate.has_access]
+        if not leaders:
+            continue
+        (leader,) = leaders
+        fence = leader.fence_offset()
+        assert fence is not None
+        known = values_in(cluster)[:fence]
+        assert known == [value for term in terms for value in term]
+        leader.write("x", "y")
+        terms.append(values_in(cluster)[fence:])
+        leader.close()
+        candidates.remove(leader)
+    assert terms == [[b"too early to lead", b"x", b"y"]] * 4
+
+
 def test_what_is_sent_in_the_queue_goes_out_when_it_is_promoted(cluster: FakeCluster) -> None:
-    """ "Suspend the producer creation until we can be promoted to be exclusive producer" (PIP-68); one that
-    does not want to be suspended may send already."""
+    """ "If there are producers connected, suspend the producer creation until we can be promoted to be
+    exclusive producer" (PIP-68); one that does not want to be suspended may send already. It is promoted when
+    the one before is closed: "the client sends a CloseProducer command, for a graceful close"."""
     anna = Owner(cluster)
     ben = Owner(cluster, WAITING, is_waiting=False)
     carl = Owner(cluster, WAITING, is_waiting=False)
@@ -253,7 +312,8 @@ def test_what_is_sent_in_the_queue_goes_out_when_it_is_promoted(cluster: FakeClu
 
 
 def test_one_that_waits_is_promoted_when_the_last_shared_producer_leaves(cluster: FakeCluster) -> None:
-    """ "By default multiple producers can publish on a topic" (PIP-68)."""
+    """ "By default multiple producers can publish on a topic"; an epoch "will only be set if we were
+    requiring exclusive access when creating the producer" (PIP-68)."""
     shared = [Owner(cluster, SHARED) for _ in range(2)]
     assert [each.write("s") for each in shared] == [[0], [1]]
     assert [each.epoch() for each in shared] == [None, None]
