@@ -26,6 +26,8 @@ from tests.sim.owner_history import OwnerHistory, Told
 from tests.sim.queue_history import Home, Place
 
 SESSION_TIMEOUT_MS = 2500
+SURE_S = 2.4
+"""For how long one that was heard cannot be missed."""
 TIMEOUT_MS = 3000
 NO_EPOCH = -1
 _WAITS_MS = (0, 0, 1500, 6000, -1)
@@ -77,6 +79,8 @@ class Claimant(Client):
         """The generation last heard of."""
         self._granted_on: Home | None = None
         """Where, and on which connection, it was told last that it has the resource."""
+        self._sure_until_s = 0.0
+        """Until when nobody can have missed it who decides."""
         self._is_asking = False
         self._is_resuming = False
 
@@ -169,7 +173,7 @@ class Claimant(Client):
             self._is_asking = False
             self.history.operations += 1
             if response.error_code != ErrorCode.NONE:
-                self.look_again()
+                self.abandon(address)
             for standing in response.resources:
                 self.claimed(asked, standing)
 
@@ -208,8 +212,15 @@ class Claimant(Client):
                 self.owner_id, asked.place, self.access, home, asked.asked_s, now_s, until_s
             )
             self.told.queues.queued(self.in_queue, standing.position)
+        elif standing.error_code == ErrorCode.REQUEST_TIMED_OUT:
+            self.abandon(asked.address)
         elif standing.error_code in _ELSEWHERE:
             self.look_again()
+
+    def abandon(self, address: Address) -> None:
+        """What it may have there without knowing of it goes with the connection."""
+        self.drop(address)
+        self.look_again()
 
     def _granted(
         self, place: Incarnation, named: int, asked_s: float, standing: ResourceStanding, home: Home
@@ -232,7 +243,9 @@ class Claimant(Client):
         self._granted_on = home
         self._is_resuming = False
         self.has_gained(self.grant)
-        self.told.granted(self.grant)
+        if self.is_current(home):
+            self.told.granted(self.grant)
+            self._sure_until_s = asked_s + SURE_S
 
     # Waiting
 
@@ -256,7 +269,8 @@ class Claimant(Client):
             if standing.error_code == ErrorCode.NONE:
                 self.told.queues.promoted(waiting)
                 home = self._home(waiting.home.address, standing.leader_epoch)
-                home = home if home == waiting.home else home.in_no_epoch()
+                is_told = standing.leader_epoch != NO_EPOCH
+                home = home if is_told or home == waiting.home else home.in_no_epoch()
                 self._granted(waiting.place, IF_FREE, waiting.asked_s, standing, home)
             elif standing.error_code != ErrorCode.CLAIM_QUEUED:
                 is_there = self._home(waiting.home.address) == waiting.home
@@ -269,6 +283,7 @@ class Claimant(Client):
             self._left_queue(waiting)
 
     def _left_queue(self, waiting: Place) -> None:
+        """It waits no more; where that is news to the broker, it learns it from the end of the connection."""
         if waiting is self.in_queue:
             self.in_queue = None
-            self.look_again()
+            self.abandon(waiting.home.address)

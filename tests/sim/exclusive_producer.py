@@ -94,6 +94,8 @@ class ExclusiveProducer(Owner):
         """Shared access ends with its connection."""
         if grant.is_shared and grant is self.grant:
             self.forget(grant)
+            if self._granted_on is not None:
+                self.abandon(self._granted_on.address)
         else:
             super().lose_touch(grant)
 

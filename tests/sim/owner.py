@@ -178,7 +178,8 @@ class Owner(Tenant):
             topics.append(TopicProduceData(name=guard.at[0], partition_data=[guarded]))
         request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topics)
         self.send(address, request).addCallbacks(
-            lambda response: self._answered(sent, guard, response), lambda failure: self._not_answered(sent)
+            lambda response: self._answered(address, sent, guard, response),
+            lambda failure: self._not_answered(sent),
         )
 
     def _guard(self, address: Address) -> Guard | None:
@@ -193,25 +194,34 @@ class Owner(Tenant):
         sent.is_under_way = False
         self.lose_touch(sent.owned.grant)
 
-    def _answered(self, sent: _Sent, guard: Guard | None, response: ProduceResponse) -> None:
+    def _answered(
+        self, address: Address, sent: _Sent, guard: Guard | None, response: ProduceResponse
+    ) -> None:
         self.history.operations += 1
         sent.is_under_way = False
         rows = {
             (topic.name, row.index): row for topic in response.responses for row in topic.partition_responses
         }
         if guard is not None:
-            self._judge_guard(sent, guard, rows[guard.at], rows[self.at])
+            self._judge_guard(address, sent, guard, rows[guard.at], rows[self.at])
         if sent in self._queue:
             self._settle(sent, rows[self.at])
 
     def _judge_guard(
-        self, sent: _Sent, guard: Guard, row: PartitionProduceResponse, own: PartitionProduceResponse
+        self,
+        address: Address,
+        sent: _Sent,
+        guard: Guard,
+        row: PartitionProduceResponse,
+        own: PartitionProduceResponse,
     ) -> None:
         if row.next_offset >= 0:
             self._ends[guard.at] = row.next_offset
-        if row.error_code == ErrorCode.NONE:
+        # What a leader that was replaced believes of the guarded partition proves nothing.
+        if row.error_code == ErrorCode.NONE and self._judge_knows(address, guard.at).is_current:
             self.told.guard_held(sent.owned, guard)
-        elif own.error_code == ErrorCode.NONE and sent.owned.batch.sends == 1:
+        is_first = sent.owned.batch.sends == 1
+        if row.error_code == ErrorCode.OFFSET_MISMATCH and own.error_code == ErrorCode.NONE and is_first:
             self.told.guard_ignored(sent.owned, guard)
 
     def _settle(self, sent: _Sent, row: PartitionProduceResponse) -> None:

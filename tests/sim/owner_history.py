@@ -152,9 +152,9 @@ class OwnerHistory:
         if is_within and not may_begin_anew and generation <= grant.generation:
             self.history.violation(f"{grant} was taken away, but generation {generation} is in force")
 
-    def dropped(self, grant: Told) -> None:
-        """An owner was told on the connection that owns that this connection has closed."""
-        self.history.violation(f"{grant} was ended as disconnected, though its connection stands")
+    def dropped(self, grant: Told, reason: LossReason) -> None:
+        """An owner was told to have been missed, on the connection on which it had been heard."""
+        self.history.violation(f"{grant} was ended ({reason.name}), though its connection stands")
 
     # Guards
 
@@ -231,6 +231,8 @@ class OwnerHistory:
 def _misplaced(grant: Told, grants: list[Told], offset: int) -> str:
     """What is wrong with a record of `grant` at an offset."""
     for other in grants:
+        if other.incarnation == grant.incarnation and other is not grant:
+            continue  # Told again, after another leader had to guess where its fence was.
         is_later = other.incarnation > grant.incarnation
         if is_later == (offset >= other.fence_offset):
             return _beyond(other, is_behind=is_later)

@@ -21,7 +21,7 @@ from protocol.messages.ownership import (
     ResumeRequest,
     ResumeResponse,
 )
-from tests.sim.claimant import SESSION_TIMEOUT_MS, TIMEOUT_MS, Claimant
+from tests.sim.claimant import SESSION_TIMEOUT_MS, SURE_S, TIMEOUT_MS, Claimant
 from tests.sim.client import Surroundings
 from tests.sim.history import TopicPartition
 from tests.sim.owner_history import OwnerHistory, Told
@@ -119,13 +119,23 @@ class Tenant(Claimant):
                 home = self._home(address, standing.leader_epoch)
                 if self._granted_on == home and self.is_current(home):
                     self.told.stands(grant, asked_s)
+                    self._sure_until_s = asked_s + SURE_S
                 continue
-            is_cut_off = standing.reason == LossReason.DISCONNECTED
-            if is_cut_off and self._granted_on == self._home(address):
-                self.told.dropped(grant)
+            reason = LossReason(standing.reason)
+            if reason in _SILENT and self._is_missed_wrongly(address, reason):
+                self.told.dropped(grant, reason)
             self._stumble(grant, standing)
         if response.error_code != ErrorCode.NONE:
             self.lose_touch(grant)
+
+    def _is_missed_wrongly(self, address: Address, reason: LossReason) -> bool:
+        """Whether its connection stands, and it was heard there less than its session timeout ago, or in the
+        same leader epoch is said to be disconnected."""
+        before, now = self._granted_on, self._home(address)
+        if before is None or (before.address, before.connection) != (now.address, now.connection):
+            return False
+        is_same = before == now and reason is LossReason.DISCONNECTED
+        return is_same or self.world.seconds() < self._sure_until_s
 
     def _stumble(self, grant: Told, standing: ResourceStanding) -> None:
         is_silence = LossReason(standing.reason) in _SILENT
@@ -186,6 +196,7 @@ class Tenant(Claimant):
         self._granted_on = self._home(address, leader_epoch)
         if self.is_current(self._granted_on):
             self.told.resumed(grant, asked_s)
+            self._sure_until_s = asked_s + SURE_S
         if self.is_ready:
             self.work(grant)
 

@@ -121,7 +121,7 @@ def test_an_owner_goes_on_after_it_was_fenced(told: OwnerHistory) -> None:
 
 def test_an_owner_loses_what_nobody_has_got(told: OwnerHistory) -> None:
     told.fenced(grant("o0", 2), 2, LossReason.STOLEN)
-    told.dropped(grant("o0", 2))
+    told.dropped(grant("o0", 2), LossReason.DISCONNECTED)
     assert len(found(told)) == 2
 
 
