@@ -1,0 +1,27 @@
+"""The examples of docs/ownership.md run, one after the other, as they stand but for the broker's address."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+
+GUIDE = Path(__file__).parents[2] / "docs/ownership.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+
+
+def test_every_example_does_what_it_says(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    (broker,) = cluster.start()
+    printed = []
+    for example in EXAMPLES:
+        exec(example.replace("localhost:9092", broker.address), {})
+        printed.append(capsys.readouterr().out.splitlines())
+    producer, consumer, lease, condition, guard = printed
+
+    assert producer == ["epoch 1 from offset 0"]
+    assert consumer == ["0 b'I lead'"]
+    assert lease == ["leading, generation 1"]
+    assert (condition, guard) == ([], []), "neither finds that somebody was quicker"
