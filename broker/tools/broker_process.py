@@ -16,7 +16,7 @@ from pathlib import Path
 
 import javaproperties
 
-from coordinator.tools.zookeeper_process import HOST, die_with_parent, free_port
+from coordinator.tools.zookeeper_process import HOST, die_with_parent, free_port, stand_still
 from protocol.api import decode_response, encode_request
 from protocol.frames import SIZE, join_parts
 from protocol.messages.metadata import MetadataRequest
@@ -156,7 +156,7 @@ class BrokerProcess:
 
     def pause(self) -> None:
         """Stop the process's clock (SIGSTOP): connections stay open and nothing answers."""
-        os.kill(self.pid, signal.SIGSTOP)
+        stand_still(self.pid)
 
     def resume(self) -> None:
         """Let a paused process go on (SIGCONT)."""

@@ -7,6 +7,7 @@ next `start`.
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import socket
 import subprocess
@@ -25,6 +26,9 @@ from coordinator.tools.zookeeper_server import (
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 _PR_SET_PDEATHSIG = 1
+_POLL_S = 0.001
+_STANDING = "TtZX"
+"""States of a thread that does nothing: stopped, traced, dead and not yet buried."""
 
 
 def free_port() -> int:
@@ -33,6 +37,24 @@ def free_port() -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def stand_still(pid: int) -> None:
+    """Stop a process's clock (SIGSTOP), and return once all of its threads stand, which takes them a moment.
+
+    Raises ProcessLookupError where there is no such process.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    while any(_runs(task) for task in tasks.iterdir()):
+        time.sleep(_POLL_S)
+
+
+def _runs(task: Path) -> bool:
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] not in _STANDING
+    except OSError:
+        return False  # It has ended.
 
 
 def die_with_parent() -> None:
@@ -139,7 +161,7 @@ class ZooKeeperProcess:
     def pause(self) -> None:
         """Stop the process's clock (SIGSTOP): connections stay open and nothing answers."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        stand_still(self._process.pid)
 
     def resume(self) -> None:
         """Let a paused process go on (SIGCONT)."""

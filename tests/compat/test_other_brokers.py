@@ -115,7 +115,7 @@ def test_a_group_is_joined_and_its_offsets_are_kept(bootstrap: str, monkeypatch:
 def test_what_the_broker_lacks_is_named(bootstrap: str) -> None:
     with Connection(bootstrap) as connection:
         connection.metadata.renew()
-        for _ in range(100):
+        for _ in range(600):
             connection.poll(100)
             node = next(iter(connection.metadata.nodes), None)
             if node is not None and connection.open(node) and connection.is_ready(node):

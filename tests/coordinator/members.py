@@ -194,11 +194,11 @@ _default_policy = policy
 
 @asynccontextmanager
 async def cluster(connect: str, *broker_ids: int) -> AsyncIterator[Members]:
-    """A cluster with these members, the first of them the controller."""
+    """A cluster with these members, the first of them the controller, which knows them all."""
     members = Members(connect)
     try:
-        for broker_id in broker_ids:
-            await members.start(broker_id)
+        started = [await members.start(broker_id) for broker_id in broker_ids]
+        await until(lambda: all(member.was_told_of(len(broker_ids)) for member in started))
         yield members
     finally:
         for broker_id in list(members.members):

@@ -237,7 +237,7 @@ async def test_a_controller_whose_session_expires_is_elected_anew(zookeeper: str
         waiting = one.controller.create_topics([NewTopic("u")], TIMEOUT_MS)
         await in_thread(end_session, one.zookeeper.session, zookeeper)
         await until(lambda: one.candidacy.term not in (first, None))
-        assert one.events == ["registered", "suspended", "expired", "registered"]
+        assert one.events[-2:] == ["expired", "registered"]
         assert one.membership.broker_epoch > epoch
         try:
             await waiting

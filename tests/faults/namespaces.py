@@ -22,7 +22,7 @@ BRIDGE = "middle"
 HUB = "10.177.0.254"
 PORT = 9092
 _TOOLS = ("unshare", "nsenter", "ip")
-_START_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 60.0
 
 
 def prefix() -> list[str]:

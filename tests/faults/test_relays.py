@@ -12,7 +12,7 @@ import pytest
 from tests.faults.networks import Place
 from tests.faults.relays import Relays, local_ports
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 SHORT_S = 0.3
 """How long nothing is waited for."""
 

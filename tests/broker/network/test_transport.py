@@ -83,7 +83,7 @@ class Client:
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.settimeout(15)
+        self.socket.settimeout(60)
         self.socket.connect((server.address.host, server.address.port))
 
     def __enter__(self) -> Client:
