@@ -100,7 +100,7 @@ def produce(connection: socket.socket, job: RawJob) -> Result:
     answer_bytes = len(_read_frame(connection)) + SIZE.size
     before = _end_offsets(connection, job)
 
-    sent, seconds, latencies_ms = _load(connection, job, frames, answer_bytes)
+    sent, seconds, latencies_ms = load(connection, job, frames, answer_bytes)
     grown = _end_offsets(connection, job) - before
     if grown != sent * records:
         raise LoadError(f"{sent * records} records were sent, and the log grew by {grown}")
@@ -118,14 +118,14 @@ def fetch(connection: socket.socket, job: RawJob) -> Result:
     connection.sendall(frames[0])
     answer = _read_frame(connection)
     _check_fetched(decode_response(FetchRequest, FETCH_VERSION, answer), batch)
-    received, seconds, latencies_ms = _load(connection, job, frames, len(answer) + SIZE.size)
+    received, seconds, latencies_ms = load(connection, job, frames, len(answer) + SIZE.size)
     # Had any been of another size, what comes next would not be an answer to this.
     connection.sendall(frames[0])
     _check_fetched(_read(connection, FetchRequest, FETCH_VERSION), batch)
     return Result(received * records, received * len(batch), seconds, percentiles(latencies_ms))
 
 
-def _load(
+def load(
     connection: socket.socket, job: RawJob, frames: list[bytes], answer_bytes: int
 ) -> tuple[int, float, list[float]]:
     """Send the frames round and round for as long as the job says. Returns how many were sent and answered,
