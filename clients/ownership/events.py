@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from clients.message import TopicPartition
-from protocol.messages.ownership import NO_PARTITION, LossReason
+from protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStanding
 
 Resource: TypeAlias = TopicPartition | str
 """A partition of a topic, or a name of the application's own."""
@@ -58,6 +58,18 @@ class OwnershipEvent:
     reason: LossReason = LossReason.NONE
     owner_id: str | None = None
     error: Exception | None = None
+
+    def with_standing(self, standing: ResourceStanding) -> OwnershipEvent:
+        """The same, with what a broker has told of the resource."""
+        return replace(
+            self,
+            generation=standing.generation,
+            fence_offset=standing.fence_offset if standing.fence_offset >= 0 else None,
+            position=standing.position,
+            is_contended=standing.is_contended,
+            reason=LossReason(standing.reason),
+            owner_id=standing.owner_id,
+        )
 
 
 def split(resource: Resource) -> tuple[str, int]:

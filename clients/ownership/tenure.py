@@ -22,7 +22,7 @@ from clients.ownership.homes import Home
 from clients.ownership.ways import NO_GRANT, Ask, Question
 from clients.wire import Wire
 from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import IF_FREE, LossReason, ResourceStanding
+from protocol.messages.ownership import IF_FREE, ResourceStanding
 
 FOR_EVER = -1
 """The `wait_ms` of one that waits as long as it lives."""
@@ -86,6 +86,7 @@ class Tenure:
         self._named_generation = generation
         self._wait_ms = wait_ms if self.may_wait else 0
         self._wait_until_ms: int | None = None
+        self._release_until_ms: int | None = None
         self._node = NO_NODE
         self._conversation: Wire | None = None
         self._position = 0
@@ -145,7 +146,15 @@ class Tenure:
     # Out ----------------------------------------------------------------------------------------------
 
     def look(self, now_ms: int) -> None:
-        """Notice that the connection has broken, or that the wait is over; to be called before the next."""
+        """Notice that the connection has broken, or that the wait is over; to be called before the next.
+
+        What nobody takes back for a session timeout is as good as released: its broker has heard nothing.
+        """
+        if self.state is TenureState.RELEASING:
+            if self._release_until_ms is None:
+                self._release_until_ms = now_ms + self._settings.session_timeout_ms
+            elif now_ms >= self._release_until_ms:
+                self.abandon()
         if self.state in (TenureState.HELD, TenureState.QUEUED) and not self._is_attached():
             self._detach()
         if self._wait_ms > 0 and self._wait_until_ms is None:
@@ -174,9 +183,10 @@ class Tenure:
 
     @property
     def gives_up_at_ms(self) -> int | None:
-        """When `look` will find that the wait is over."""
-        is_claiming = self.state is TenureState.CLAIMING and self._call is None
-        return self._wait_until_ms if is_claiming else None
+        """When `look` will find that the wait is over, or the release pointless."""
+        if self._call is None and self.state is TenureState.CLAIMING:
+            return self._wait_until_ms
+        return self._release_until_ms if self.state is TenureState.RELEASING else None
 
     def ask(self, call_at_ms: int, *, is_alone: bool) -> Ask:
         """What to ask now. A claim stands in the queue only where it `is_alone` in its request."""
@@ -372,20 +382,7 @@ class Tenure:
 
     def _tell(self, standing: ResourceStanding | None, *, is_resumed: bool = False) -> None:
         event = OwnershipEvent(self.resource, self.state, is_resumed=is_resumed, error=self.error)
-        if standing is not None:
-            event = OwnershipEvent(
-                self.resource,
-                self.state,
-                generation=standing.generation,
-                fence_offset=standing.fence_offset if standing.fence_offset >= 0 else None,
-                position=standing.position,
-                is_contended=standing.is_contended,
-                is_resumed=is_resumed,
-                reason=LossReason(standing.reason),
-                owner_id=standing.owner_id,
-                error=self.error,
-            )
-        self.events.append(event)
+        self.events.append(event if standing is None else event.with_standing(standing))
 
 
 def error_of(tenure: Tenure) -> Exception:

@@ -80,11 +80,12 @@ class Writing:
         return ConnectionFailedError(f"{topic}-{partition} is not owned on this connection: to be resumed")
 
     def problem(self) -> Exception | None:
-        """Why nothing can be written any more: ProducerFencedError where it was lost."""
+        """Why nothing can be written any more: ProducerFencedError where it was lost. A refusal counts when
+        what was granted beside it has been let go of."""
         for tenure in self.tenures.tenures.values():
             if tenure.state is TenureState.LOST:
                 return _fenced(tenure)
-        return self.tenures.error
+        return self.tenures.error if self.tenures.has_ended else None
 
     def _tenure(self, topic: str, partition: int) -> Tenure | None:
         return self.tenures.tenures.get(TopicPartition(topic, partition))

@@ -72,8 +72,7 @@ class FakeOwnership:
     """All that is owned in the cluster; what is written is durable at once. Names are decided about by the
     coordinator of the groups."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
-        self.terms = Terms()
+    def __init__(self, cluster: FakeCluster, terms: Terms | None = None) -> None:
         self._cluster = cluster
         self._connections: dict[FakeChannel, int] = {}
         self._heard: dict[int, int] = {}
@@ -82,7 +81,7 @@ class FakeOwnership:
         self._tickets = itertools.count(1)
         self._answers: dict[int, list[ResourceStanding] | BrokerError] = {}
         self._records: dict[ResourceKey, tuple[OwnershipRecord, int]] = {}
-        self.table = OwnershipTable(self._log_ends, self._heard.__getitem__, self._now_ms, self.terms)
+        self.table = OwnershipTable(self._log_ends, self._heard.__getitem__, self._now_ms, terms)
 
     def _now_ms(self) -> int:
         return _START_MS + self._cluster.time_ms

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.ownership.state import Terms
 from clients.errors import ClosedError, RequestTimeoutError
 from clients.message import Message
 from clients.ownership.events import OwnershipEvent, TenureState
@@ -16,6 +17,7 @@ from protocol.messages.ownership import LossReason, ReleaseRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
 from tests.clients.fake_cluster import FakeCluster
+from tests.clients.fake_ownership import FakeOwnership
 
 LOG = "log"
 WAIT_MS = 30_000
@@ -123,6 +125,7 @@ def test_partitions_are_asked_for_one_after_the_other_and_nothing_is_written_bef
 
 def test_where_one_partition_is_refused_none_is_kept(cluster: FakeCluster) -> None:
     """ "Require exclusive access for producer. Fail immediately if there's already a producer connected"."""
+    cluster.ownership = FakeOwnership(cluster, Terms(release_grace_ms=3_600_000))
     ben = Owner(cluster, EXCLUSIVE, 2)
     with pytest.raises(OwnershipRefusedError):
         Owner(cluster, EXCLUSIVE, 0, 1, 2)

@@ -10,7 +10,7 @@ from clients.ownership.events import TenureState
 from clients.ownership.tenure import FOR_EVER
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import OwnRequest, ReleaseRequest, RenewRequest
-from tests.clients.ownership.tenure_world import LOG, World
+from tests.clients.ownership.tenure_world import LOG, SESSION_MS, World
 
 
 def waiting(wait_ms: int) -> World:
@@ -114,6 +114,24 @@ def test_a_claim_that_is_given_up_when_its_wait_is_over_too_has_nothing_to_relea
 
     world.answer(look, ErrorCode.REQUEST_TIMED_OUT)
 
+    assert world.tenure.state is TenureState.RELEASED
+
+
+def test_what_nobody_takes_back_is_given_up_when_the_session_is_over() -> None:
+    world = World()
+    world.grant()
+    world.tenures.release()
+    cut = ConnectionFailedError("cut")
+    world.lose(world.call(), cut)
+    while not world.tenures.has_ended:
+        assert world.now_ms < 1000 + SESSION_MS
+        due_ms = world.next_event_ms()
+        assert due_ms is not None
+        world.now_ms = due_ms
+        for call in world.calls():
+            assert isinstance(call.request, ReleaseRequest)
+            world.lose(call, cut)
+    assert world.now_ms >= 1000 + SESSION_MS
     assert world.tenure.state is TenureState.RELEASED
 
 
