@@ -41,8 +41,11 @@ install_kcat() {
 
 bash "$HOLDFAST_HOME/scripts/install.sh" --with-tests --quiet
 python=$(find_python)
-install_kafka_python_2
-install_kcat
+# Only the tests need these two: the checks before them leave time.
+install_kafka_python_2 &
+kafka_python_2=$!
+install_kcat &
+kcat=$!
 use_java
 
 cd "$HOLDFAST_HOME"
@@ -54,6 +57,8 @@ printf 'ruff format --check\n'
 "$python" -m ruff format --check
 printf 'mypy\n'
 "$python" -m mypy
+wait "$kafka_python_2"
+wait "$kcat"
 # Brokers and tools start by the hundred, and each would compile what it imports.
 unset PYTHONDONTWRITEBYTECODE
 # Two at a time: those that start brokers mostly wait.

@@ -64,7 +64,7 @@ class StockClient:
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=500,
             stdin=subprocess.DEVNULL,
             check=False,
         )

@@ -169,7 +169,7 @@ def test_a_bad_setting_stops_the_start_with_one_clear_line(
         [sys.executable, "-m", "broker", str(properties), "--override", override],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert ended.returncode == 1

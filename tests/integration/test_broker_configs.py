@@ -17,7 +17,7 @@ def configs(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]
         [sys.executable, "-m", "clients.tools.configs", "--bootstrap-server", bootstrap, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

@@ -172,7 +172,7 @@ class TestCommandLine:
             cwd=HOME,
             env={**os.environ, "PYTHONPATH": str(HOME)},
             capture_output=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert answer.returncode == status, answer.stderr.decode()

@@ -22,7 +22,7 @@ def test_every_example_does_what_it_says(cluster: Cluster) -> None:
             cwd=HOME,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert done.returncode == 0, f"{example}\n{done.stderr}"

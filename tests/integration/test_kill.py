@@ -139,6 +139,7 @@ def rebuild_indexes(log: Path, directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.timeout(300 + 60 * KILLS)
 @pytest.mark.parametrize("flush_before_ack", ["false", "true"])
 def test_no_acknowledged_record_is_lost_and_none_is_there_twice(
     flush_before_ack: str, zookeeper: str, tmp_path: Path

@@ -51,7 +51,7 @@ def processes_naming(directory: Path) -> dict[int, str]:
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
     """The status with which a cluster ends by itself, and what it said."""
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=180)
     return process.returncode, errors
 
 

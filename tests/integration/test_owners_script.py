@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "owners.sh"
 
 def run(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(SCRIPT), "--bootstrap-server", bootstrap, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
 def rows(bootstrap: str, *arguments: str) -> list[dict[str, Any]]:

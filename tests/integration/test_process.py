@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.cluster import Cluster
 from tests.integration.clients import create_topic, produce
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 def command(zookeeper: str, directory: Path, *more: str) -> list[str]:

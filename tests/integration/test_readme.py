@@ -22,7 +22,7 @@ def block(language: str, containing: str) -> str:
 
 def run(command: list[str], given: str | None = None) -> str:
     done = subprocess.run(
-        command, cwd=HOME, input=given, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=HOME, input=given, capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
