@@ -31,11 +31,26 @@ _STANDING = "TtZX"
 """States of a thread that does nothing: stopped, traced, dead and not yet buried."""
 
 
+_reservations: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A TCP port on loopback that nothing listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
+    """A TCP port on loopback that nothing listened on a moment ago.
+
+    Nobody else is given it by this function while this process lives: until a server listens there, and
+    between two lives of that server, an abstract Unix socket of the same number stands for it.
+    """
+    while True:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            port: int = probe.getsockname()[1]
+        reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            reservation.bind(f"\0holdfast-port-{port}")
+        except OSError:
+            reservation.close()
+            continue
+        _reservations.append(reservation)
         return port
 
 
