@@ -148,6 +148,11 @@ class Client:
             )
         return channel.send(request, version)
 
+    def line_to(self, address: Address) -> object | None:
+        """What stands for the connection that there is to a broker, another one after each reconnect."""
+        channel = self._channels.get(address)
+        return None if channel is None or not channel.is_connected else channel._link
+
     def anyone(self) -> Address:
         known = list(self._brokers.values()) or self._bootstrap
         return self.rng.choice(known)

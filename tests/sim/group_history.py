@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tests.sim.history import History, TopicPartition
+from tests.sim.reader_history import ReaderHistory
 
 NO_OFFSET = -1
 
@@ -38,8 +39,12 @@ class GroupHistory:
     """All groups of a simulation."""
 
     history: History
+    readers: ReaderHistory = field(init=False)
     rewinds: list[Rewind] = field(default_factory=list)
     _places: dict[tuple[str, TopicPartition], _Place] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.readers = ReaderHistory(self.history)
 
     def owns(self, member: str, group: str, generation: int, partitions: Iterable[TopicPartition]) -> None:
         """A member was told what it owns: nobody else was told so in the same generation."""

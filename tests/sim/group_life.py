@@ -68,6 +68,8 @@ class GroupLife:
         kind = ManagedMember if self.plan.is_managed else ClassicMember
         name = f"{self.plan.name}m{self._count}"
         member = kind(self._around, name, self.plan.name, self.plan.topic, self._told)
+        if isinstance(member, ManagedMember):
+            member.asks_single_readers = self.plan.has_single_readers
         self._count += 1
         self.members.append(member)
         member.start()
@@ -109,7 +111,13 @@ class GroupLife:
             # A rewind moves on only those whom it concerns.
             and (self.plan.is_managed or len({member.generation for member in self.members}) == 1)
             and sorted(owned) == sorted((self.plan.topic, number) for number in known.leaders)
+            and (not self.plan.has_single_readers or all(map(_reads, self.members)))
         )
+
+
+def _reads(member: Member) -> bool:
+    """Whether the leaders let a member read what it has."""
+    return isinstance(member, ManagedMember) and member.reading is not None and member.reading.is_complete
 
 
 class GroupTool(Client):

@@ -12,11 +12,15 @@ from protocol.messages.group_membership import (
     RegisterConsumerResponse,
 )
 from tests.sim.client import RETRY_S
+from tests.sim.group_reading import Reading
 from tests.sim.member import SESSION_TIMEOUT_MS, Member
 
 
 class ManagedMember(Member):
-    """Creates its group where there is none."""
+    """Creates its group where there is none, with single readers where that is asked for."""
+
+    asks_single_readers = False
+    reading: Reading | None = None
 
     def take_part(self) -> None:
         self.member_id = self.name
@@ -34,10 +38,20 @@ class ManagedMember(Member):
         owned = {(row.topic, row.partition): row.offset for row in response.partitions_to_own}
         self.told.owns(self.name, self.group, self.generation, owned)
         self.begin_work(owned)
+        if response.single_reader:
+            self.reading = Reading(self, self.told.readers, owned)
+
+    def stop_working(self) -> None:
+        super().stop_working()
+        if self.reading is not None:
+            self.reading.is_over = True
 
     def _create(self) -> None:
         request = CreateGroupRequest(
-            consumer_group=self.group, session_timeout=SESSION_TIMEOUT_MS, topics=[self.topic]
+            consumer_group=self.group,
+            session_timeout=SESSION_TIMEOUT_MS,
+            topics=[self.topic],
+            single_reader=self.asks_single_readers,
         )
         self.ask(request, self._created)
 

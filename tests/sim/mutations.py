@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tests.sim.mutants import access, controller, groups, ownership, replication
+from tests.sim.mutants import access, controller, group_readers, groups, ownership, replication
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.scenario import Verdict, run_seed
 
@@ -17,6 +17,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *replication.MUTATIONS,
     *controller.MUTATIONS,
     *groups.MUTATIONS,
+    *group_readers.MUTATIONS,
     *ownership.MUTATIONS,
     *access.MUTATIONS,
 )

@@ -62,6 +62,7 @@ class GroupPlan:
     name: str
     topic: str
     is_managed: bool
+    has_single_readers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,10 @@ def _groups(topics: Sequence[Topic], rng: random.Random) -> tuple[GroupPlan, ...
     """Of consumers of the topic that is always there: another's offsets would go with it."""
     kinds = rng.choice([(), (), (), (False,), (True,), (False, True)])
     names = {False: "classic", True: "managed"}
-    return tuple(GroupPlan(names[is_managed], topics[0].name, is_managed) for is_managed in kinds)
+    # A managed group that is alone has single readers: with the other there is one without.
+    return tuple(
+        GroupPlan(names[is_managed], topics[0].name, is_managed, kinds == (True,)) for is_managed in kinds
+    )
 
 
 def _tenants(topics: Sequence[Topic], rng: random.Random) -> TenantsPlan | None:

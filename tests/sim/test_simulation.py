@@ -53,7 +53,9 @@ def test_the_seeds_have_everything_there_is() -> None:
     assert {topic.name for plan in plans for topic in plan.topics} == {
         "t", "flushed", "moving", "owned", "remade", "loose"
     }  # fmt: skip
-    assert {group.is_managed for plan in plans for group in plan.groups} == {False, True}
+    assert {(group.is_managed, group.has_single_readers) for plan in plans for group in plan.groups} == {
+        (False, False), (True, False), (True, True)
+    }  # fmt: skip
     assert sum(plan.tenants is not None for plan in plans) > THREE_SEEDS / 5
     assert sum(plan.is_flushed for plan in plans) > THREE_SEEDS / 10
 

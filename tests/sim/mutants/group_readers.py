@@ -1,0 +1,45 @@
+"""Bugs of single readers in consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.ownership import standings
+from broker.ownership.guards import ReaderGuard
+from broker.ownership.reading import AttachReader
+from broker.ownership.state import State
+from coordinator.ownership_records import ResourceKey
+from protocol.messages.ownership import ResourceStanding
+from tests.sim.mutation import Mutation, Patch
+
+
+def _attach_anyone() -> Sequence[Patch]:
+    attach = AttachReader._attach
+
+    def mutant(self: AttachReader, state: State, key: ResourceKey, now_ms: int) -> ResourceStanding:
+        resource = state.resource(key)
+        entry = resource.entries.get(self._asker.group)
+        if entry is None or entry.grant is None:
+            return attach(self, state, key, now_ms)
+        state.attach(resource, entry, self._asker.connection, now_ms)
+        return standings.blank(key)
+
+    return [(AttachReader, "_attach", mutant)]
+
+
+def _look_at_readers_once() -> Sequence[Patch]:
+    return [(ReaderGuard, "admit", lambda self, connection: None)]
+
+
+MUTATIONS = (
+    Mutation(
+        "attach-anyone",
+        "a leader takes any member of the group for the reader of a partition",
+        _attach_anyone,
+    ),
+    Mutation(
+        "look-at-readers-once",
+        "a leader asks who reads when a member comes, and not at each fetch",
+        _look_at_readers_once,
+    ),
+)

@@ -1,0 +1,52 @@
+"""The judge of single readers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.history import History
+from tests.sim.reader_history import ReaderHistory
+from tests.sim.world import World
+
+AT = ("t", 0)
+
+
+@pytest.fixture
+def told() -> ReaderHistory:
+    return ReaderHistory(History(World(1)))
+
+
+def read(told: ReaderHistory, generation: int, epoch: int, sent_s: float, answered_s: float) -> None:
+    told.answered(f"m{generation}", "g", AT, generation, epoch, sent_s, answered_s)
+
+
+def test_members_may_follow_one_another(told: ReaderHistory) -> None:
+    read(told, 1, 0, 1.0, 2.0)
+    read(told, 2, 0, 3.0, 4.0)
+    read(told, 2, 1, 5.0, 6.0)
+    assert told.history.violations == []
+
+
+def test_an_earlier_one_must_not_read_once_a_later_one_has(told: ReaderHistory) -> None:
+    read(told, 2, 0, 1.0, 2.0)
+    read(told, 1, 0, 2.5, 3.0)
+    assert len(told.history.violations) == 1
+    assert "m1 read t-0 for g in generation 1" in told.history.violations[0]
+
+
+def test_nor_from_a_later_leader(told: ReaderHistory) -> None:
+    read(told, 2, 0, 1.0, 2.0)
+    read(told, 1, 1, 2.5, 3.0)
+    assert len(told.history.violations) == 1
+
+
+def test_what_was_under_way_by_then_is_none_of_it(told: ReaderHistory) -> None:
+    read(told, 2, 0, 1.0, 2.0)
+    read(told, 1, 0, 1.5, 3.0)
+    assert told.history.violations == []
+
+
+def test_nor_is_what_a_leader_answers_that_has_been_replaced(told: ReaderHistory) -> None:
+    read(told, 2, 1, 1.0, 2.0)
+    read(told, 1, 0, 2.5, 3.0)
+    assert told.history.violations == []
