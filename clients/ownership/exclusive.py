@@ -93,7 +93,11 @@ class ExclusiveProducer(Producer):
 
         def own(connection: Connection) -> Writing:
             if not self.partitions:
-                self.partitions = _partitions_of(connection, topic, settings["max.block.ms"])
+                try:
+                    self.partitions = _partitions_of(connection, topic, settings["max.block.ms"])
+                except BaseException:
+                    connection.close()
+                    raise
             self._tenures = Tenures(
                 connection,
                 way,

@@ -97,8 +97,10 @@ class ExclusiveConsumer(Consumer):
         self._hold_back()
         super()._turn(wait_ms)
         self._hold_back()
-        for event in self._own.take_events():
+        events = self._own.take_events()
+        for event in events:
             self._begin(event)
+        for event in events:
             self._on_ownership(event)
 
     def _hold_back(self) -> None:

@@ -156,7 +156,6 @@ class AccessWay:
     owner_id: str
     session_timeout_ms: int
     mode: ProducerAccessMode
-    writer: Writer = NO_WRITER
     group: str = field(default=PRODUCERS_GROUP, init=False)
     together_max: int = field(default=1, init=False)
 
@@ -179,8 +178,6 @@ class AccessWay:
             session_timeout_ms=self.session_timeout_ms,
             timeout_ms=timeout_ms,
             wait_timeout_ms=wait_ms,
-            writer_client_id=self.writer.client_id,
-            writer_principal=self.writer.principal,
         )
 
 
