@@ -169,10 +169,11 @@ class Membership:
             )
 
     def _succeeded(self, session: Session, epoch: int) -> None:
-        if self._start_epoch == znodes.NO_EPOCH:
-            self._start_epoch = epoch
         if self._closed or session is not self._zookeeper.session:
             return
+        if self._start_epoch == znodes.NO_EPOCH:
+            # Of a registration that was over before it was known, the next one did not know either.
+            self._start_epoch = epoch
         self._registered_on = session
         self.broker_epoch = epoch
         self.is_connected = True
