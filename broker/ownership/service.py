@@ -110,6 +110,8 @@ class OwnershipService:
         """The tickets of each connection that are worth nothing without it."""
         self._timer: DelayedCall | None = None
         self._timer_due_ms = 0
+        self._read_by_ms = 0
+        """When what came in during the last standstill will have been read: before that nobody is missed."""
         self._flush_timer: DelayedCall | None = None
         self._is_performing = False
         self._is_stopped = False
@@ -443,17 +445,20 @@ class OwnershipService:
     def _set_timers(self) -> None:
         if self._is_stopped:
             return
-        due_ms = self.table.next_deadline_ms
-        if due_ms is not None and (self._timer is None or due_ms < self._timer_due_ms):
-            self._set_timer(due_ms, due_ms - self.now_ms())
+        next_ms = self.table.next_deadline_ms
+        if next_ms is not None:
+            due_ms = max(next_ms, self._read_by_ms)
+            if self._timer is None or due_ms < self._timer_due_ms:
+                self._set_timer(due_ms)
         if self._flush_timer is None and self.table.has_unwritten:
             self._flush_timer = self._clock.callLater(FLUSH_INTERVAL_S, self._flush)
 
-    def _set_timer(self, due_ms: int, delay_ms: int) -> None:
+    def _set_timer(self, due_ms: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_due_ms = due_ms
-        self._timer = self._clock.callLater(max(delay_ms, 1) / 1000, self._tick)
+        now_ms = self.now_ms()
+        self._timer_due_ms = max(due_ms, now_ms)
+        self._timer = self._clock.callLater(max(due_ms - now_ms, 1) / 1000, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -461,7 +466,8 @@ class OwnershipService:
         late_ms = now_ms - self._timer_due_ms
         if late_ms > _STANDSTILL_MS:
             # This broker stood still, and has not yet read what owners have sent meanwhile.
-            self._set_timer(now_ms + _STANDSTILL_MS, _STANDSTILL_MS)
+            self._read_by_ms = now_ms + _STANDSTILL_MS
+            self._set_timer(self._read_by_ms)
             return
         self.table.tick(now_ms)
         self._perform()

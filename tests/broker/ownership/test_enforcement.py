@@ -245,6 +245,18 @@ def test_time_in_which_the_broker_stood_still_does_not_count(world: OwnershipWor
     assert is_open(anna)
 
 
+def test_the_silent_are_missed_after_a_standstill_however_busy_the_broker_is(world: OwnershipWorld) -> None:
+    """Each claim looks when the next one is to be looked after: never before what was sent meanwhile is read,
+    and not later either."""
+    anna, ben = world.owner("anna"), world.owner("ben")
+    anna.claim(T)
+    world.clock.advance(SESSION_MS / 1000 + 30)
+    for _ in range(10):
+        assert ben.claim(T, generation=-1).error_code in (0, ErrorCode.RESOURCE_OWNED)
+        world.clock.advance(0.1)
+    assert not is_open(anna)
+
+
 def test_a_renew_waits_for_what_happens(world: OwnershipWorld) -> None:
     anna, ben = world.owner("anna"), world.owner("ben")
     anna.claim(T)
