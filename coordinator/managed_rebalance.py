@@ -227,6 +227,8 @@ class ManagedRebalancer:
         for member in group.members.values():
             self.keep_alive(group, member, now_ms)
             claim(group, result, member)
+        if not group.members:
+            claim_for_nobody(group, result)
         self.expire_if_unused(group, now_ms)
         self._topics.forget_lost_partitions(group, group.partitions)
         # Partitions have come or gone, or a topic was added in a change that was cut short

@@ -184,12 +184,13 @@ class ReaderClaims:
         for each in late:
             each.is_late = True
         named = [
-            f"{topic}-{index}: {each.error}" for each in late[:_NAMED_MAX] for topic, index in [each.key[1]]
+            f"{topic}-{index} for {each.claim.group_id} ({each.error})"
+            for each in late[:_NAMED_MAX]
+            for topic, index in [each.claim.partition]
         ]
         _log.warning(
-            "%d partitions of group %s have no reader until their leaders know of it, who are told again and "
-            "again: %s%s",
-            len(late), late[0].claim.group_id, "; ".join(named), "; …" if len(late) > _NAMED_MAX else "",
+            "%d partitions have no reader until their leaders know of it, who are told again and again: %s%s",
+            len(late), "; ".join(named), "; …" if len(late) > _NAMED_MAX else "",
         )  # fmt: skip
         waiting.keys.clear()
         waiting.deferred.callback(None)

@@ -178,6 +178,8 @@ class OwnershipService:
 
     def assign(self, assigned: Sequence[Assigned], timeout_ms: int) -> Deferred[Standings]:
         """The coordinator of consumer groups says who reads partitions, each of them named once."""
+        if self._is_stopped:
+            return fail(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping"))
         ticket, answer = self._answers.open(timeout_ms)
         self.table.assign(ticket, assigned, self.now_ms())
         self._perform()

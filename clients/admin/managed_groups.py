@@ -21,13 +21,15 @@ from protocol.messages.group_membership import (
 
 @dataclass(frozen=True, slots=True)
 class ManagedGroupListing:
-    """A managed group: its consumers' ids, its topics, and the broker that shares them out."""
+    """A managed group: its consumers' ids, its topics, and the broker that shares them out. `single_reader`:
+    brokers let nobody of it read a partition but the member that has it."""
 
     group_id: str
     members: tuple[str, ...]
     topics: tuple[str, ...]
     controller: Node
     session_timeout_ms: int
+    single_reader: bool = False
 
 
 class ManagedGroupAdmin(GroupAdmin):
@@ -41,11 +43,14 @@ class ManagedGroupAdmin(GroupAdmin):
         session_timeout_ms: int = 45_000,
         ephemeral: bool = False,
         assignor: str = "",
+        single_reader: bool = False,
     ) -> None:
         """Make a group, or add topics to the one there is, whose other properties must be the same.
 
         An `ephemeral` group goes when its last member does. `assignor` is range, roundrobin or sticky; empty
-        for the coordinator's choice. Raises BrokerError (INCONSISTENT_GROUP_PROTOCOL) and others.
+        for the coordinator's choice. With `single_reader` brokers let nobody of it read a partition but the
+        member that has it (`group.single.reader`). Raises BrokerError (INCONSISTENT_GROUP_PROTOCOL) and
+        others.
         """
         request = CreateGroupRequest(
             consumer_group=group_id,
@@ -53,6 +58,7 @@ class ManagedGroupAdmin(GroupAdmin):
             topics=list(topics),
             ephemeral=ephemeral,
             assignment_strategy=assignor,
+            single_reader=single_reader,
         )
         response = self._ask(ANY_NODE, request, lambda answer: [answer.error_code])
         raise_first([(f"group {group_id}", response.error_code, None)])
@@ -81,6 +87,7 @@ class ManagedGroupAdmin(GroupAdmin):
                 tuple(row.topics),
                 Node(row.controller_broker.broker_id, row.controller_broker.host, row.controller_broker.port),
                 row.session_timeout,
+                row.single_reader,
             )
             for row in response.groups_info
         ]

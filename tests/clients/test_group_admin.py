@@ -140,6 +140,12 @@ class TestManagedGroups:
         with pytest.raises(GroupNotFoundError, match="group m"):
             admin.delete_managed_groups(["m"])
 
+    def test_one_with_single_readers_says_so(self, admin: Admin) -> None:
+        admin.create_managed_group("m", ["flights"], single_reader=True)
+        assert [group.single_reader for group in admin.list_managed_groups()] == [True]
+        with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
+            admin.create_managed_group("m", ["flights"])
+
     def test_one_with_members_stays(self, cluster: FakeCluster, admin: Admin) -> None:
         Party(cluster, group_protocol="managed").join("a").poll(500)
         with pytest.raises(GroupNotEmptyError):

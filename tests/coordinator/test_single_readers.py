@@ -71,6 +71,13 @@ class TestClaims:
         world.leave(("a", None))
         assert world.claims == [Claim("g", NOBODY, generation + 1, orders(number)) for number in range(2)]
 
+    def test_of_an_empty_group_the_next_coordinator_says_so_again(self, world: GroupWorld) -> None:
+        world.registered_group("a", single_reader=True)
+        world.leave(("a", None))
+        world.claims.clear()
+        world.fail_over()
+        assert {claim.reader for claim in world.claims} == {NOBODY}
+
     def test_the_next_coordinator_makes_them_again_for_the_same_members(self, world: GroupWorld) -> None:
         world.registered_group("a", "b", single_reader=True)
         before = claimed(world)
