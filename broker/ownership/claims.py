@@ -87,6 +87,7 @@ class Claim(Operation):
     def _verdict(self, state: State, wanted: Wanted) -> Verdict:
         resource = state.resource(wanted.key)
         refusal = state.room_for(resource, self._asker.group)
+        refusal = refusal or state.room_on(self._asker.connection, wanted.key)
         return self._judge(resource, wanted) if refusal is None else Refused(refusal)
 
     def _turn_away(self, state: State, verdicts: Sequence[tuple[Wanted, Verdict]], now_ms: int) -> None:

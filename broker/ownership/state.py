@@ -59,6 +59,8 @@ class LogEnds:
     leader_epoch: int
 
 
+RESOURCES_MAX = 10_000
+"""Of one connection: those that it owns, shares and waits for, and partitions that it has owned."""
 _NAMED_GROUPS_MAX = 1000
 
 
@@ -299,11 +301,21 @@ class State:
             return  # It reads other partitions through it, which stay its own. The guard refuses it this one.
         if reason is LossReason.RELEASED:
             self._remember_former(resource, connection)
+            self._unlink(connection, resource)
             return
         self.effects.append(Sever(connection, f"it lost {resource.key}: {reason.name}"))
 
+    def _unlink(self, connection: int, resource: Resource) -> None:
+        """A connection may have nothing to do with a name any more. That it had a partition is remembered."""
+        holdings = self.connections.get(connection)
+        if holdings is None or isinstance(resource.key, PartitionKey):
+            return
+        has_it = any(entry.connection == connection for entry in resource.entries.values())
+        if not has_it and all(waiter.connection != connection for waiter in resource.waiters):
+            holdings.keys.pop(resource.key, None)
+
     def _remember_former(self, resource: Resource, connection: int) -> None:
-        if connection in self.connections:
+        if connection in self.connections and isinstance(resource.key, PartitionKey):
             resource.former[connection] = None
 
     def _watch_owner(self, key: ResourceKey, entry: Entry, at_ms: int) -> None:
@@ -363,6 +375,7 @@ class State:
         for waiter in leaving:
             self.deadlines.discard(OfWaiter(resource.key, waiter))
             self.tell(waiter.connection)
+            self._unlink(waiter.connection, resource)
         for other in resource.waiters:
             self.tell(other.connection)
         self.offer(resource)
@@ -406,6 +419,17 @@ class State:
         elif len(group) > GROUP_LENGTH_MAX:
             limit = f"the group's name has {len(group)} characters, of {GROUP_LENGTH_MAX} that it may have"
         return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)
+
+    def room_on(self, connection: int, key: ResourceKey) -> BrokerError | None:
+        """Why a connection can have no more to do with another resource; None: it can. What it has ends with
+        it, all at once."""
+        holdings = self.connections.get(connection)
+        if holdings is None or key in holdings.keys or len(holdings.keys) < RESOURCES_MAX:
+            return None
+        return error_for(
+            ErrorCode.POLICY_VIOLATION,
+            f"this connection has {RESOURCES_MAX} resources, which are as many as one may have",
+        )
 
     def forget_if_blank(self, key: ResourceKey) -> None:
         """Keep nothing of a resource that was asked about, and of which there is nothing to keep."""

@@ -7,6 +7,7 @@ before, so that concurrent claims follow one another, each seeing what the one b
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -42,6 +43,8 @@ from protocol.messages.producer_access import ProducerAccessMode
 
 _FLUSHED_TOGETHER = 50
 """Resources that are written in one request, where nobody waits for it."""
+_FLUSHED_MAX = 1000
+"""Resources that `flush` takes up; the others wait for the next one."""
 _FLUSHED_BYTES_MAX = 512 * 1024
 """What they may take together."""
 
@@ -279,7 +282,9 @@ class OwnershipTable:
 
     def flush(self, now_ms: int) -> None:
         """Write down what nobody waits for, and try again what could not be written."""
-        unwritten, self.state.unwritten = list(self.state.unwritten), {}
+        unwritten = list(itertools.islice(self.state.unwritten, _FLUSHED_MAX))
+        for key in unwritten:
+            del self.state.unwritten[key]
         for keys in self._portions(unwritten):
             self._submit(Flush(keys), now_ms)
         retry, self._to_retry = self._to_retry, {}

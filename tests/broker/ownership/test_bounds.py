@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from twisted.internet.task import Clock
 
+from broker.ownership import state
 from broker.ownership.effects import Tell
 from broker.ownership.renewals import _SEEN_MAX, Renewals
 from broker.ownership.service import WRITES_MAX
@@ -128,6 +129,39 @@ def test_each_connection_is_told_once_of_what_has_changed() -> None:
     told = [effect.connection for effect in machine.table.take_effects() if isinstance(effect, Tell)]
     assert sorted(told) == [crowd.connection, last.connection]
     assert last.renew(NAME).position == 1
+
+
+def test_a_connection_has_no_more_than_can_be_let_go_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has let go of, or does not wait for any more, does not count."""
+    monkeypatch.setattr(state, "RESOURCES_MAX", 3)
+    machine = Machine()
+    anna, ben = machine.client("anna"), machine.client("ben")
+    names = [NameKey("app", f"n{number}") for number in range(6)]
+    ben.claim(names[5])
+    assert [anna.claim(name).error_code for name in names[:3]] == [0, 0, 0]
+    assert anna.claim(names[3]).error_code == ErrorCode.POLICY_VIOLATION
+    assert anna.claim(names[2], 1).error_code == 0, "it has that one"
+    anna.release(names[0])
+    assert anna.claim(names[5], -1, wait_ms=-1).position == 1
+    assert anna.claim(names[3]).error_code == ErrorCode.POLICY_VIOLATION
+    anna.release(names[5], -1)
+    assert anna.claim(names[3]).error_code == 0
+    anna.close()
+    assert [machine.owner_of(name) for name in names] == [None] * 5 + ["ben"]
+
+
+def test_what_many_have_lost_is_written_bit_by_bit() -> None:
+    machine = Machine()
+    anna = machine.client("anna")
+    for start in range(0, 1200, 100):
+        anna.claim_all(*((NameKey("app", f"n{start + number}"), 1) for number in range(100)))
+    anna.close()
+    assert len(machine.table.state.unwritten) == 1200
+    machine.flush()
+    assert len(machine.table.state.unwritten) == 200
+    assert machine.table.has_unwritten
+    machine.flush()
+    assert not machine.table.has_unwritten
 
 
 def test_a_claim_that_finds_the_queue_full_is_counted_as_refused() -> None:
