@@ -129,6 +129,11 @@ class Lease:
         with self._lock:
             return self._failure is None and self._tenures.is_valid(self._network.now_ms())
 
+    @property
+    def resources(self) -> list[Resource]:
+        """What it is a lease of, in ascending order."""
+        return list(self._tenures.tenures)
+
     def check(self) -> None:
         """Raise why the lease is lost, or was refused, if it is: OwnershipFencedError and others."""
         with self._lock:

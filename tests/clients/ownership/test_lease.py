@@ -203,6 +203,30 @@ def test_one_that_is_closed_in_the_queue_leaves_it_at_once(cluster: FakeCluster)
         carl.claim(0)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_those_who_wait_for_the_same_never_wait_for_each_other(seed: int) -> None:
+    """Whatever is wanted by whom, whichever broker decides about it: everybody has it all at some time."""
+    rng = random.Random(seed)
+    cluster = FakeCluster(brokers=3)
+    cluster.add_topic("log", 6)
+    everything: list[Resource] = ["leader", "zoo", *(TopicPartition("log", index) for index in range(6))]
+    waiting = [
+        lease_on(cluster, *rng.sample(everything, rng.randint(1, 6)), wait_ms=FOR_EVER) for _ in range(8)
+    ]
+    holding: list[Lease] = []
+    while waiting or holding:
+        assert cluster.time_ms < 60_000, f"{len(waiting)} wait for each other"
+        for lease in [*waiting, *holding]:
+            lease.turn(rng.randint(0, 20))
+        granted = [lease for lease in waiting if lease.is_held]
+        waiting = [lease for lease in waiting if lease not in granted]
+        holding += granted
+        owned = [resource for lease in holding for resource in lease.resources]
+        assert len(owned) == len(set(owned))
+        if holding and rng.random() < 0.5:
+            holding.pop(rng.randrange(len(holding))).close()
+
+
 def test_a_lease_goes_with_the_coordinator_of_its_group(cluster: FakeCluster) -> None:
     cluster = FakeCluster(brokers=2)
     lease = lease_on(cluster)
