@@ -59,7 +59,7 @@ class LogEnds:
     leader_epoch: int
 
 
-RESOURCES_MAX = 10_000
+CONNECTION_RESOURCES_MAX = 10_000
 """Of one connection: those that it owns, shares and waits for, and partitions that it has owned."""
 _NAMED_GROUPS_MAX = 1000
 
@@ -424,11 +424,11 @@ class State:
         """Why a connection can have no more to do with another resource; None: it can. What it has ends with
         it, all at once."""
         holdings = self.connections.get(connection)
-        if holdings is None or key in holdings.keys or len(holdings.keys) < RESOURCES_MAX:
+        if holdings is None or key in holdings.keys or len(holdings.keys) < CONNECTION_RESOURCES_MAX:
             return None
         return error_for(
             ErrorCode.POLICY_VIOLATION,
-            f"this connection has {RESOURCES_MAX} resources, which are as many as one may have",
+            f"this connection has {CONNECTION_RESOURCES_MAX} resources, which are as many as one may have",
         )
 
     def forget_if_blank(self, key: ResourceKey) -> None:

@@ -133,7 +133,7 @@ def test_each_connection_is_told_once_of_what_has_changed() -> None:
 
 def test_a_connection_has_no_more_than_can_be_let_go_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it has let go of, or does not wait for any more, does not count."""
-    monkeypatch.setattr(state, "RESOURCES_MAX", 3)
+    monkeypatch.setattr(state, "CONNECTION_RESOURCES_MAX", 3)
     machine = Machine()
     anna, ben = machine.client("anna"), machine.client("ben")
     names = [NameKey("app", f"n{number}") for number in range(6)]
