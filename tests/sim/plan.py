@@ -111,11 +111,14 @@ def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
     """The plan of a seed, whose faults are some of `kinds`."""
     is_flushed = shape.replicas == 1 or rng.random() < 0.2
     topics = _topics(shape, rng, is_flushed=is_flushed)
+    # Where tenants contend the others are few: a minute is to cost the same.
+    has_tenants = any(topic.is_owned for topic in topics)
+    producers = rng.randint(2, 2 if has_tenants else shape.producers_max)
     return Plan(
         shape,
         topics,
-        tuple(_habits(number, rng) for number in range(rng.randint(2, shape.producers_max))),
-        _consumers(shape, topics, rng),
+        tuple(_habits(number, rng) for number in range(producers)),
+        _consumers(1 if has_tenants else shape.consumers_max, topics, rng),
         _some(kinds, rng, at_least=4),
         rng.choice([3.0, 5.0, 8.0]),
         _changes(topics, rng) if shape.brokers > 1 else (),
@@ -169,10 +172,10 @@ def _habits(number: int, rng: random.Random) -> ProducerHabits:
     return ProducerHabits(acks, acks == 1 and rng.random() < 0.5, interval_ms, lanes_max)
 
 
-def _consumers(shape: Shape, topics: Sequence[Topic], rng: random.Random) -> tuple[int, ...]:
+def _consumers(at_most: int, topics: Sequence[Topic], rng: random.Random) -> tuple[int, ...]:
     by_name_too = not any(topic.is_remade for topic in topics)
     versions = [NAMES_VERSION, IDS_VERSION] if by_name_too else [IDS_VERSION]
-    return tuple(rng.choice(versions) for _ in range(rng.randint(1, shape.consumers_max)))
+    return tuple(rng.choice(versions) for _ in range(rng.randint(1, at_most)))
 
 
 def _changes(topics: Sequence[Topic], rng: random.Random) -> tuple[Change, ...]:

@@ -68,11 +68,8 @@ def _leave_the_sharers() -> Sequence[Patch]:
     return [(State, "_evict", lambda self, resource, sharer, to: None)]
 
 
-def _offer_nothing_when_the_last_sharer_leaves() -> Sequence[Patch]:
-    def mutant(self: State, resource: Resource, connection: int) -> None:
-        resource.sharers.pop(connection, None)
-
-    return [(State, "unshare", mutant)]
+def _promote_nobody() -> Sequence[Patch]:
+    return [(State, "offer", lambda self, resource: None)]
 
 
 def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
@@ -123,9 +120,9 @@ MUTATIONS = (
         _leave_the_sharers,
     ),
     Mutation(
-        "last-sharer-unnoticed",
-        "nobody is promoted when the last producer that shares has left",
-        _offer_nothing_when_the_last_sharer_leaves,
+        "nobody-promoted",
+        "those who wait are forgotten when what they wait for is free, or the last one who shares it has left",
+        _promote_nobody,
     ),
     Mutation(
         "severed-reader-answered",
