@@ -121,7 +121,7 @@ MUTATIONS = (
     ),
     Mutation(
         "nobody-promoted",
-        "those who wait are forgotten when what they wait for is free, or the last one who shares it has left",
+        "those who wait are forgotten when what they wait for is free, and when the last who shares leaves",
         _promote_nobody,
     ),
     Mutation(
