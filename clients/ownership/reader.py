@@ -11,12 +11,12 @@ longer than the session timeout between two polls loses its partitions to the ne
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from clients.config import Properties
 from clients.consumer import Consumer
-from clients.message import TopicPartition
+from clients.message import OffsetAndMetadata, TopicPartition
 from clients.ownership.events import OwnershipEvent, Resource, TenureState
 from clients.ownership.tenure import TenureSettings
 from clients.ownership.tenures import Tenures
@@ -122,6 +122,19 @@ class ExclusiveConsumer(Consumer):
         self._begun[event.resource] = None
         if isinstance(event.resource, TopicPartition):
             self.add_topic(*event.resource)
+
+    def commit(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        *,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """As Consumer's; but once a partition is known to be lost nothing is committed any more: raises what
+        `poll` does. The broker does not know, see docs/ownership.md."""
+        self._raise_problem()
+        super().commit(topic, partition, offsets=offsets, timeout_ms=timeout_ms)
 
     # The end ------------------------------------------------------------------------------------------
 

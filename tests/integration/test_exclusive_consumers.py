@@ -76,7 +76,8 @@ def test_a_standby_reads_nothing_before_it_is_its_turn_and_goes_on_where_the_oth
 
 def test_a_reader_from_whom_it_is_taken_reads_no_more(broker: BrokerProcess, log: TopicPartition) -> None:
     events: list[OwnershipEvent] = []
-    anna = reader_on(broker, log, on_ownership=events.append)
+    group = {"group.id": f"of-{log.topic}", "enable.auto.commit": False}
+    anna = reader_on(broker, log, group, on_ownership=events.append)
     assert read(anna, 2) == [b"a", b"b"]
     with reader_on(broker, log, generation=1) as ben:
         assert read(ben, 1) == [b"a"]
@@ -87,6 +88,9 @@ def test_a_reader_from_whom_it_is_taken_reads_no_more(broker: BrokerProcess, log
         assert events[-1].generation == 2
         with pytest.raises(OwnershipFencedError):
             anna.poll(0)
+        with pytest.raises(OwnershipFencedError):
+            anna.commit()
+        assert anna.committed([log]) == {log: None}
         assert read(ben, 3) == [b"b", b"c", b"d"]
     anna.close()
 
