@@ -26,7 +26,7 @@ from tests.coordinator.members import Members, cluster, healthy_answer
 from tests.coordinator.test_zookeeper import end_session
 from tests.reactor import in_thread, on_reactor, until
 
-TIMEOUT_MS = 15_000
+TIMEOUT_MS = 60_000
 
 
 async def create(members: Members, *topics: NewTopic) -> dict[str, TopicResult]:

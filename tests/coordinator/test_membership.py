@@ -141,7 +141,7 @@ async def test_a_controller_removed_by_hand_is_followed_by_an_election(zookeeper
         terms = [member.candidacy for member in members.members.values()]
         await until(lambda: any(each.term is not None and each.term.epoch > first.epoch for each in terms))
         await until(lambda: len({each.controller_id for each in terms}) == 1)
-        assert sum(member.controller.is_active for member in members.members.values()) == 1
+        await until(lambda: sum(member.controller.is_active for member in members.members.values()) == 1)
 
 
 @on_reactor
