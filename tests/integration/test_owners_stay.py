@@ -6,7 +6,6 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
-from broker.tools.broker_process import BrokerProcess
 from clients.connection import ANY_NODE, Connection
 from clients.groups.coordinator import find_coordinator_request, place_in
 from clients.message import Message, TopicPartition
@@ -83,7 +82,7 @@ class Owners:
 
     def _intrude(self) -> None:
         with Producer({**self._given, "linger.ms": 0}) as producer:
-            while not self._is_over.wait(0.01):
+            while not self._is_over.wait(0.05):
                 response = producer.send(Message(JOURNAL, value="stranger", partition=self.place.partition))
                 producer.flush()
                 self.tried += 1
@@ -100,8 +99,8 @@ class Owners:
         while len(self.read) < len(self.sent):
             self.read += [record.value for record in self.reader.poll(WAIT_MS)]
 
-    def assert_nothing_has_changed(self, times: int) -> None:
-        """All go on with the generation that they had, after so many failures."""
+    def assert_nothing_has_changed(self) -> None:
+        """All have been resumed, and go on with the generation that they had."""
         count = len(self.sent)
         assert [response.result(WAIT_MS).offset for response in self.sent] == list(range(count))
         self.read_all()
@@ -110,8 +109,7 @@ class Owners:
         assert [self.lease.generation(resource) for resource in self._resources] == [1, 1]
         assert (self.writer.epoch(self.place.partition), self.reader.generation(self.place)) == (1, 1)
         for who, events in self.events.items():
-            resumed = [event for event in events if event.is_resumed]
-            assert len(resumed) >= times, f"{who} was not resumed {times} times: {events}"
+            assert any(event.is_resumed for event in events), f"{who} was not resumed: {events}"
             assert TenureState.LOST not in [event.state for event in events], who
         assert not self.next_writer.has_access and not self.next_lease.is_held
         tried = self.tried
@@ -166,7 +164,7 @@ def test_owners_go_on_at_the_next_leader_when_theirs_is_killed(cluster: Cluster)
         cluster.lose(cluster.brokers[node - 1])
 
         owners.write(200)
-        owners.assert_nothing_has_changed(1)
+        owners.assert_nothing_has_changed()
         owners.assert_the_next_follow()
 
 
@@ -175,10 +173,9 @@ def test_owners_go_on_when_the_only_broker_comes_back(cluster: Cluster) -> None:
     for topic in (JOURNAL, LENT):
         clients.create_topic(cluster.bootstrap, topic)
     with Owners(cluster.bootstrap, 0) as owners:
-        for times, end in enumerate((BrokerProcess.stop, BrokerProcess.kill), 1):
-            owners.write(200)
-            end(broker)
-            owners.write(200)
-            cluster.make_whole()
-            owners.assert_nothing_has_changed(times)
+        owners.write(200)
+        broker.stop()
+        owners.write(200)
+        cluster.make_whole()
+        owners.assert_nothing_has_changed()
         owners.assert_the_next_follow()
