@@ -1,0 +1,148 @@
+"""Members of consumer groups in the ownership table: writes that are slow or fail, failovers, deletions."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.ownership.operations import Asker
+from broker.ownership.reading import Assigned
+from coordinator.ownership_records import Assignment, Owner, PartitionKey
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.group_readers import NOBODY
+from protocol.messages.ownership import Access, LossReason
+from tests.broker.ownership.machine import P0, P1, Client, Machine
+
+GROUP = "billing"
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def assigned(key: PartitionKey, member_id: str, generation: int, offset: int) -> Assigned:
+    owner = Owner(member_id, "c", "", "/h", 0, Access.READ, assignment=Assignment(0, offset, generation))
+    return Assigned(key, GROUP, owner)
+
+
+def ask_assign(machine: Machine, *wanted: Assigned) -> int:
+    ticket = machine.ticket()
+    machine.table.assign(ticket, wanted, machine.now_ms)
+    machine.perform()
+    return ticket
+
+
+def assign(machine: Machine, member_id: str, generation: int, offset: int | None = None) -> int:
+    """Give a member P0; the error code."""
+    wanted = assigned(P0, member_id, generation, generation if offset is None else offset)
+    (standing,) = machine.answer(ask_assign(machine, wanted))
+    return standing.error_code
+
+
+def ask_attach(machine: Machine, client: Client, generation: int) -> int:
+    ticket = machine.ticket()
+    asker = Asker(GROUP, Owner(client.owner_id, "c", "", "h", 0), client.connection)
+    machine.table.attach_reader(ticket, asker, generation, [P0], machine.now_ms)
+    machine.perform()
+    return ticket
+
+
+def attach(machine: Machine, client: Client, generation: int) -> int:
+    (standing,) = machine.answer(ask_attach(machine, client, generation))
+    return standing.error_code
+
+
+def test_it_is_in_force_only_once_it_is_written(machine: Machine) -> None:
+    """Persist before success (fencing.md, case 1)."""
+    anna, bert = machine.client("anna", GROUP), machine.client("bert", GROUP)
+    assign(machine, "anna", 1)
+    attach(machine, anna, 1)
+    machine.holds_writes = True
+    ticket = ask_assign(machine, assigned(P0, "bert", 2, 2))
+    comes = ask_attach(machine, bert, 2)
+    assert not machine.is_answered(ticket) and not machine.is_answered(comes)
+    assert machine.owner_of(P0, GROUP) == "anna"
+
+    machine.settle_writes()
+
+    assert [machine.answer(each)[0].error_code for each in (ticket, comes)] == [0, 0]
+    assert machine.owner_of(P0, GROUP) == "bert"
+
+
+def test_where_it_cannot_be_written_nothing_has_changed(machine: Machine) -> None:
+    anna = machine.client("anna", GROUP)
+    assign(machine, "anna", 1)
+    attach(machine, anna, 1)
+    machine.holds_writes = True
+    ticket = ask_assign(machine, assigned(P0, "bert", 2, 2))
+    machine.settle_writes(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    with pytest.raises(BrokerError):
+        machine.answer(ticket)
+    assert machine.owner_of(P0, GROUP) == "anna"
+    machine.holds_writes = False
+    assert assign(machine, "bert", 2) == ErrorCode.NONE, "told again"
+
+
+def test_all_partitions_of_a_request_are_written_together(machine: Machine) -> None:
+    machine.holds_writes = True
+    ticket = ask_assign(machine, assigned(P0, "anna", 1, 1), assigned(P1, "bert", 1, 1))
+    assert [len(write.items) for write in machine.writes] == [2]
+    machine.settle_writes()
+    assert [standing.error_code for standing in machine.answer(ticket)] == [0, 0]
+
+
+def test_one_that_comes_too_late_keeps_none_of_the_others_back(machine: Machine) -> None:
+    assign(machine, "bert", 5)
+    ticket = ask_assign(machine, assigned(P0, "anna", 4, 4), assigned(P1, "anna", 4, 4))
+    codes = [standing.error_code for standing in machine.answer(ticket)]
+    assert codes == [ErrorCode.STALE_GENERATION, ErrorCode.NONE]
+
+
+def test_nobodys_connection_is_severed(machine: Machine) -> None:
+    """It carries what the member reads besides."""
+    anna = machine.client("anna", GROUP)
+    assign(machine, "anna", 1)
+    attach(machine, anna, 1)
+    assign(machine, "bert", 2)
+    assign(machine, NOBODY, 3)
+    machine.unload(P0, LossReason.DELETED)
+    assert machine.severed == []
+
+
+def test_the_next_leader_holds_the_place_of_a_member_for_as_long_as_its_group_does(machine: Machine) -> None:
+    assign(machine, "anna", 1)
+    machine.fail_over()
+    assert machine.table.next_deadline_ms is None
+    machine.advance(DAY_MS)
+    assert attach(machine, machine.client("anna", GROUP), 1) == ErrorCode.NONE
+
+
+def test_a_late_close_of_the_connection_before_is_nothing_to_the_next_member(machine: Machine) -> None:
+    """Late clean-up (fencing.md, case 3)."""
+    anna, bert = machine.client("anna", GROUP), machine.client("bert", GROUP)
+    assign(machine, "anna", 1)
+    attach(machine, anna, 1)
+    assign(machine, "bert", 2)
+    attach(machine, bert, 2)
+    machine.close(anna.connection)
+    assert machine.owner_of(P0, GROUP) == "bert"
+
+
+def test_a_member_whose_connection_closed_meanwhile_is_attached_nowhere(machine: Machine) -> None:
+    anna = machine.client("anna", GROUP)
+    machine.holds_writes = True
+    ask_assign(machine, assigned(P0, "anna", 1, 1))
+    ticket = ask_attach(machine, anna, 1)
+    machine.close(anna.connection)
+    machine.settle_writes()
+    with pytest.raises(BrokerError):
+        machine.answer(ticket)
+    assert machine.owner_of(P0, GROUP) is None
+
+
+def test_what_is_written_of_a_member_is_read_back(machine: Machine) -> None:
+    assign(machine, "anna", 7, offset=40)
+    (grant,) = machine.record(P0).histories[GROUP]
+    assert grant.owner.assignment == Assignment(0, 40, 7)
+    assert grant.generation == 7
