@@ -64,7 +64,9 @@ class Leader(OwnershipWorld):
             decided_offset=offset,
             topics=[ReadPartitions(topic=T, partitions=list(partitions or (0,)))],
         )
-        return fired(self.dispatcher.call_local(AssignReadersRequest(readers=[reader])))
+        answer = self.dispatcher.call_local(AssignReadersRequest(readers=[reader]))
+        response: AssignReadersResponse = fired(answer)
+        return response
 
 
 class Member:
