@@ -39,9 +39,10 @@ class Lease:
     """Resources of one group, for this process alone.
 
     `generation` is what the claim names, for all or for each: IF_FREE takes from nobody, 0 takes it and
-    counts anew, any other takes it where none higher is in force. With IF_FREE a claim stands in the queue
-    for `wait_ms`. `owner_id` is unique to the process; one is made up where none is given. `on_event` is
-    called for every event, by whichever thread runs the loop: it must not block, nor call the lease.
+    counts anew, any other takes it where none higher is in force. With IF_FREE what another has is waited
+    for, `wait_ms` for all together: 0 is not at all, FOR_EVER as long as it takes. `owner_id` is unique to
+    the process; one is made up where none is given. `on_event` is called for every event, by whichever thread
+    runs the loop: it must not block, nor call the lease.
 
     All or none are granted; what is lost is not taken back, so make another lease if this process is meant
     to. Raises ConfigError, ValueError.
