@@ -70,15 +70,18 @@ class Sender:
 
     def turn(self, max_wait_ms: int) -> None:
         """Send and receive what can be; waits for something to happen at most `max_wait_ms`."""
-        self._configure_connections()
         now_ms = self._network.now_ms()
         wait_ms = min(max_wait_ms, max(0, self._departures.look_at_ms - now_ms))
         calls, self._outbox = self._outbox, []
-        if self._writing is not None:
-            with self._lock:
+        # Once for both: the application wants the lock too, for every message.
+        with self._lock:
+            leaders = self._wanted_leaders()
+            if self._writing is not None:
                 claims, due_ms = self._writing.calls(now_ms)
-            calls += claims
-            wait_ms = wait_ms if due_ms is None else max(0, min(wait_ms, due_ms - now_ms))
+                calls += claims
+                wait_ms = wait_ms if due_ms is None else max(0, min(wait_ms, due_ms - now_ms))
+        for node in leaders:
+            self._connection.open(node)
         replies = self._connection.poll(wait_ms, *calls)
         now_ms = self._network.now_ms()
         with self._lock:
@@ -126,23 +129,20 @@ class Sender:
         self._outcomes.call_back()
         self._connection.events.tell()
 
-    def _configure_connections(self) -> None:
-        """Open the connections to the leaders of what waits."""
-        with self._lock:
-            leaders = {
-                self._metadata.leader(queue.topic, queue.partition): None
-                for queue in self._queues.busy
-                if queue.batches
-            }
-            leaders |= {
-                self._metadata.leader(topic.topic, partition): None
-                for topic in self._queues.waiting
-                if topic.keyless and topic.topic in self._metadata.topics
-                for partition in self._metadata.topics[topic.topic].available
-            }
-        for node in leaders:
-            if node != NO_NODE:
-                self._connection.open(node)
+    def _wanted_leaders(self) -> list[int]:
+        """The leaders of what waits, to whom there are to be connections."""
+        leaders = {
+            self._metadata.leader(queue.topic, queue.partition): None
+            for queue in self._queues.busy
+            if queue.batches
+        }
+        leaders |= {
+            self._metadata.leader(topic.topic, partition): None
+            for topic in self._queues.waiting
+            if topic.keyless and topic.topic in self._metadata.topics
+            for partition in self._metadata.topics[topic.topic].available
+        }
+        return [node for node in leaders if node != NO_NODE]
 
     # Responses ----------------------------------------------------------------------------------------
 
