@@ -15,7 +15,7 @@ from clients.connection import Connection
 from clients.errors import is_retriable
 from clients.feedback.events import PartitionWithheld
 from clients.fetcher import Fetcher
-from clients.groups.membership import GroupIdentity
+from clients.groups.membership import NO_GENERATION, GroupIdentity
 from clients.link import Call, Reply
 from clients.message import TopicPartition
 from clients.metadata import NO_NODE
@@ -105,6 +105,9 @@ class Attachments:
 
     def calls(self, now_ms: int) -> list[Call]:
         """The requests to send now: one to each leader, for all partitions."""
+        who = self._identity()
+        if who.generation == NO_GENERATION:
+            return []  # It has lost its place, and is about to let go of them.
         wanted: dict[int, dict[str, list[int]]] = {}
         for (topic, number), attachment in self._attachments.items():
             if attachment.conversation is not None or attachment.not_before_ms > now_ms:
@@ -115,7 +118,6 @@ class Attachments:
             elif node not in self._calls:
                 wanted.setdefault(node, {}).setdefault(topic, []).append(number)
         calls = []
-        who = self._identity()
         for node, topics in wanted.items():
             request = AttachReaderRequest(
                 group=who.group_id,
