@@ -206,6 +206,8 @@ class OwnershipService:
         self, connection: Connection, asker: Asker, held: Sequence[Held], max_wait_ms: int
     ) -> Deferred[Standings]:
         """How an owner stands, now or once that has changed."""
+        if connection.is_closed:
+            return fail(BrokerError(ErrorCode.NETWORK_EXCEPTION))
         self._meet(connection)
         return self._renewals.renew(asker, held, max_wait_ms)
 
@@ -219,6 +221,8 @@ class OwnershipService:
     ) -> Deferred[Standings]:
         if self._is_stopped:
             return fail(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping"))
+        if connection.is_closed and not outlives_connection:
+            return fail(BrokerError(ErrorCode.NETWORK_EXCEPTION))
         self._meet(connection)
         ticket, answer = self._answers.open(timeout_ms)
         if not outlives_connection:

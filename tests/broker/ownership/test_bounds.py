@@ -65,6 +65,22 @@ def test_claims_of_connections_that_are_gone_do_not_wait_for_zookeeper(world: Ow
     assert world.owner("anna").claim(T, generation=-1).generation == 2
 
 
+def test_nothing_is_kept_of_those_who_leave_while_names_are_read(world: OwnershipWorld) -> None:
+    world.lead(OFFSETS)
+    world.zookeeper.is_held = True
+    for number in range(10):
+        owner = world.owner("anna", f"group-{number}")
+        owner.ask(owner.claim_request("any", partition=-1))
+        owner.ask(owner.renew_request("any", -1, max_wait_ms=60_000))
+        owner.client.connection.close("gone")
+
+    world.zookeeper.release()
+
+    service = world.ownership.service
+    assert (service._asked, service._renewals._seen, service._renewals._polls) == ({}, {}, {})
+    assert service.table.state.names == 0
+
+
 def test_zookeeper_is_asked_to_write_a_few_things_at_a_time(world: OwnershipWorld) -> None:
     world.lead(OFFSETS)
     owners = [world.owner(f"owner-{number}") for number in range(2 * WRITES_MAX)]
