@@ -229,11 +229,11 @@ class Zombie:
 
 def test_a_member_that_pays_no_heed_to_its_group_is_refused_by_the_leader(cluster: Cluster) -> None:
     topic = new_topic(cluster, "haunted", 1)
-    zombie = Zombie(cluster, "haunted-group", topic, session_ms=2_000)
+    zombie = Zombie(cluster, "haunted-group", topic, session_ms=6_000)
     until(lambda: zombie.attach().error_code == ErrorCode.NONE, lambda: time.sleep(0.05))
     assert (zombie.fetch().error_code, zombie.commit(5)) == (0, 0)
 
-    with consumer_on(cluster, "haunted-group", topic, session_ms=2_000) as heir:
+    with consumer_on(cluster, "haunted-group", topic, session_ms=6_000) as heir:
         seen: list[int] = []
         until(lambda: len(seen) == RECORDS - 5, lambda: seen.extend(r.offset for r in heir.poll(50)))
         fetched = zombie.fetch()
