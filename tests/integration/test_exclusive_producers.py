@@ -167,7 +167,7 @@ def test_one_that_slept_too_long_is_fenced_by_the_next_exclusive_producer(
     broker: BrokerProcess, topic: str
 ) -> None:
     """ "If the producer experiences a network partition with the broker … this producer will be evicted"."""
-    sleeper = producer_on(broker, topic, session_timeout_ms=2000, is_threaded=False)
+    sleeper = producer_on(broker, topic, session_timeout_ms=5000, is_threaded=False)
     write(sleeper, topic, "a")
 
     with producer_on(broker, topic, WAITING, timeout_ms=WAIT_MS) as ben:
