@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -33,43 +34,56 @@ def events(output: str, name: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, output.splitlines()) if event["name"] == name]
 
 
+_topics = itertools.count(1)
+
+
 @pytest.fixture
-def bootstrap(cluster: Cluster) -> str:
-    """A broker with ten records in the topic `t`, which has two partitions and uses one."""
-    cluster.start(1)
-    create_topic(cluster.bootstrap, "t", 2)
-    produce(cluster.bootstrap, "t", [b"%d" % number for number in range(10)], partition=0)
-    return cluster.bootstrap
+def bootstrap(shared_cluster: Cluster) -> str:
+    """The address of a broker that tests share."""
+    if not shared_cluster.brokers:
+        shared_cluster.start()
+    return shared_cluster.bootstrap
 
 
-def test_records_are_deleted_and_offsets_tell_of_it(bootstrap: str, tmp_path: Path) -> None:
-    assert printed("get-offsets", bootstrap) == "t:0:10\nt:1:0\n"
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    """A topic with ten records, which has two partitions and uses one."""
+    topic = f"t{next(_topics)}"
+    create_topic(bootstrap, topic, 2)
+    produce(bootstrap, topic, [b"%d" % number for number in range(10)], partition=0)
+    return topic
+
+
+def test_records_are_deleted_and_offsets_tell_of_it(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    assert f"{topic}:0:10\n{topic}:1:0\n" in printed("get-offsets", bootstrap)
     file = tmp_path / "offsets.json"
     rows = [
-        {"topic": "t", "partition": 0, "offset": 4},
-        {"topic": "t", "partition": 1, "offset": 9},
+        {"topic": topic, "partition": 0, "offset": 4},
+        {"topic": topic, "partition": 1, "offset": 9},
         {"topic": "none", "partition": 0, "offset": 1},
     ]
     file.write_text(json.dumps({"partitions": rows, "version": 1}))
     done = run("delete-records", bootstrap, "--offset-json-file", str(file))
     assert done.returncode == 1, "two of the three cannot be done"
-    assert "partition: t-0\tlow_watermark: 4\n" in done.stdout
-    assert "partition: t-1\terror: OFFSET_OUT_OF_RANGE" in done.stdout
+    assert f"partition: {topic}-0\tlow_watermark: 4\n" in done.stdout
+    assert f"partition: {topic}-1\terror: OFFSET_OUT_OF_RANGE" in done.stdout
     assert "partition: none-0\terror: UNKNOWN_TOPIC_OR_PARTITION" in done.stdout
-    earliest = printed("get-offsets", bootstrap, "--topic-partitions", "t:0", "--time", "earliest", "--json")
-    assert json.loads(earliest) == [{"topic": "t", "partition": 0, "offset": 4}]
-    assert printed("get-offsets", bootstrap, "--topic", "t", "--time", "99999999999999") == "t:0:\nt:1:\n"
+    only = ("--topic-partitions", f"{topic}:0")
+    earliest = printed("get-offsets", bootstrap, *only, "--time", "earliest", "--json")
+    assert json.loads(earliest) == [{"topic": topic, "partition": 0, "offset": 4}]
+    late = printed("get-offsets", bootstrap, "--topic", topic, "--time", "99999999999999")
+    assert late == f"{topic}:0:\n{topic}:1:\n"
     missing = run("get-offsets", bootstrap, "--topic", "none")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "topics.sh --list" in missing.stderr
 
 
-def test_log_directories_and_versions(bootstrap: str) -> None:
-    told = json.loads(printed("log-dirs", bootstrap, "--describe", "--topic-list", "t"))
+def test_log_directories_and_versions(bootstrap: str, topic: str) -> None:
+    told = json.loads(printed("log-dirs", bootstrap, "--describe", "--topic-list", topic))
     ((directory,),) = [broker["logDirs"] for broker in told["brokers"]]
     sizes = {row["partition"]: row["size"] for row in directory["partitions"]}
     assert directory["error"] is None
-    assert sizes["t-0"] > 0 == sizes["t-1"]
+    assert sizes[f"{topic}-0"] > 0 == sizes[f"{topic}-1"]
     absent = run("log-dirs", bootstrap, "--describe", "--broker-list", "1,7")
     assert absent.returncode == 1
     assert "the brokers 7 do not exist or are down; there are 1" in absent.stderr
@@ -101,9 +115,9 @@ def test_verifiable_clients_tell_of_every_message(bootstrap: str) -> None:
     assert json.loads(read.splitlines()[-1])["name"] == "shutdown_complete"
 
 
-def test_a_verifiable_consumer_leaves_in_order_on_ctrl_c(bootstrap: str) -> None:
+def test_a_verifiable_consumer_leaves_in_order_on_ctrl_c(bootstrap: str, topic: str) -> None:
     command = [str(SCRIPTS / "verifiable-consumer.sh"), "--bootstrap-server", bootstrap]
-    command += ["--topic", "t", "--group-id", "leavers"]
+    command += ["--topic", topic, "--group-id", "leavers"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as consumer:
         assert consumer.stdout is not None
         for line in consumer.stdout:
@@ -117,7 +131,7 @@ def test_a_verifiable_consumer_leaves_in_order_on_ctrl_c(bootstrap: str) -> None
     assert "Empty" in described
 
 
-def test_programs_that_measure(bootstrap: str) -> None:
+def test_programs_that_measure(bootstrap: str, topic: str) -> None:
     written = printed(
         "producer-perf-test", bootstrap, "--topic", "p", "--num-records", "2000", "--throughput", "-1",
         "--record-size", "100", "--producer-props", "acks=1", "linger.ms=5", "--print-metrics",
@@ -137,7 +151,7 @@ def test_programs_that_measure(bootstrap: str) -> None:
         "consumer-perf-test",
         bootstrap,
         "--topic",
-        "t",
+        topic,
         "--num-records",
         "11",
         "--timeout",
@@ -148,4 +162,4 @@ def test_programs_that_measure(bootstrap: str) -> None:
     assert short.returncode == 1
     assert "only 10 of 11 messages came" in short.stderr
     assert re.search(r"^records +10$", short.stdout, re.MULTILINE)
-    assert re.search(r"^lag.t-0 +0$", short.stdout, re.MULTILINE)
+    assert re.search(rf"^lag.{topic}-0 +0$", short.stdout, re.MULTILINE)
