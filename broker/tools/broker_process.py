@@ -21,8 +21,8 @@ from protocol.api import decode_response, encode_request
 from protocol.frames import SIZE, join_parts
 from protocol.messages.metadata import MetadataRequest
 
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 90.0
 _POLL_S = 0.02
 _METADATA_VERSION = 1
 CHECKOUT = Path(__file__).parent.parent.parent

@@ -24,7 +24,7 @@ from coordinator.tools.zookeeper_server import (
 )
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.001
 _STANDING = "TtZX"
