@@ -36,7 +36,7 @@ from protocol.messages.producer_access import (
 from protocol.records import BatchBuilder
 from tests.integration.raw_socket import RawSocket
 
-SESSION_MS = 30_000
+SESSION_MS = 300_000
 TIMEOUT_MS = 20_000
 _LATEST = -1
 
