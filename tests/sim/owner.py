@@ -47,7 +47,7 @@ class WriterHabits:
 
     is_conditional: bool
     guards: Sequence[TopicPartition] = ()
-    may_be_rash: bool = True
+    may_be_rash: bool = False
 
 
 @dataclass(slots=True)

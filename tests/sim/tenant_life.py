@@ -107,7 +107,8 @@ def _tenants(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Ite
     at = (plan.topic, 0)
     guards = _GUARDS if plan.has_guards else ()
     for number, is_conditional in enumerate(plan.are_conditional):
-        yield Owner(around, f"o{number}", at, told, WriterHabits(is_conditional, guards, plan.is_strict))
+        habits = WriterHabits(is_conditional, guards, may_be_rash=plan.is_strict)
+        yield Owner(around, f"o{number}", at, told, habits)
     modes = _EXCLUSIVE if plan.is_strict else tuple(ProducerAccessMode)
     for number in range(plan.producers):
         habits = WriterHabits(is_conditional=False, guards=guards, may_be_rash=plan.is_strict)
@@ -121,7 +122,7 @@ def _tenants(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Ite
 
 def _last(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Iterator[Tenant]:
     at = (plan.topic, 0)
-    habits = WriterHabits(is_conditional=True)
+    habits = WriterHabits(is_conditional=True, may_be_rash=plan.is_strict)
     if plan.producers:
         modes = (ProducerAccessMode.EXCLUSIVE,)
         yield ExclusiveProducer(around, "xlast", at, told, habits, modes)
