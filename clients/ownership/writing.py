@@ -95,6 +95,7 @@ def _fenced(tenure: Tenure) -> Exception:
     error = error_of(tenure)
     if not isinstance(error, BrokerError):
         return error
-    fenced = error_for(ErrorCode.PRODUCER_FENCED, str(error))
+    message = error.message if error.code is ErrorCode.PRODUCER_FENCED else str(error)
+    fenced = error_for(ErrorCode.PRODUCER_FENCED, message)
     fenced.__cause__ = error
     return fenced
