@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from broker.ownership import standings
+from broker.ownership import bounds, drafts, standings
 from broker.ownership.effects import AwaitCommit, Fence
 from broker.ownership.operations import (
     NO_TICKET,
@@ -72,22 +72,22 @@ class Claim(Operation):
             resource = state.resource(each.key)
             if isinstance(verdict, Repeated) and resource.peek(group).grant is None:
                 timeout_ms = self._asker.owner.session_timeout_ms
-                records[each.key] = state.record_revived(resource, group, timeout_ms)
+                records[each.key] = drafts.with_revival(resource, group, timeout_ms)
             if isinstance(verdict, Shared) and resource.has_absent_writer:
-                records[each.key] = state.record_shared(resource)
+                records[each.key] = drafts.with_sharers(resource)
             if isinstance(verdict, Granted):
                 grant = new_grant(
                     resource, self._asker.owner, verdict.generation, each.generation, state.date_ms()
                 )
-                records[each.key] = state.record_with(resource, group, grant, verdict.reason)
+                records[each.key] = drafts.with_grant(resource, group, grant, verdict.reason, state.date_ms())
             self._grants.append((each, verdict, grant))
         self._written = records
         return records
 
     def _verdict(self, state: State, wanted: Wanted) -> Verdict:
         resource = state.resource(wanted.key)
-        refusal = state.room_for(resource, self._asker.group)
-        refusal = refusal or state.room_on(self._asker.connection, wanted.key)
+        refusal = bounds.room_for(resource, self._asker.group, state.names, state.terms)
+        refusal = refusal or bounds.room_on(state.connections.get(self._asker.connection), wanted.key)
         return self._judge(resource, wanted) if refusal is None else Refused(refusal)
 
     def _turn_away(self, state: State, verdicts: Sequence[tuple[Wanted, Verdict]], now_ms: int) -> None:
@@ -170,13 +170,17 @@ class Promote(Operation):
         (key,) = self.keys
         resource = state.resource(key)
         for waiter in list(resource.waiters):
-            if state.room_for(resource, waiter.group) is not None:
+            if bounds.room_for(resource, waiter.group, state.names, state.terms) is not None:
                 state.dequeue(resource, waiter)
             elif may_promote(resource, waiter.group, waiter.owner, waiter.connection):
                 generation = resource.peek(waiter.group).generation + 1
                 self._waiter = waiter
                 self._grant = new_grant(resource, waiter.owner, generation, IF_FREE, state.date_ms())
-                return {key: state.record_with(resource, waiter.group, self._grant, LossReason.NONE)}
+                return {
+                    key: drafts.with_grant(
+                        resource, waiter.group, self._grant, LossReason.NONE, state.date_ms()
+                    )
+                }
         return {}
 
     def carry_out(self, state: State, now_ms: int) -> None:

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from broker.ownership.bounds import Holdings
 from broker.ownership.reading import unassigned
 from broker.ownership.resources import Entry, Resource, partition_key
-from broker.ownership.state import Holdings
 from broker.replication.admission import Origin
 from broker.replication.appends import ACKS_ALL
 from broker.replication.partition import Partition

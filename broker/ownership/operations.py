@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from broker.ownership import standings
+from broker.ownership import drafts, standings
 from broker.ownership.effects import Answer, Fail, Fence
 from broker.ownership.resources import Entry, Resource
 from broker.ownership.rules import (
@@ -92,7 +92,7 @@ class Resume(Operation):
         for each in self._held:
             entry = self._entry(state, each)
             if entry is not None and entry.grant is None:
-                self._revived[each.key] = state.record_revived(
+                self._revived[each.key] = drafts.with_revival(
                     state.resource(each.key), entry.group, self._asker.owner.session_timeout_ms
                 )
         return self._revived

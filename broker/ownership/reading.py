@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.ownership import standings
+from broker.ownership import bounds, drafts, standings
 from broker.ownership.operations import Asker, Operation, Records, is_gone
 from broker.ownership.resources import Entry, Resource
 from broker.ownership.rules import Granted, Refused, Repeated
@@ -51,7 +51,9 @@ class AssignReaders(Operation):
                 continue
             named = _assignment(each.owner).generation
             grant = Grant(verdict.generation, resource.incarnation + 1, each.owner, named, state.date_ms())
-            records[each.key] = state.record_with(resource, each.group, grant, verdict.reason)
+            records[each.key] = drafts.with_grant(
+                resource, each.group, grant, verdict.reason, state.date_ms()
+            )
             self._outcomes.append(grant)
         return records
 
@@ -74,7 +76,7 @@ def _judge(state: State, resource: Resource, assigned: Assigned) -> Granted | Re
     """A decision counts unless a later one is known. That the next coordinator repeats what the one before
     has decided changes nothing: neither if the member has attached itself since, nor if an administrator has
     taken the partition from it."""
-    room = state.room_for(resource, assigned.group)
+    room = bounds.room_for(resource, assigned.group, state.names, state.terms)
     if room is not None:
         return Refused(room)
     entry = resource.peek(assigned.group)

@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from broker.network.connection import Connection
 from broker.network.interfaces import Clock, DelayedCall
 from broker.ownership.answers import Answers, Standings
+from broker.ownership.bounds import Terms
 from broker.ownership.claims import Wanted
 from broker.ownership.effects import (
     Answer,
@@ -37,7 +38,7 @@ from broker.ownership.reading import Assigned
 from broker.ownership.renewals import Renewals
 from broker.ownership.resources import Resource, partition_key
 from broker.ownership.standings import blank
-from broker.ownership.state import LogEnds, Terms
+from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker.ownership.state import Terms
+from broker.ownership.bounds import Terms
 from clients.settings import Setting, SettingType
 from protocol.errors import ErrorCode, error_for
 

@@ -5,49 +5,24 @@ in which they change. Every change leaves behind, as effects, what follows from 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from broker.ownership import drafts
+from broker.ownership.bounds import Holdings, Terms
 from broker.ownership.deadlines import Deadlines, OfOwner, OfSharer, OfWaiter
 from broker.ownership.effects import Audit, AwaitCommit, Effect, Fence, Sever, Tell
-from broker.ownership.resources import Counts, Entry, Resource, Sharer, Waiter, pushed
+from broker.ownership.resources import Counts, Entry, Resource, Sharer, Waiter
 from coordinator.ownership_records import (
-    GRANT_BYTES_MAX,
     NEVER_MS,
     NO_OFFSET,
     Grant,
-    History,
     NameKey,
     Owner,
     OwnershipRecord,
     PartitionKey,
     ResourceKey,
-    grant_bytes,
-    trimmed,
 )
-from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import Access, LossReason
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Values of the settings `own.release.grace.ms`, `own.ping.timeout.ms`, `own.waiters.max` and
-    `own.names.max`."""
-
-    release_grace_ms: int = 0
-    ping_timeout_ms: int = 3000
-    waiters_max: int = 1000
-    names_max: int = 100_000
-
-
-OWNED_BYTES_MAX = 256 * 1024
-"""What the grants in force of one partition may take: those of all its groups are in one znode."""
-
-
-GROUP_LENGTH_MAX = 255
-"""Characters. Those of the own API have no more; consumer groups may."""
-_OF_ONE_BYTES_MAX = GRANT_BYTES_MAX + 12 * GROUP_LENGTH_MAX
-_CROWD = OWNED_BYTES_MAX // _OF_ONE_BYTES_MAX - 1
-"""With fewer groups there always is room for one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +32,6 @@ class LogEnds:
     end_offset: int
     high_watermark: int
     leader_epoch: int
-
-
-CONNECTION_RESOURCES_MAX = 10_000
-"""Of one connection: those that it owns, shares and waits for, and partitions that it has owned."""
-_NAMED_GROUPS_MAX = 1000
-
-
-@dataclass(slots=True)
-class Holdings:
-    """What a connection has to do with: the groups that it has named, and the resources that it owns, shares,
-    waits for or has lost."""
-
-    groups: dict[str, None] = field(default_factory=dict)
-    keys: dict[ResourceKey, None] = field(default_factory=dict)
-
-    def name(self, group: str) -> None:
-        """Remember a group; of very many the last ones."""
-        self.groups.pop(group, None)
-        self.groups[group] = None
-        if len(self.groups) > _NAMED_GROUPS_MAX:
-            del self.groups[next(iter(self.groups))]
 
 
 class State:
@@ -134,40 +88,11 @@ class State:
 
     # -- grants ------------------------------------------------------------------------------------------
 
-    def record_with(self, resource: Resource, group: str, grant: Grant, loss: LossReason) -> OwnershipRecord:
-        """The resource as it will be once `grant` is in force: what has to be durable first."""
-        histories: dict[str, History] = {
-            entry.group: entry.history for entry in resource.entries.values() if entry.history
-        }
-        for loser in self._losers(resource, group, grant.owner.access):
-            assert loser.last is not None
-            histories[loser.group] = (*loser.history[:-1], loser.last.ended(loss, self.date_ms()))
-        histories[group] = pushed(histories.get(group, ()), grant)
-        written = _write_incarnation(resource, grant)
-        return trimmed(OwnershipRecord(grant.incarnation, histories, written, resource.floor))
-
-    def record_revived(self, resource: Resource, group: str, session_timeout_ms: int) -> OwnershipRecord:
-        """The resource as it will be once the last grant of `group`, which is over, is in force again."""
-        record = resource.record()
-        *before, grant = record.histories[group]
-        revived = self._revived(grant, session_timeout_ms)
-        return replace(record, histories={**record.histories, group: (*before, revived)})
-
-    def record_shared(self, resource: Resource) -> OwnershipRecord:
-        """The resource as it will be once producers share it: whoever wrote alone before cannot go on then as
-        if nobody had come, not even when they have left again."""
-        incarnation = resource.incarnation + 1
-        return replace(resource.record(), incarnation=incarnation, write_incarnation=incarnation)
-
-    def _revived(self, grant: Grant, session_timeout_ms: int) -> Grant:
-        owner = replace(grant.owner, session_timeout_ms=session_timeout_ms)
-        return replace(grant, owner=owner, reason=LossReason.NONE, until_ms=NEVER_MS)
-
     def revive(self, resource: Resource, entry: Entry, session_timeout_ms: int, *, is_written: bool) -> None:
         """Let the last grant go on, with this session timeout, also where it was over."""
         grant = entry.last
         assert grant is not None
-        revived = self._revived(grant, session_timeout_ms)
+        revived = drafts.revived(grant, session_timeout_ms)
         if revived == grant:
             return
         entry.amend(revived)
@@ -192,7 +117,7 @@ class State:
         """
         stolen_from: list[str] = []
         event = "granted"
-        for loser in self._losers(resource, group, grant.owner.access):
+        for loser in drafts.losers(resource, group, grant.owner.access):
             assert loser.last is not None
             owner_id = loser.last.owner.owner_id
             if owner_id != grant.owner.owner_id:
@@ -208,7 +133,7 @@ class State:
         fence = self._fence(resource.key, group, grant)
         entry.push(grant if fence is None else replace(grant, fence_offset=fence.offset))
         resource.incarnation = grant.incarnation
-        resource.write_incarnation = _write_incarnation(resource, grant)
+        resource.write_incarnation = drafts.write_incarnation(resource, grant)
         resource.trim()
         entry.is_complete = fence is None
         entry.is_contended = False
@@ -223,14 +148,6 @@ class State:
         else:
             self.attach(resource, entry, connection, now_ms)
         return fence
-
-    def _losers(self, resource: Resource, group: str, access: Access) -> list[Entry]:
-        """The entries whose owners cannot be beside a new owner in `group`."""
-        return [
-            entry
-            for entry in resource.entries.values()
-            if entry.grant is not None and (entry.group == group or (Access.WRITE in access and entry.writes))
-        ]
 
     def _fence(self, key: ResourceKey, group: str, grant: Grant) -> Fence | None:
         if not isinstance(key, PartitionKey) or grant.owner.assignment is not None:
@@ -328,7 +245,7 @@ class State:
     def share(
         self, resource: Resource, owner: Owner, connection: int, now_ms: int, *, is_written: bool
     ) -> None:
-        """Let a producer write beside others. `is_written`: `record_shared` is."""
+        """Let a producer write beside others. `is_written`: `drafts.with_sharers` is."""
         if is_written:
             resource.incarnation += 1
             resource.write_incarnation = resource.incarnation
@@ -404,32 +321,6 @@ class State:
         effects, self.effects = self.effects, []
         told, self.told = self.told, {}
         return [*effects, *(Tell(connection, is_ping) for connection, is_ping in told.items())]
-
-    def room_for(self, resource: Resource, group: str) -> BrokerError | None:
-        """Why there is no room for one more resource, or one more group of a resource; None: there is."""
-        limit = None
-        if len(resource.entries) >= _CROWD:
-            others = [entry for entry in resource.entries.values() if entry.group != group]
-            taken = sum(grant_bytes(entry.grant, entry.group) for entry in others if entry.grant)
-            if taken > OWNED_BYTES_MAX - _OF_ONE_BYTES_MAX:
-                limit = f"{resource.key} is owned in so many groups that there is no room for more"
-        elif isinstance(resource.key, NameKey) and group not in resource.entries:
-            if self.names > self.terms.names_max:
-                limit = f"own.names.max={self.terms.names_max} names are known here"
-        elif len(group) > GROUP_LENGTH_MAX:
-            limit = f"the group's name has {len(group)} characters, of {GROUP_LENGTH_MAX} that it may have"
-        return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)
-
-    def room_on(self, connection: int, key: ResourceKey) -> BrokerError | None:
-        """Why a connection can have no more to do with another resource; None: it can. What it has ends with
-        it, all at once."""
-        holdings = self.connections.get(connection)
-        if holdings is None or key in holdings.keys or len(holdings.keys) < CONNECTION_RESOURCES_MAX:
-            return None
-        return error_for(
-            ErrorCode.POLICY_VIOLATION,
-            f"this connection has {CONNECTION_RESOURCES_MAX} resources, which are as many as one may have",
-        )
 
     def forget_if_blank(self, key: ResourceKey) -> None:
         """Keep nothing of a resource that was asked about, and of which there is nothing to keep."""
@@ -535,8 +426,3 @@ class State:
         for waiter in resource.waiters:
             self.tell(waiter.connection)
         self._changed(key)
-
-
-def _write_incarnation(resource: Resource, grant: Grant) -> int:
-    """The newest grant of the partition to a writer, once `grant` is in force."""
-    return grant.incarnation if Access.WRITE in grant.owner.access else resource.write_incarnation

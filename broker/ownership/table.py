@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from broker.ownership import standings
+from broker.ownership.bounds import Holdings, Terms
 from broker.ownership.claims import Claim, Promote, Wanted
 from broker.ownership.deadlines import OfOwner, OfSharer, OfWaiter, Watched
 from broker.ownership.effects import Effect, Fence, Reload, Write, Written
@@ -29,7 +30,7 @@ from broker.ownership.operations import (
 from broker.ownership.reading import Assigned, AssignReaders, AttachReader
 from broker.ownership.resources import Resource
 from broker.ownership.rules import Verdict, judge_access, judge_claim
-from broker.ownership.state import Holdings, LogEnds, State, Terms
+from broker.ownership.state import LogEnds, State
 from coordinator.ownership_records import (
     NEVER_MS,
     OwnershipRecord,

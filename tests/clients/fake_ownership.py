@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from broker.ownership import standings
+from broker.ownership.bounds import Terms
 from broker.ownership.claims import Wanted
 from broker.ownership.effects import Answer, AwaitCommit, Fail, Sever, Tell, Write
 from broker.ownership.operations import Asker, Held
-from broker.ownership.state import LogEnds, Terms
+from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
 from coordinator.ownership_records import NameKey, Owner, OwnershipRecord, PartitionKey, ResourceKey
 from protocol.api import Request, RequestHeader, Response

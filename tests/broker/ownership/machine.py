@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from broker.ownership.bounds import Terms
 from broker.ownership.claims import Wanted
 from broker.ownership.effects import (
     Answer,
@@ -21,7 +22,7 @@ from broker.ownership.effects import (
 )
 from broker.ownership.operations import Asker, Forced, Held
 from broker.ownership.resources import Entry
-from broker.ownership.state import LogEnds, Terms
+from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
 from coordinator.ownership_records import (
     NameKey,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from twisted.internet.task import Clock
 
-from broker.ownership import state
+from broker.ownership import bounds
+from broker.ownership.bounds import Terms
 from broker.ownership.effects import Tell
 from broker.ownership.renewals import _SEEN_MAX, Renewals
 from broker.ownership.service import WRITES_MAX
-from broker.ownership.state import Terms
 from coordinator.ownership_records import NameKey, PartitionKey
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import Access, HeldResource, ReleaseRequest, ResourceStanding
@@ -149,7 +149,7 @@ def test_each_connection_is_told_once_of_what_has_changed() -> None:
 
 def test_a_connection_has_no_more_than_can_be_let_go_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it has let go of, or does not wait for any more, does not count."""
-    monkeypatch.setattr(state, "CONNECTION_RESOURCES_MAX", 3)
+    monkeypatch.setattr(bounds, "CONNECTION_RESOURCES_MAX", 3)
     machine = Machine()
     anna, ben = machine.client("anna"), machine.client("ben")
     names = [NameKey("app", f"n{number}") for number in range(6)]

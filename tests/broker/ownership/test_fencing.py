@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.ownership.bounds import Terms
 from broker.ownership.rules import check_generation
-from broker.ownership.state import Terms
 from coordinator.ownership_records import GROUPS_MAX, HISTORY_MAX
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import Access, LossReason

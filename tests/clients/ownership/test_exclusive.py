@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.ownership.state import Terms
+from broker.ownership.bounds import Terms
 from clients.errors import ClosedError, RequestTimeoutError
 from clients.message import Message
 from clients.ownership.events import OwnershipEvent, TenureState

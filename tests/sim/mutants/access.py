@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.ownership import table
+from broker.ownership import drafts, table
 from broker.ownership.claims import Promote
 from broker.ownership.effects import Sever
 from broker.ownership.operations import Records
@@ -48,7 +48,11 @@ def _promote_without_a_raise() -> Sequence[Patch]:
             return records
         self._grant = replace(grant, generation=grant.generation - 1)
         resource = state.resource(self.keys[0])
-        return {resource.key: state.record_with(resource, waiter.group, self._grant, LossReason.NONE)}
+        return {
+            resource.key: drafts.with_grant(
+                resource, waiter.group, self._grant, LossReason.NONE, state.date_ms()
+            )
+        }
 
     return [(Promote, "begin", mutant)]
 
