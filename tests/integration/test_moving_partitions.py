@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -26,8 +25,7 @@ from clients.tools.topics import topics
 from tests.cluster import Cluster
 from tests.integration.clients import consume, create_topic, produce
 from tests.integration.test_replication import PROPERTIES, states_in, values
-
-DEADLINE_S = 60.0
+from tests.integration.waiting import DEADLINE_S, until
 
 
 @pytest.fixture
@@ -45,14 +43,6 @@ def topic(request: pytest.FixtureRequest) -> str:
     """The name of a topic that no other test has."""
     name: str = request.node.name
     return name
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Return once the condition holds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def program(cluster: Cluster, command: click.Command, *arguments: str, status: int = 0) -> str:

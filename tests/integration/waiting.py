@@ -1,0 +1,16 @@
+"""Waiting for what comes about by itself, however long a slow machine takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+DEADLINE_S = 120.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
