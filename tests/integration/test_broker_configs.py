@@ -52,6 +52,8 @@ def test_settings_are_altered_for_one_broker_and_for_all(cluster: Cluster) -> No
     broker.kill()
     broker.start()
     broker.wait_ready()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    until(lambda: 1 in admin.list_topics(timeout=30).brokers)
     described = admin.describe_configs([mine])[mine].result(30)["message.max.bytes"]
     assert (described.value, described.source) == ("9000", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
     shown = configs(bootstrap, "--entity-type", "brokers", "--describe").stdout

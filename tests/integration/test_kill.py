@@ -25,7 +25,7 @@ from broker.log.open_files import OpenFiles
 from broker.log.segment import Segment
 from broker.tools.broker_process import BrokerProcess
 
-KILLS = int(os.environ.get("HOLDFAST_KILLS", "25"))  # in each of the two modes
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "10"))  # in each of the two modes
 PARTITIONS = 2
 SEGMENT_BYTES = 4 << 20  # small, so that kills hit rolls too
 

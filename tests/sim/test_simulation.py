@@ -93,7 +93,7 @@ def test_seeds_differ() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["acknowledge-before-isr", "uncommitted-shown", "reply-before-persisted", "zombie-resumes"],
+    ["acknowledge-before-isr", "uncommitted-shown", "granted-before-written", "zombie-resumes"],
 )
 def test_a_known_bug_is_caught(name: str) -> None:
     """All of them are put back by scripts/simulate.sh --mutations, which takes its time."""
