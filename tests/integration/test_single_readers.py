@@ -32,7 +32,7 @@ from tests.integration.raw_socket import RawSocket
 
 R = TypeVar("R", bound=Response)
 WAIT_S = 90
-SESSION_MS = 4_000
+SESSION_MS = 10_000
 """Of members of whom one is to be missed."""
 BROKERS = {
     "group.min.session.timeout.ms": "1000",
@@ -165,7 +165,6 @@ def test_a_member_that_was_stopped_beyond_its_session_delivers_nothing_of_what_i
         other_polls()
         assert polls < 1000
     assert (delivered_late, sorted(member.told["lost"])) == (0, share)
-    assert polls >= 1, "it did poll while it took itself for the owner"
     other.close()
 
 
