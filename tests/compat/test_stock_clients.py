@@ -21,7 +21,7 @@ from broker.tools.broker_process import BrokerProcess
 from tests.compat.drivers.workload import late_index
 
 ROOT = Path(__file__).parent.parent.parent
-RECORDS = int(os.environ.get("HOLDFAST_COMPAT_RECORDS", "100000"))
+RECORDS = int(os.environ.get("HOLDFAST_COMPAT_RECORDS", "50000"))
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 OLD_KAFKA_PYTHON = Path(
     os.environ.get("HOLDFAST_KAFKA_PYTHON_2", ROOT / ".venv-kafka-python-2" / "bin" / "python")
