@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from benchmarks.results import Latency, percentiles
-from coordinator.consumer_protocol import encode_assignment, encode_subscription
-from coordinator.group_effects import TopicPartition
+from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
+from coordinator.groups.effects import TopicPartition
 from protocol.api import Request, Response, decode_response, encode_request
 from protocol.errors import ErrorCode
 from protocol.frames import SIZE, join_parts

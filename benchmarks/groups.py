@@ -28,9 +28,9 @@ from benchmarks.results import Latency, percentiles, print_json, print_table
 from benchmarks.targets import Target, cpu_seconds, create_topic
 from broker.tools.broker_process import receive
 from broker.tools.local_cluster import LocalCluster
-from coordinator.group_effects import TopicPartition
-from coordinator.group_partitions import OFFSETS_TOPIC
-from coordinator.group_records import CommittedOffset, offset_record
+from coordinator.groups.effects import TopicPartition
+from coordinator.groups.partitions import OFFSETS_TOPIC
+from coordinator.groups.records import CommittedOffset, offset_record
 from protocol.api import decode_response
 from protocol.errors import ErrorCode
 from protocol.frames import SIZE

@@ -26,15 +26,15 @@ from benchmarks.ownership_pairs import VALUE
 from benchmarks.results import percentiles, print_json, print_table
 from broker.tools.local_cluster import LocalCluster
 from clients.admin import Admin, NewTopic
-from clients.connection import ANY_NODE, Connection
+from clients.connection.connection import ANY_NODE, Connection
+from clients.connection.link import Call
 from clients.groups.coordinator import find_coordinator_request, place_in
-from clients.link import Call
 from clients.message import Message
 from clients.ownership.events import OwnershipEvent, TenureState
 from clients.ownership.exclusive import ExclusiveProducer
 from clients.ownership.ways import Ask, OwnWay, Question, standings_in
 from clients.producer import Producer
-from clients.responses import SendResponse
+from clients.sending.responses import SendResponse
 from coordinator.tools.zookeeper_process import die_with_parent
 from protocol.errors import BrokerError, error_for
 from protocol.messages.producer_access import ProducerAccessMode

@@ -7,7 +7,7 @@ import argparse
 import logging
 import sys
 
-from broker.options import read_settings
+from broker.settings.command_line import read_settings
 from clients.settings import SettingError, Settings
 
 _LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
@@ -60,7 +60,7 @@ def main() -> int:
     from twisted.internet import epollreactor
 
     epollreactor.install()
-    from broker.process import run
+    from broker.process.process import run
 
     return run(settings, arguments.ready_file)
 

@@ -19,7 +19,7 @@ from broker.log.names import TopicPartition
 from broker.metadata import ZERO_ID
 from broker.replication.replicas import Replicas
 from broker.replication.roles import Roles
-from coordinator.controller_requests import FULL
+from coordinator.controller.requests import FULL
 from protocol.errors import BrokerError
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest

@@ -20,21 +20,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from clients.config import Properties, consumer_settings
-from clients.connection import Connection
-from clients.consumer_queries import ConsumerQueries
+from clients.connection.connection import Connection
+from clients.connection.network import Network
 from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
 from clients.feedback.events import OnEvent
-from clients.fetch_settings import fetch_settings
-from clients.fetched import FetchedBatch
-from clients.fetcher import Fetcher
+from clients.fetching.fetched import FetchedBatch
+from clients.fetching.fetcher import Fetcher
+from clients.fetching.handout import Deserializer, Handout
+from clients.fetching.offsets import EARLIEST, LATEST
+from clients.fetching.positions import Position
+from clients.fetching.queries import ConsumerQueries
+from clients.fetching.settings import fetch_settings
+from clients.fetching.whole_topics import WholeTopics
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import GroupIdentity
-from clients.handout import Deserializer, Handout
 from clients.message import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from clients.network import Network
-from clients.offsets import EARLIEST, LATEST
-from clients.positions import Position
-from clients.whole_topics import WholeTopics
 from protocol.errors import ErrorCode, error_for
 
 if TYPE_CHECKING:

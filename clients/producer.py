@@ -17,21 +17,21 @@ from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from clients.batch import Batch
-from clients.columns import as_bytes, in_chunks
 from clients.config import Properties, producer_settings, required_acks
-from clients.connection import Connection
-from clients.entrance import Entrance
+from clients.connection.connection import Connection
+from clients.connection.network import Network
 from clients.errors import ClosedError, ConfigError
-from clients.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
 from clients.feedback.events import OnEvent
 from clients.message import UNKNOWN_OFFSET, Message, TopicPartition
-from clients.network import Network
-from clients.partitioner import Partitioner, by_key
-from clients.queues import Queues
-from clients.responses import BulkResponse, GroupResponse, RecordResponse, SendResponse, SpanResponse
-from clients.sender import Sender
-from clients.sender_settings import SenderSettings
+from clients.sending.batch import Batch
+from clients.sending.columns import as_bytes, in_chunks
+from clients.sending.entrance import Entrance
+from clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
+from clients.sending.partitioner import Partitioner, by_key
+from clients.sending.queues import Queues
+from clients.sending.responses import BulkResponse, GroupResponse, RecordResponse, SendResponse, SpanResponse
+from clients.sending.sender import Sender
+from clients.sending.settings import SenderSettings
 from protocol.batches import Compression
 from protocol.compression import codec_named
 from protocol.record_codec import encode_headers

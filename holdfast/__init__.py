@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clients.admin import Admin, NewTopic
-    from clients.connection import ANY_NODE, CONTROLLER, Connection
+    from clients.connection.connection import ANY_NODE, CONTROLLER, Connection
+    from clients.connection.link import Call, Reply
     from clients.consumer import Consumer
     from clients.errors import (
         ClientError,
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
         LogTruncatedError,
         RequestTimeoutError,
     )
-    from clients.fetched import FetchedBatch
+    from clients.fetching.fetched import FetchedBatch
     from clients.groups.listener import RebalanceListener
-    from clients.link import Call, Reply
     from clients.message import ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata, TopicPartition
     from clients.ownership.events import OwnershipEvent, TenureState
     from clients.ownership.exclusive import ExclusiveProducer
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from clients.ownership.tenure import FOR_EVER
     from clients.ownership.ways import Writer
     from clients.producer import Producer
-    from clients.responses import BulkResponse, SendResponse
+    from clients.sending.responses import BulkResponse, SendResponse
     from protocol.errors import (
         BrokerError,
         ErrorCode,
@@ -61,7 +61,7 @@ __all__ = [
 
 _HOMES = {
     "clients.admin": ("Admin", "NewTopic"),
-    "clients.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
+    "clients.connection.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
     "clients.consumer": ("Consumer",),
     "clients.errors": (
         "ClientError",
@@ -71,9 +71,9 @@ _HOMES = {
         "LogTruncatedError",
         "RequestTimeoutError",
     ),
-    "clients.fetched": ("FetchedBatch",),
+    "clients.fetching.fetched": ("FetchedBatch",),
     "clients.groups.listener": ("RebalanceListener",),
-    "clients.link": ("Call", "Reply"),
+    "clients.connection.link": ("Call", "Reply"),
     "clients.message": (
         "ConsumerRecord",
         "Message",
@@ -88,7 +88,7 @@ _HOMES = {
     "clients.ownership.tenure": ("FOR_EVER",),
     "clients.ownership.ways": ("Writer",),
     "clients.producer": ("Producer",),
-    "clients.responses": ("BulkResponse", "SendResponse"),
+    "clients.sending.responses": ("BulkResponse", "SendResponse"),
     "protocol.errors": (
         "BrokerError",
         "ErrorCode",

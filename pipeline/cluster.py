@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from clients.connection import ANY_NODE, Connection
+from clients.connection.connection import ANY_NODE, Connection
 from clients.consumer import Consumer
 from clients.errors import ConfigError
 from clients.message import TopicPartition

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from clients.fetched import FetchedBatch
+from clients.fetching.fetched import FetchedBatch
 from clients.message import TopicPartition
 from pipeline.arrow import BatchCollector
 from pipeline.cluster import open_consumer

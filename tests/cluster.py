@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from broker.session_file import SessionFile, boot_id
+from broker.process.session_file import SessionFile, boot_id
 from broker.tools.broker_process import BrokerProcess
 
 __all__ = ["BrokerProcess", "Cluster", "cluster", "cluster_of_module", "shared_cluster"]

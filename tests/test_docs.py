@@ -19,7 +19,7 @@ PROSE = [HOME / "README.md", *sorted((HOME / "docs").glob("**/*.md"))]
 SCRIPTS = [path for path in sorted((HOME / "scripts").glob("*.sh")) if path.name != "common.sh"]
 
 GENERATED = {
-    "docs/settings.md": "broker.settings",
+    "docs/settings.md": "broker.settings.rows",
     "docs/spark-options.md": "pipeline.options",
 }
 """Each generated page, and the module that prints it: python -m MODULE > PAGE."""

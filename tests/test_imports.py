@@ -1,4 +1,5 @@
-"""The arrows of the house: protocol < clients, coordinator < broker, and pipeline on clients.
+"""The arrows of the house: protocol < clients, coordinator < broker, and pipeline on clients; and inside a
+package no arrow between its folders runs back.
 
 Read from the sources, so that an import in a function or under TYPE_CHECKING counts too.
 """
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -36,8 +38,8 @@ TWISTED_ALLOWED_IN_COORDINATOR = (
     "twisted.logger",
     "twisted.python",
 )
-KAZOO_ROOM = "coordinator/zookeeper_session.py"
-REACTOR_ROOMS = ("broker/process.py", "broker/__main__.py", "benchmarks/transport.py")
+KAZOO_ROOM = "coordinator/zookeeper/kazoo_session.py"
+REACTOR_ROOMS = ("broker/process/process.py", "broker/__main__.py", "benchmarks/transport.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class Import:
     @property
     def package(self) -> str:
         return self.path.split("/", 1)[0]
+
+    @property
+    def name(self) -> str:
+        """The importing module's dotted name."""
+        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line} imports {self.module}"
@@ -81,6 +88,11 @@ def imports_in(path: str, text: str) -> Iterator[Import]:
                     yield Import(path, node.lineno, f"{base}.{name.name}")
 
 
+def room_of(module: str) -> str:
+    """The folder or file right under the package that `module` belongs to."""
+    return ".".join(module.split(".")[:2])
+
+
 def is_under(module: str, *packages: str) -> bool:
     return any(module == package or module.startswith(package + ".") for package in packages)
 
@@ -92,6 +104,19 @@ def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
     wrong = [str(found) for found in imports_of(package) if is_under(found.module, *forbidden)]
 
     assert not wrong
+
+
+@pytest.mark.parametrize("package", ["broker", "coordinator"])
+def test_no_arrow_between_the_folders_of_a_package_runs_back(package: str) -> None:
+    arrows: dict[str, set[str]] = {}
+    for found in imports_of(package):
+        if is_under(found.module, package) and room_of(found.module) != room_of(found.name):
+            arrows.setdefault(room_of(found.name), set()).add(room_of(found.module))
+
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        pytest.fail(f"these folders import each other in a circle: {error.args[1]}")
 
 
 def test_every_top_level_package_has_its_place_in_the_table() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 
 from broker.metadata import MetadataCache
-from coordinator.group_partitions import OFFSETS_TOPIC, partition_of_group
+from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 

@@ -17,8 +17,8 @@ from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.replication.waiting import MAX_WAIT_MS, Parked
 from broker.workers import Workers
-from coordinator.group_effects import Record
-from coordinator.group_log import NOTHING_COMMITTED, Replay
+from coordinator.groups.effects import Record
+from coordinator.groups.log import NOTHING_COMMITTED, Replay
 from protocol.batches import Compression
 from protocol.errors import BrokerError, ErrorCode
 from protocol.records import TYPICAL_OVERHEAD, BatchBuilder
@@ -33,7 +33,7 @@ class PartitionLogSettings:
 
 
 class PartitionLog:
-    """A `coordinator.group_log.GroupLog` on one partition, in the leader epoch that it has now.
+    """A `coordinator.groups.log.GroupLog` on one partition, in the leader epoch that it has now.
 
     `reading` is shared by all of a broker's: one at a time is read, so that the workers' work, which is all
     Python's, leaves the reactor its half of the processor.

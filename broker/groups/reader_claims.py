@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from broker.groups.forwarding import Send
 from broker.network.interfaces import Clock, DelayedCall
-from coordinator.group_effects import Claim, Decision, Reader, TopicPartition
+from coordinator.groups.effects import Claim, Decision, Reader, TopicPartition
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.group_readers import (
     AssignedReader,
@@ -63,7 +63,7 @@ class _Pending:
 
 
 class ReaderClaims:
-    """The claims of one shard of groups (`coordinator.group_claims.Claimer`).
+    """The claims of one shard of groups (`coordinator.groups.claims.Claimer`).
 
     `leader_of` gives the leader of a partition, -1 while it has none, None where there is no such partition.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clients.settings import Setting, SettingError, SettingType
-from coordinator.group_config import GroupConfig
+from coordinator.groups.config import GroupConfig
 from protocol.batches import Compression
 
 _INT_MAX = 2**31 - 1

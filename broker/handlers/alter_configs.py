@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 
 from broker.call import Call, Handler
-from broker.config_changes import ConfigChanges
+from broker.settings.changes import ConfigChanges
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,

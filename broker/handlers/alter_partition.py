@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
-from coordinator.controller_service import ControllerService
+from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
-from coordinator.controller_service import ControllerService
-from coordinator.znodes import TopicPartition
+from coordinator.controller.service import ControllerService
+from coordinator.znodes.paths import TopicPartition
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

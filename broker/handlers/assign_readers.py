@@ -17,7 +17,7 @@ from broker.ownership.answers import Standings
 from broker.ownership.reading import Assigned
 from broker.ownership.requests import RESOURCES_MAX
 from broker.ownership.service import OwnershipService
-from coordinator.ownership_records import Assignment, Owner, PartitionKey
+from coordinator.ownership.records import Assignment, Owner, PartitionKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.group_readers import (
     AssignedReader,

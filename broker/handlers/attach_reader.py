@@ -13,7 +13,7 @@ from broker.call import Call, Handler
 from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.service import OwnershipService
-from coordinator.ownership_records import ResourceKey
+from coordinator.ownership.records import ResourceKey
 from protocol.errors import BrokerError
 from protocol.messages.group_readers import (
     AttachedPartition,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
-from coordinator.group_service import GroupService
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.group_membership import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
-from coordinator.controller_events import ShutdownResult
-from coordinator.controller_service import ControllerService
+from coordinator.controller.events import ShutdownResult
+from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError
 from protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,

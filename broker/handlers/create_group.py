@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
 from broker.groups.forwarding import Forwarding
-from coordinator.group_service import GroupService
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError
 from protocol.messages.group_membership import CreateGroupRequest, CreateGroupResponse
 

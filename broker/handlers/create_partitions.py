@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, succeed
 
 from broker.call import Call, Handler
-from coordinator.controller_events import MorePartitions, TopicResult
-from coordinator.controller_service import ControllerService
+from coordinator.controller.events import MorePartitions, TopicResult
+from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,

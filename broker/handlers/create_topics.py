@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, succeed
 
 from broker.call import Call, Handler
-from broker.configs import ConfigView
-from coordinator.controller_events import NewTopic, TopicResult
-from coordinator.controller_service import ControllerService
+from broker.settings.view import ConfigView
+from coordinator.controller.events import NewTopic, TopicResult
+from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.create_topics import (
     CreatableTopic,

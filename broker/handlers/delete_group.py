@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
 from broker.handlers.delete_groups import delete_groups
-from coordinator.group_service import GroupService
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.delete_groups import DeletableGroupResult
 from protocol.messages.group_membership import DeleteGroupRequest, DeleteGroupResponse

@@ -8,8 +8,8 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from broker.call import Call, Handler, refusal
-from coordinator.group_effects import DeleteAnswer
-from coordinator.group_service import GroupService
+from coordinator.groups.effects import DeleteAnswer
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 

@@ -14,9 +14,9 @@ from twisted.internet.defer import Deferred, succeed
 
 from broker.call import Call, Handler
 from broker.metadata import MetadataCache
-from coordinator.controller_events import TopicResult
-from coordinator.controller_service import ControllerService
-from coordinator.topic_rules import check_deletable
+from coordinator.controller.events import TopicResult
+from coordinator.controller.service import ControllerService
+from coordinator.controller.topic_rules import check_deletable
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.delete_topics import (
     DeletableTopicResult,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.call import Call, Handler
-from broker.config_changes import TOPICS, check_is_this_broker
-from broker.configs import ConfigEntry, ConfigView
 from broker.metadata import MetadataCache
-from coordinator.configs import DynamicConfigs
+from broker.settings.changes import TOPICS, check_is_this_broker
+from broker.settings.view import ConfigEntry, ConfigView
+from coordinator.cluster.dynamic_configs import DynamicConfigs
 from protocol.configs import ResourceType
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.describe_configs import (

@@ -12,8 +12,8 @@ from twisted.python.failure import Failure
 
 from broker.call import Call, Handler, refusal
 from broker.operations import GROUP_OPERATIONS, NOT_ASKED
-from coordinator.group_effects import DescribeAnswer
-from coordinator.group_service import GroupService
+from coordinator.groups.effects import DescribeAnswer
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.describe_groups import (
     DescribedGroup,

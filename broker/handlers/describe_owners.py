@@ -17,8 +17,8 @@ from broker.ownership import requests
 from broker.ownership.description import describe
 from broker.ownership.resources import Resource
 from broker.ownership.service import OwnershipService
-from coordinator.ownership_records import NameKey
-from coordinator.store import SessionExpired
+from coordinator.ownership.records import NameKey
+from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
 from protocol.messages.ownership_sight import (

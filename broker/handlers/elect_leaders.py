@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
-from coordinator.controller_service import ControllerService
-from coordinator.znodes import TopicPartition
+from coordinator.controller.service import ControllerService
+from coordinator.znodes.paths import TopicPartition
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.elect_leaders import (
     ElectLeadersRequest,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
-from coordinator.group_service import GroupService
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

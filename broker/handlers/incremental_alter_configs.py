@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
-from broker.alterations import Alteration
 from broker.call import Call, Handler
-from broker.config_changes import ConfigChanges
+from broker.settings.alterations import Alteration
+from broker.settings.changes import ConfigChanges
 from protocol.configs import ConfigOperation
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.incremental_alter_configs import (

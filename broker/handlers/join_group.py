@@ -16,9 +16,9 @@ from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
 from broker.groups.reasons import note_reason
-from coordinator.group_effects import JoinAnswer
-from coordinator.group_join import Join
-from coordinator.group_service import GroupService
+from coordinator.groups.effects import JoinAnswer
+from coordinator.groups.join import Join
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 

@@ -17,12 +17,12 @@ from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherRes
 from twisted.python.failure import Failure
 
 from broker.call import Call, Handler
-from broker.config_changes import TOPICS
 from broker.replication.replicas import Replicas
 from broker.replication.roles import Roles
+from broker.settings.changes import TOPICS
 from broker.strays import Strays
-from coordinator.configs import DynamicConfigs
-from coordinator.store import SessionExpired
+from coordinator.cluster.dynamic_configs import DynamicConfigs
+from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 

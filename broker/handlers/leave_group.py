@@ -12,8 +12,8 @@ from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
 from broker.groups.reasons import note_reason
-from coordinator.group_effects import LeaveAnswer
-from coordinator.group_service import GroupService
+from coordinator.groups.effects import LeaveAnswer
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 

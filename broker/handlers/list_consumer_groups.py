@@ -15,8 +15,8 @@ from twisted.python.failure import Failure
 
 from broker.call import Call, Handler, refusal
 from broker.groups.forwarding import Forwarding
-from coordinator.group_effects import ManagedListAnswer
-from coordinator.group_service import GroupService
+from coordinator.groups.effects import ManagedListAnswer
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.group_membership import (
     ControllerBroker,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
-from coordinator.group_effects import ListAnswer
-from coordinator.group_service import GroupService
+from coordinator.groups.effects import ListAnswer
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 

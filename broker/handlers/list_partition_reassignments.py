@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
-from coordinator.controller_service import ControllerService
+from coordinator.controller.service import ControllerService
 from coordinator.placement import Assignment
-from coordinator.znodes import TopicPartition
+from coordinator.znodes.paths import TopicPartition
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 from broker.call import Call, Handler
 from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
 from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from coordinator.topic_rules import INTERNAL_TOPICS, is_legal_name
+from coordinator.controller.topic_rules import INTERNAL_TOPICS, is_legal_name
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.metadata import (
     MetadataRequest,

@@ -15,9 +15,9 @@ from twisted.internet.defer import Deferred, succeed
 
 from broker.call import Call, Handler
 from broker.metadata import MetadataCache
-from coordinator.group_effects import PartitionErrorsAnswer, TopicPartition
-from coordinator.group_service import GroupService
-from coordinator.groups import OffsetToCommit
+from coordinator.groups.effects import PartitionErrorsAnswer, TopicPartition
+from coordinator.groups.service import GroupService
+from coordinator.groups.shard import OffsetToCommit
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
 from broker.metadata import MetadataCache
-from coordinator.group_effects import PartitionErrorsAnswer, TopicPartition
-from coordinator.group_service import GroupService
+from coordinator.groups.effects import PartitionErrorsAnswer, TopicPartition
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,

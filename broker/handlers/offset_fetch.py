@@ -14,8 +14,8 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from broker.call import Call, Handler, refusal
-from coordinator.group_effects import FetchedOffset, OffsetsAnswer, TopicPartition
-from coordinator.group_service import GroupService
+from coordinator.groups.effects import FetchedOffset, OffsetsAnswer, TopicPartition
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,

@@ -17,7 +17,7 @@ from broker.ownership.claims import Wanted
 from broker.ownership.rules import check_generation
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import SessionTimeouts
-from coordinator.ownership_records import ResourceKey
+from coordinator.ownership.records import ResourceKey
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import IF_FREE, OwnRequest, OwnResponse, ResourceClaim
 

@@ -16,7 +16,7 @@ from broker.ownership.answers import Standings
 from broker.ownership.guards import CLAIMED, REQUIRED
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import SessionTimeouts
-from coordinator.ownership_records import PartitionKey
+from coordinator.ownership.records import PartitionKey
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import PRODUCERS_GROUP, Access
 from protocol.messages.producer_access import (

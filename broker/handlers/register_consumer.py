@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
-from coordinator.group_effects import RegisterAnswer
-from coordinator.group_service import GroupService
+from coordinator.groups.effects import RegisterAnswer
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError
 from protocol.messages.group_membership import (
     PartitionToOwn,

@@ -11,7 +11,7 @@ from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.operations import Held
 from broker.ownership.service import OwnershipService
-from coordinator.ownership_records import ResourceKey
+from coordinator.ownership.records import ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import HeldResource, ReleaseRequest, ReleaseResponse
 

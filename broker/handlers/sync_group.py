@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.call import Call, Handler
-from coordinator.group_effects import SyncAnswer
-from coordinator.group_service import GroupService
+from coordinator.groups.effects import SyncAnswer
+from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 

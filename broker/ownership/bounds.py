@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.ownership.resources import Resource
-from coordinator.ownership_records import GRANT_BYTES_MAX, NameKey, ResourceKey, grant_bytes
+from coordinator.ownership.records import GRANT_BYTES_MAX, NameKey, ResourceKey, grant_bytes
 from protocol.errors import BrokerError, ErrorCode, error_for
 
 OWNED_BYTES_MAX = 256 * 1024

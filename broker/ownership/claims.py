@@ -19,7 +19,7 @@ from broker.ownership.operations import (
 from broker.ownership.resources import Resource, Waiter
 from broker.ownership.rules import Granted, Queued, Refused, Repeated, Shared, Verdict, may_promote
 from broker.ownership.state import State
-from coordinator.ownership_records import Grant, Owner, PartitionKey, ResourceKey
+from coordinator.ownership.records import Grant, Owner, PartitionKey, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import IF_FREE, Access, LossReason, ResourceStanding
 

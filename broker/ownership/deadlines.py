@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from broker.ownership.resources import Waiter
-from coordinator.ownership_records import ResourceKey
+from coordinator.ownership.records import ResourceKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from broker.ownership.resources import Entry, Resource
-from coordinator.ownership_records import NEVER_MS, NO_OFFSET, Grant, NameKey, Owner
+from coordinator.ownership.records import NEVER_MS, NO_OFFSET, Grant, NameKey, Owner
 from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
 from protocol.messages.ownership_sight import (
     DescribedResource,

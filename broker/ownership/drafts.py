@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from broker.ownership.resources import Entry, Resource, pushed
-from coordinator.ownership_records import NEVER_MS, Grant, History, OwnershipRecord, trimmed
+from coordinator.ownership.records import NEVER_MS, Grant, History, OwnershipRecord, trimmed
 from protocol.messages.ownership import Access, LossReason
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from coordinator.ownership_records import OwnershipRecord, PartitionKey, ResourceKey
+from coordinator.ownership.records import OwnershipRecord, PartitionKey, ResourceKey
 from protocol.errors import BrokerError
 from protocol.messages.ownership import ResourceStanding
 

@@ -18,10 +18,10 @@ from broker.ownership.table import OwnershipTable
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
-from coordinator.group_partitions import OFFSETS_TOPIC
-from coordinator.ownership_records import NameKey, PartitionKey, ResourceKey
-from coordinator.ownership_store import Found, Home, OwnershipStore
-from coordinator.store import SessionExpired
+from coordinator.groups.partitions import OFFSETS_TOPIC
+from coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
+from coordinator.ownership.store import Found, Home, OwnershipStore
+from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.ownership import NO_PARTITION, LossReason

@@ -16,7 +16,7 @@ from broker.ownership.rules import (
     can_resume,
 )
 from broker.ownership.state import State
-from coordinator.ownership_records import Owner, OwnershipRecord, PartitionKey, ResourceKey
+from coordinator.ownership.records import Owner, OwnershipRecord, PartitionKey, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import (
     IF_FREE,

@@ -15,7 +15,7 @@ from broker.ownership.operations import Asker, Operation, Records, is_gone
 from broker.ownership.resources import Entry, Resource
 from broker.ownership.rules import Granted, Refused, Repeated
 from broker.ownership.state import State
-from coordinator.ownership_records import Assignment, Grant, Owner, PartitionKey, ResourceKey
+from coordinator.ownership.records import Assignment, Grant, Owner, PartitionKey, ResourceKey
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_readers import NOBODY
 from protocol.messages.ownership import LossReason, ResourceStanding

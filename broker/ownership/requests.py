@@ -13,7 +13,7 @@ from broker.ownership import standings
 from broker.ownership.answers import Standings
 from broker.ownership.homes import Homes
 from broker.ownership.operations import Asker
-from coordinator.ownership_records import OWNER_BYTES_MAX, Owner, ResourceKey, owner_bytes
+from coordinator.ownership.records import OWNER_BYTES_MAX, Owner, ResourceKey, owner_bytes
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, ResourceStanding
 

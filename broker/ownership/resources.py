@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from broker.replication.partition import Partition
-from coordinator.ownership_records import (
+from coordinator.ownership.records import (
     HISTORY_MAX,
     NEVER_MS,
     Grant,

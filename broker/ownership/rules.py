@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from broker.ownership.resources import Entry, Resource
-from coordinator.ownership_records import Grant, Owner
+from coordinator.ownership.records import Grant, Owner
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import (
     GENERATION_MAX,

@@ -44,16 +44,16 @@ from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.replication.waiting import MAX_WAIT_MS
-from coordinator.ownership_records import PartitionKey, ResourceKey
-from coordinator.ownership_store import (
+from coordinator.ownership.records import PartitionKey, ResourceKey
+from coordinator.ownership.store import (
     NotLeading,
     OwnershipStore,
     Replacement,
     Superseded,
     TooLarge,
 )
-from coordinator.store import SessionExpired, ZooKeeper, ZooKeeperError
-from coordinator.znode_json import BadZnode
+from coordinator.znodes.json import BadZnode
+from coordinator.zookeeper.interface import SessionExpired, ZooKeeper, ZooKeeperError
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.ownership import ResourceStanding

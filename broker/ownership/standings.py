@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.ownership.resources import Entry, Resource
-from coordinator.ownership_records import NameKey, Owner, ResourceKey
+from coordinator.ownership.records import NameKey, Owner, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStanding
 

@@ -12,7 +12,7 @@ from broker.ownership.bounds import Holdings, Terms
 from broker.ownership.deadlines import Deadlines, OfOwner, OfSharer, OfWaiter
 from broker.ownership.effects import Audit, AwaitCommit, Effect, Fence, Sever, Tell
 from broker.ownership.resources import Counts, Entry, Resource, Sharer, Waiter
-from coordinator.ownership_records import (
+from coordinator.ownership.records import (
     NEVER_MS,
     NO_OFFSET,
     Grant,

@@ -31,7 +31,7 @@ from broker.ownership.reading import Assigned, AssignReaders, AttachReader
 from broker.ownership.resources import Resource
 from broker.ownership.rules import Verdict, judge_access, judge_claim
 from broker.ownership.state import LogEnds, State
-from coordinator.ownership_records import (
+from coordinator.ownership.records import (
     NEVER_MS,
     OwnershipRecord,
     PartitionKey,

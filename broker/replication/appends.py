@@ -13,7 +13,7 @@ from broker.replication.admission import Origin
 from broker.replication.conditions import Condition
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
-from coordinator.topic_rules import INTERNAL_TOPICS
+from coordinator.controller.topic_rules import INTERNAL_TOPICS
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
 
 if TYPE_CHECKING:

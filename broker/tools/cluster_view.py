@@ -15,12 +15,12 @@ from typing import Self, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from coordinator import znodes
-from coordinator.controller_znodes import decode_controller
-from coordinator.store import NoNode, Session, SessionExpired, Watch, WatchEvent
-from coordinator.topic_znodes import PartitionState, decode_partition_state
-from coordinator.znodes import NO_LEADER
-from coordinator.zookeeper import KazooZooKeeper
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.controller import decode_controller
+from coordinator.znodes.paths import NO_LEADER
+from coordinator.znodes.topics import PartitionState, decode_partition_state
+from coordinator.zookeeper.interface import NoNode, Session, SessionExpired, Watch, WatchEvent
+from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 
 T = TypeVar("T")
 

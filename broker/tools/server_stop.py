@@ -9,9 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-from broker import pid_file
 from broker.log.config import log_directories
-from broker.options import read_settings
+from broker.process import pid_file
+from broker.settings.command_line import read_settings
 from clients.settings import SettingError
 
 _WAIT_S = 60.0

@@ -17,8 +17,8 @@ from clients.admin.ownership import OwnershipAdmin, OwnershipDescription, Owners
 from clients.admin.records import ProducerDescription, RecordAdmin
 from clients.admin.replicas import ElectionType, Reassignment, ReplicaAdmin
 from clients.admin.topics import NewTopic, TopicDescription
+from clients.fetching.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from clients.message import OffsetAndMetadata
-from clients.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from protocol.configs import ConfigOperation, ConfigSource, ResourceType
 
 __all__ = [

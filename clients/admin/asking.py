@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from clients.config import Properties, admin_settings
-from clients.connection import Connection
+from clients.connection.connection import Connection
+from clients.connection.network import Network
 from clients.errors import RequestTimeoutError, is_retriable
 from clients.feedback.events import OnEvent
-from clients.network import Network
-from clients.offsets import wait_for_metadata
+from clients.fetching.offsets import wait_for_metadata
 from protocol.api import Request, Response
 from protocol.errors import ErrorCode, error_for
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from clients.admin.asking import raise_first
 from clients.admin.topics import TopicAdmin
-from clients.connection import ANY_NODE
+from clients.connection.connection import ANY_NODE
+from clients.connection.conversation import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
+from clients.connection.metadata import Node
 from clients.message import TopicPartition
-from clients.metadata import Node
-from clients.wire import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
 from protocol.api import APIS
 from protocol.errors import BrokerError, error_for
 from protocol.messages.api_versions import ApiVersionsRequest

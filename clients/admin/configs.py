@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from clients.admin.asking import AdminBase, raise_first
-from clients.connection import ANY_NODE, CONTROLLER
+from clients.connection.connection import ANY_NODE, CONTROLLER
 from protocol.configs import ConfigOperation, ConfigSource, ResourceType
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.incremental_alter_configs import (

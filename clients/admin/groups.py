@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from clients.admin.asking import R, raise_first
 from clients.admin.cluster import ClusterAdmin
-from clients.connection import ANY_NODE
+from clients.connection.connection import ANY_NODE
+from clients.connection.metadata import Node
 from clients.errors import is_retriable
+from clients.fetching.offsets import wait_for_metadata
 from clients.groups.coordinator import COORDINATOR_MOVED, find_coordinator_request, place_in
 from clients.groups.membership import GroupIdentity
 from clients.groups.offsets import (
@@ -18,8 +20,6 @@ from clients.groups.offsets import (
     fetched_in,
 )
 from clients.message import OffsetAndMetadata, TopicPartition, by_topic
-from clients.metadata import Node
-from clients.offsets import wait_for_metadata
 from protocol.api import Request
 from protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_assignment
 from protocol.errors import ErrorCode, error_for

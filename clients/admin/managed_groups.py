@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from clients.admin.asking import raise_first
 from clients.admin.groups import GroupAdmin
-from clients.connection import ANY_NODE
+from clients.connection.connection import ANY_NODE
+from clients.connection.metadata import Node
 from clients.groups.managed_requests import new_offsets
 from clients.message import TopicPartition
-from clients.metadata import Node
 from protocol.messages.group_membership import (
     CreateGroupRequest,
     DeleteGroupRequest,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from clients.admin.asking import raise_first
 from clients.admin.topics import TopicAdmin
+from clients.fetching.offsets import OffsetAndTimestamp, look_up_offsets
 from clients.message import TopicPartition
-from clients.offsets import OffsetAndTimestamp, look_up_offsets
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

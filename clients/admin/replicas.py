@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from clients.admin.asking import AdminBase, raise_first
-from clients.connection import CONTROLLER
+from clients.connection.connection import CONTROLLER
 from clients.message import TopicPartition, by_topic
 from protocol.errors import BrokerError, error_for
 from protocol.messages.alter_partition_reassignments import (

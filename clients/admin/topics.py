@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from clients.admin.asking import AdminBase, raise_first
-from clients.connection import ANY_NODE, CONTROLLER
+from clients.connection.connection import ANY_NODE, CONTROLLER
+from clients.connection.metadata import PartitionInfo
 from clients.message import TopicPartition
-from clients.metadata import PartitionInfo
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,

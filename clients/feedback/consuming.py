@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clients.feedback.snapshots import ConnectionFeedback, ConsumerFeedback
+from clients.fetching.positions import Position
 from clients.message import OffsetAndMetadata
-from clients.positions import Position
 
 if TYPE_CHECKING:
-    from clients.fetcher import Fetcher
+    from clients.fetching.fetcher import Fetcher
+    from clients.fetching.handout import Handout
     from clients.groups.session import GroupSession
-    from clients.handout import Handout
 
 
 def consumer_feedback(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clients.batch import Batch
 from clients.feedback.events import BatchFailed, BatchRetried, BatchSplit, Events
+from clients.sending.batch import Batch
 
 
 class SendingTally:

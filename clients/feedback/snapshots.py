@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clients.batch import Batch
 from clients.feedback.sending import SendingTally
 from clients.feedback.traffic import BrokerTally, RequestTally, Traffic
 from clients.message import TopicPartition
+from clients.sending.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from clients.connection import Connection
+from clients.connection.connection import Connection
+from clients.connection.conversation import Wire
+from clients.connection.link import Call, Reply
+from clients.connection.metadata import NO_NODE
 from clients.errors import is_retriable
 from clients.feedback.events import PartitionWithheld
-from clients.fetcher import Fetcher
+from clients.fetching.fetcher import Fetcher
+from clients.fetching.positions import Position
 from clients.groups.membership import NO_GENERATION, GroupIdentity
-from clients.link import Call, Reply
 from clients.message import TopicPartition
-from clients.metadata import NO_NODE
-from clients.positions import Position
-from clients.wire import Wire
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_readers import (
     AttachedPartition,

@@ -11,15 +11,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping
 
-from clients.connection import COORDINATOR
+from clients.connection.connection import COORDINATOR
+from clients.connection.link import Call, Reply
+from clients.connection.metadata import Metadata
 from clients.errors import is_retriable
 from clients.groups.classic_requests import ClassicSettings, Joined, joined
 from clients.groups.coordinator import COORDINATOR_MOVED, Coordinator
 from clients.groups.member import Member
 from clients.groups.membership import NO_GENERATION, GroupIdentity, Release, TakeUp
-from clients.link import Call, Reply
 from clients.message import TopicPartition
-from clients.metadata import Metadata
 from protocol.consumer_protocol import decode_assignment
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.heartbeat import HeartbeatResponse

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clients.connection import ANY_NODE, COORDINATOR, Connection
+from clients.connection.connection import ANY_NODE, COORDINATOR, Connection
+from clients.connection.link import Call, Reply
 from clients.errors import is_retriable
-from clients.link import Call, Reply
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.find_coordinator import Coordinator as CoordinatorRow
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

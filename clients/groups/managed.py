@@ -11,15 +11,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection
 
-from clients.connection import ANY_NODE, COORDINATOR
+from clients.connection.connection import ANY_NODE, COORDINATOR
+from clients.connection.link import Call, Reply
+from clients.connection.metadata import Metadata
 from clients.errors import is_retriable
 from clients.groups.coordinator import Coordinator, Place
 from clients.groups.managed_requests import ManagedSettings, Rewind
 from clients.groups.member import Member
 from clients.groups.membership import NO_GENERATION, GroupIdentity, TakeUp
-from clients.link import Call, Reply
 from clients.message import TopicPartition
-from clients.metadata import Metadata
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_membership import (
     ConsumerHeartbeatResponse,

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection
 
+from clients.connection.link import Call
 from clients.groups.membership import NO_GENERATION, Event, Release
-from clients.link import Call
 from clients.message import TopicPartition
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from clients.link import Call, Reply
+from clients.connection.link import Call, Reply
 from clients.message import TopicPartition
 
 NO_GENERATION = -1

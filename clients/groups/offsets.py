@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from clients.connection.link import Call, Reply
 from clients.errors import CommitFailedError, is_retriable
 from clients.feedback.events import CommitFailed, Events
 from clients.groups.coordinator import COORDINATOR_MOVED, Coordinator
 from clients.groups.membership import GroupIdentity
-from clients.link import Call, Reply
 from clients.message import OffsetAndMetadata, TopicPartition, by_topic
 from protocol.api import Request, Response
 from protocol.errors import BrokerError, ErrorCode, error_for

@@ -6,15 +6,15 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from clients.connection import Connection
+from clients.connection.connection import Connection
+from clients.connection.metadata import Metadata
 from clients.errors import ConfigError
-from clients.fetcher import Fetcher
+from clients.fetching.fetcher import Fetcher
 from clients.groups.coordinator import Coordinator
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import Membership
 from clients.groups.reader import Reader
 from clients.groups.session import GroupSession, SessionSettings
-from clients.metadata import Metadata
 
 if TYPE_CHECKING:
     from clients.groups.attachments import Attachments

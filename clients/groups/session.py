@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clients.connection.link import Call, Reply
 from clients.errors import CommitFailedError, NoGroupError, RequestTimeoutError
 from clients.feedback.events import Events
-from clients.fetcher import Fetcher
+from clients.fetching.fetcher import Fetcher
+from clients.fetching.positions import Position
 from clients.groups.coordinator import Coordinator
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import NO_GENERATION, GroupIdentity, Membership, Release, TakeUp
 from clients.groups.offsets import Commit, GroupOffsets, Inquiry
 from clients.groups.reader import Reader
 from clients.groups.watch import RebalanceWatch
-from clients.link import Call, Reply
 from clients.message import OffsetAndMetadata, TopicPartition
-from clients.positions import Position
 from protocol.errors import error_for
 
 if TYPE_CHECKING:

@@ -15,20 +15,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
 from clients.config import Properties, producer_settings, required_acks
-from clients.connection import Connection
+from clients.connection.connection import Connection
+from clients.connection.network import Network
 from clients.errors import ConfigError, RequestTimeoutError
-from clients.expectations import Expectation
 from clients.feedback.events import OnEvent
 from clients.message import Message, TopicPartition
-from clients.network import Network
 from clients.ownership.events import OwnershipEvent
 from clients.ownership.tenure import FOR_EVER, TenureSettings
 from clients.ownership.tenures import Tenures
 from clients.ownership.ways import AccessWay
 from clients.ownership.writing import Writing
-from clients.partitioner import Partitioner, by_key
 from clients.producer import Producer, Serializer, to_bytes
-from clients.responses import BulkResponse, SendResponse
+from clients.sending.expectations import Expectation
+from clients.sending.partitioner import Partitioner, by_key
+from clients.sending.responses import BulkResponse, SendResponse
 from protocol.messages.ownership import IF_FREE
 from protocol.messages.producer_access import ProducerAccessMode
 

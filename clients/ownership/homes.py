@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from clients.connection import ANY_NODE, Connection
+from clients.connection.connection import ANY_NODE, Connection
+from clients.connection.link import Call, Reply
+from clients.connection.metadata import NO_NODE
 from clients.errors import is_retriable
 from clients.groups.coordinator import find_coordinator_request, place_in
-from clients.link import Call, Reply
 from clients.message import TopicPartition
-from clients.metadata import NO_NODE
 from protocol.messages.find_coordinator import FindCoordinatorResponse
 
 

@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from clients.config import Properties, admin_settings
-from clients.connection import Connection
+from clients.connection.connection import Connection
+from clients.connection.network import Network
 from clients.errors import ClosedError, RequestTimeoutError
-from clients.network import Network
 from clients.ownership.events import OwnershipEvent, Resource, TenureState
 from clients.ownership.tenure import TenureSettings, error_of
 from clients.ownership.tenures import Tenures

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clients.connection import Connection
+from clients.connection.connection import Connection
+from clients.connection.conversation import Wire
+from clients.connection.link import Call
+from clients.connection.metadata import NO_NODE
 from clients.errors import RequestTimeoutError, is_retriable
-from clients.link import Call
-from clients.metadata import NO_NODE
 from clients.ownership.events import ENDED, OwnershipEvent, Resource, TenureState
 from clients.ownership.homes import Home
 from clients.ownership.ways import NO_GRANT, Ask, Question
-from clients.wire import Wire
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import IF_FREE, ResourceStanding
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from clients.connection import Connection
-from clients.link import Call, Reply
-from clients.metadata import NO_NODE
+from clients.connection.connection import Connection
+from clients.connection.link import Call, Reply
+from clients.connection.metadata import NO_NODE
 from clients.ownership.events import OwnershipEvent, Resource, TenureState, split
 from clients.ownership.homes import CoordinatorHome, Home, LeaderHome
 from clients.ownership.tenure import Tenure, TenureSettings, error_of

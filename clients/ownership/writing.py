@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from clients.connection.link import Call, Reply
 from clients.errors import ConnectionFailedError
-from clients.link import Call, Reply
 from clients.message import TopicPartition
 from clients.ownership.events import OwnershipEvent, TenureState
 from clients.ownership.tenure import Tenure, error_of
 from clients.ownership.tenures import Tenures
-from clients.queues import NEVER_MS
+from clients.sending.queues import NEVER_MS
 from protocol.errors import BrokerError, ErrorCode, error_for
 
 _STRANGER = ErrorCode.TOPIC_AUTHORIZATION_FAILED

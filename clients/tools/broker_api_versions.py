@@ -7,8 +7,8 @@ import json
 import click
 
 from clients.admin import Admin, ApiSupport, BrokerSupport
+from clients.connection.metadata import Node
 from clients.errors import ClientError
-from clients.metadata import Node
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
 from protocol.errors import BrokerError
 

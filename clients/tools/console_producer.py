@@ -13,7 +13,7 @@ import click
 from clients.errors import ClosedError
 from clients.message import Message
 from clients.producer import Producer
-from clients.responses import SendResponse
+from clients.sending.responses import SendResponse
 from clients.tools.command import CONTEXT, bootstrap_option, explained, pairs, properties, run
 from clients.tools.progress import progress
 from clients.tools.stopping import StopRequest, stop_on_signals

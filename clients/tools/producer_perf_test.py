@@ -13,7 +13,7 @@ import click
 
 from clients.message import Message
 from clients.producer import Producer
-from clients.responses import SendResponse
+from clients.sending.responses import SendResponse
 from clients.tools.command import CONTEXT, pairs, properties, run
 from clients.tools.feedback_table import print_metrics_option, show_feedback
 from clients.tools.pace import Latencies, Pace

@@ -16,8 +16,8 @@ from clients.admin import (
     NewTopic,
     TopicDescription,
 )
+from clients.connection.metadata import PartitionInfo
 from clients.errors import UnsupportedRequestError
-from clients.metadata import PartitionInfo
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, pairs, properties, run
 from clients.tools.topic_pattern import topic_pattern
 from protocol.configs import ResourceType

@@ -10,7 +10,7 @@ import click
 
 from clients.message import Message
 from clients.producer import Producer
-from clients.responses import SendResponse
+from clients.sending.responses import SendResponse
 from clients.tools.command import CONTEXT, bootstrap_option, properties, run
 from clients.tools.json_events import tell
 from clients.tools.pace import UNLIMITED, Pace

@@ -11,9 +11,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from broker.auto_creation import AutoCreation
 from broker.call import Call, Handler
-from broker.configs import ConfigView
 from broker.dispatch import Dispatcher
-from broker.dynamic_settings import DynamicSettings
 from broker.handlers.create_partitions import CreatePartitionsHandler
 from broker.handlers.create_topics import CreateTopicsHandler
 from broker.handlers.delete_topics import DeleteTopicsHandler
@@ -21,10 +19,12 @@ from broker.handlers.describe_cluster import DescribeClusterHandler
 from broker.handlers.init_producer_id import InitProducerIdHandler
 from broker.metadata import MetadataCache
 from broker.network.outbound import ChannelLost
-from broker.settings import broker_settings
-from coordinator.controller_events import MorePartitions, NewTopic, TopicResult
-from coordinator.controller_service import ControllerService
-from coordinator.store import SessionExpired
+from broker.settings.in_force import DynamicSettings
+from broker.settings.rows import broker_settings
+from broker.settings.view import ConfigView
+from coordinator.controller.events import MorePartitions, NewTopic, TopicResult
+from coordinator.controller.service import ControllerService
+from coordinator.zookeeper.interface import SessionExpired
 from protocol.api import Request
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 
 from broker.call import Call
 from broker.handlers.leader_and_isr import LeaderAndIsrHandler
-from coordinator.store import SessionExpired
+from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrTopicState
 

@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from broker.handlers.elect_leaders import ElectLeadersHandler
 from broker.handlers.list_partition_reassignments import ListPartitionReassignmentsHandler
-from coordinator.controller_service import ControllerService
+from coordinator.controller.service import ControllerService
 from coordinator.placement import Assignment
-from coordinator.znodes import TopicPartition
+from coordinator.znodes.paths import TopicPartition
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

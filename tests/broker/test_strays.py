@@ -15,7 +15,7 @@ from protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.broker.log.making import make_rivals, sim_disk
 from tests.broker.log.test_manager import Broker
 from tests.broker.world import World, fired
-from tests.coordinator.machine import Machine, sent_to
+from tests.coordinator.controller.machine import Machine, sent_to
 
 ME, OTHER = 1, 2
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clients.network import Buffer, Channel
-from coordinator.group_config import GroupConfig
+from clients.connection.network import Buffer, Channel
+from coordinator.groups.config import GroupConfig
 from protocol.api import (
     APIS,
     Request,

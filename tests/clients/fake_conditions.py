@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clients.conditions import FEATURE
+from clients.sending.conditions import FEATURE
 from protocol.batches import split
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest

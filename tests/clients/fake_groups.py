@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from coordinator.group_config import GroupConfig
-from coordinator.group_effects import (
+from coordinator.groups.config import GroupConfig
+from coordinator.groups.effects import (
     DeleteAnswer,
     DescribeAnswer,
     JoinAnswer,
@@ -25,8 +25,8 @@ from coordinator.group_effects import (
     SyncAnswer,
     TopicPartition,
 )
-from coordinator.group_join import Join
-from coordinator.groups import GroupShard, OffsetToCommit
+from coordinator.groups.join import Join
+from coordinator.groups.shard import GroupShard, OffsetToCommit
 from protocol.api import Request, Response
 from protocol.errors import ErrorCode
 from protocol.messages import (

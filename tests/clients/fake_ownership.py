@@ -15,7 +15,7 @@ from broker.ownership.effects import Answer, AwaitCommit, Fail, Sever, Tell, Wri
 from broker.ownership.operations import Asker, Held
 from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
-from coordinator.ownership_records import NameKey, Owner, OwnershipRecord, PartitionKey, ResourceKey
+from coordinator.ownership.records import NameKey, Owner, OwnershipRecord, PartitionKey, ResourceKey
 from protocol.api import Request, RequestHeader, Response
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages import ownership, producer_access

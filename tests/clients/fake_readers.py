@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from coordinator.group_effects import Claim
+from coordinator.groups.effects import Claim
 from protocol.errors import ErrorCode
 from protocol.messages.group_readers import (
     AttachedPartition,

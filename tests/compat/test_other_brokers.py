@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Producer as StockProducer
 
 from clients.admin import Admin
-from clients.connection import Connection
+from clients.connection.connection import Connection
+from clients.connection.conversation import Wire
 from clients.consumer import Consumer
 from clients.message import ConsumerRecord, Message, TopicPartition
 from clients.producer import Producer
-from clients.wire import Wire
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest

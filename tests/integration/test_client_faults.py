@@ -22,12 +22,12 @@ import pytest
 
 from broker.tools.local_cluster import LocalCluster
 from clients.admin import Admin, NewTopic
+from clients.connection.network import SocketChannel, SystemNetwork
 from clients.consumer import Consumer
 from clients.errors import ClientError
 from clients.message import Message, TopicPartition
-from clients.network import SocketChannel, SystemNetwork
 from clients.producer import Producer
-from clients.responses import SendResponse
+from clients.sending.responses import SendResponse
 from protocol.errors import BrokerError, TopicExistsError
 
 RECORDS = int(os.environ.get("HOLDFAST_FAULT_RECORDS", "200000"))

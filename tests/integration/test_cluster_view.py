@@ -10,9 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from broker.tools.cluster_view import ClusterView
-from coordinator import znodes
-from coordinator.controller_znodes import encode_controller
-from coordinator.topic_znodes import PartitionState, encode_partition_state
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.controller import encode_controller
+from coordinator.znodes.topics import PartitionState, encode_partition_state
 
 TIMEOUT_S = 30.0
 

@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
-from clients.connection import ANY_NODE, Connection
+from clients.connection.connection import ANY_NODE, Connection
 from clients.groups.coordinator import find_coordinator_request, place_in
 from clients.message import Message, TopicPartition
 from clients.ownership.events import OwnershipEvent, Resource, TenureState
@@ -15,7 +15,7 @@ from clients.ownership.lease import Lease
 from clients.ownership.reader import ExclusiveConsumer
 from clients.ownership.tenure import FOR_EVER
 from clients.producer import Producer
-from clients.responses import SendResponse
+from clients.sending.responses import SendResponse
 from protocol.errors import BrokerError
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.producer_access import ProducerAccessMode

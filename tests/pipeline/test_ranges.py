@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from clients.fetched import FetchedBatch
+from clients.fetching.fetched import FetchedBatch
 from clients.message import TopicPartition
 from pipeline.offsets import DataLossError, OffsetRange
 from pipeline.options import ReadOptions, read_options

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.network.interfaces import Address
-from coordinator.consumer_protocol import assigned_partitions, encode_assignment, encode_subscription
-from coordinator.group_effects import TopicPartition as GroupPartition
+from coordinator.groups.consumer_protocol import assigned_partitions, encode_assignment, encode_subscription
+from coordinator.groups.effects import TopicPartition as GroupPartition
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

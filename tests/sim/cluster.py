@@ -14,16 +14,16 @@ from twisted.internet.defer import ensureDeferred
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from broker.app import Surroundings
-from broker.lifecycle import Broker
 from broker.network.interfaces import Address
+from broker.process.lifecycle import Broker
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
-from broker.settings import broker_settings
-from coordinator import znodes
-from coordinator.group_partitions import OFFSETS_TOPIC, partition_of_group
+from broker.settings.rows import broker_settings
+from broker.wiring.node import Surroundings
+from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
 from coordinator.placement import Assignment
-from coordinator.topic_znodes import PartitionState, TopicAssignment, decode_partition_state, decode_topic
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.topics import PartitionState, TopicAssignment, decode_partition_state, decode_topic
 from tests.sim.checkers import StoredLog, read_log
 from tests.sim.client import OWNERS_GROUP, Decider
 from tests.sim.disk import SimDisk

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.replication.leadership import Leadership
-from coordinator.store import Operation
+from coordinator.zookeeper.interface import Operation
 from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
 from tests.sim.network import Weather
 from tests.sim.world import Process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import znodes
+from coordinator.znodes import paths as znodes
 from tests.sim.cluster import Cluster, Machine, logs_in_trace
 from tests.sim.world import World
 

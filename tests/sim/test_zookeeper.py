@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from coordinator.store import (
+from coordinator.zookeeper.interface import (
     BadVersion,
     Check,
     ConnectionLost,

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.store import (
+from coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
     Check,
@@ -28,7 +28,7 @@ from coordinator.store import (
     ZooKeeper,
     ZooKeeperError,
 )
-from coordinator.zookeeper import KazooZooKeeper
+from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 from tests.reactor import reactor, run
 from tests.sim.world import Process, World
 from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel

@@ -1,8 +1,9 @@
 """A model of ZooKeeper: one ordered store, sessions, ephemeral znodes, watches, multis, expiry.
 
 `ZooKeeperModel` is the ensemble, `SimZooKeeper` the way one process has to it
-(`coordinator.store.ZooKeeper`). Requests and answers take time, in order; while the way is cut, requests are
-lost, or are carried out and their answers are lost, and the session runs out by the server's clock.
+(`coordinator.zookeeper.interface.ZooKeeper`). Requests and answers take time, in order; while the way is cut,
+requests are lost, or are carried out and their answers are lost, and the session runs out by the server's
+clock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from coordinator.store import (
+from coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
     Check,
@@ -274,7 +275,7 @@ class _Request:
 
 
 class SimSession:
-    """One session of one process (`coordinator.store.Session`)."""
+    """One session of one process (`coordinator.zookeeper.interface.Session`)."""
 
     def __init__(self, owner: SimZooKeeper) -> None:
         self.process = owner.process
@@ -461,7 +462,7 @@ class SimSession:
 
 
 class SimZooKeeper:
-    """One process's way to the ensemble (`coordinator.store.ZooKeeper`)."""
+    """One process's way to the ensemble (`coordinator.zookeeper.interface.ZooKeeper`)."""
 
     def __init__(self, model: ZooKeeperModel, process: Process, session_timeout_ms: int) -> None:
         self.model = model

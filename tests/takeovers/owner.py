@@ -19,7 +19,7 @@ from clients.message import Message
 from clients.ownership.events import OwnershipEvent, TenureState
 from clients.ownership.exclusive import ExclusiveProducer
 from clients.producer import Producer
-from clients.responses import SendResponse
+from clients.sending.responses import SendResponse
 from protocol.errors import BrokerError, ProducerFencedError
 from protocol.messages.producer_access import ProducerAccessMode
 

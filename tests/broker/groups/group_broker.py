@@ -13,10 +13,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 
 from broker.groups.forwarding import Send
-from broker.groups.wiring import Groups
 from broker.metadata import LEADER_DURING_DELETE
-from broker.settings import broker_settings
-from coordinator.group_partitions import OFFSETS_TOPIC
+from broker.settings.rows import broker_settings
+from broker.wiring.groups import Groups
+from coordinator.groups.partitions import OFFSETS_TOPIC
 from protocol.api import Request
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest

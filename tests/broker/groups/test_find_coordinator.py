@@ -8,8 +8,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from broker.groups.offsets_topic import offsets_topic
-from broker.settings import broker_settings
-from coordinator.group_partitions import OFFSETS_TOPIC, partition_of_group
+from broker.settings.rows import broker_settings
+from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.group_partitions import OFFSETS_TOPIC
+from coordinator.groups.partitions import OFFSETS_TOPIC
 from protocol.batches import whole_batches
 from protocol.messages.group_membership import CreateGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -1,6 +1,6 @@
 """The seed's protocol (client-rewrite, "Consumer Group Membership Protocol") through the real handlers.
 
-What each request does to a group is told in tests/coordinator/test_managed_groups.py; here it is what
+What each request does to a group is told in tests/coordinator/groups/test_managed_groups.py; here it is what
 travels, and what the broker's metadata brings about.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, fail
 
-from broker.app import FEATURES
 from broker.network.outbound import ChannelLost
+from broker.wiring.node import FEATURES
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.group_partitions import OFFSETS_TOPIC
+from coordinator.groups.partitions import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from broker.groups.reader_claims import RETRY_S, ReaderClaims
 from broker.network.outbound import ChannelLost
-from coordinator.group_effects import Claim, Decision, Reader, TopicPartition
+from coordinator.groups.effects import Claim, Decision, Reader, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_readers import (
     AssignReadersRequest,

@@ -24,7 +24,7 @@ from broker.ownership.operations import Asker, Forced, Held
 from broker.ownership.resources import Entry
 from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
-from coordinator.ownership_records import (
+from coordinator.ownership.records import (
     NameKey,
     Owner,
     OwnershipRecord,

@@ -13,7 +13,7 @@ from broker.ownership.bounds import Terms
 from broker.ownership.effects import Tell
 from broker.ownership.renewals import _SEEN_MAX, Renewals
 from broker.ownership.service import WRITES_MAX
-from coordinator.ownership_records import NameKey, PartitionKey
+from coordinator.ownership.records import NameKey, PartitionKey
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import Access, HeldResource, ReleaseRequest, ResourceStanding
 from protocol.messages.ownership_sight import DescribeOwnersRequest

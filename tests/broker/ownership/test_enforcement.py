@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from broker.ownership.metrics import read_metrics
-from coordinator import znodes
-from coordinator.ownership_records import HISTORY_MAX, PartitionKey
-from coordinator.topic_znodes import PartitionState, encode_partition_state
+from coordinator.ownership.records import HISTORY_MAX, PartitionKey
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.topics import PartitionState, encode_partition_state
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import Access, HeldResource, LossReason, ReleaseRequest, ResourceClaim
 from protocol.messages.ownership_sight import (

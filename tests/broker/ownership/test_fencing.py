@@ -10,7 +10,7 @@ import pytest
 
 from broker.ownership.bounds import Terms
 from broker.ownership.rules import check_generation
-from coordinator.ownership_records import GROUPS_MAX, HISTORY_MAX
+from coordinator.ownership.records import GROUPS_MAX, HISTORY_MAX
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import Access, LossReason
 from protocol.messages.producer_access import ProducerAccessMode

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import znodes
-from coordinator.topic_znodes import PartitionState, encode_partition_state
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.topics import PartitionState, encode_partition_state
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
 from protocol.messages.group_readers import (

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from coordinator.ownership_records import NameKey, PartitionKey, ResourceKey
+from coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import Access, ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode

@@ -6,7 +6,7 @@ import pytest
 
 from broker.ownership.operations import Asker
 from broker.ownership.reading import Assigned
-from coordinator.ownership_records import Assignment, Owner, PartitionKey
+from coordinator.ownership.records import Assignment, Owner, PartitionKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.group_readers import NOBODY
 from protocol.messages.ownership import Access, LossReason

@@ -12,10 +12,11 @@ from twisted.python.failure import Failure
 
 from broker.ownership import settings as ownership_settings
 from broker.ownership.service import Around
-from broker.ownership.wiring import Ownership
+from broker.wiring.ownership import Ownership
 from clients.settings import Settings
-from coordinator import znodes
-from coordinator.store import (
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.topics import PartitionState, encode_partition_state
+from coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
     Check,
@@ -30,7 +31,6 @@ from coordinator.store import (
     ZooKeeper,
     ZooKeeperError,
 )
-from coordinator.topic_znodes import PartitionState, encode_partition_state
 from protocol.api import Request
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,

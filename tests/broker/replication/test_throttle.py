@@ -10,7 +10,7 @@ import pytest
 from broker.log.config import LogConfig
 from broker.replication.throttle import UNLIMITED, Throttle
 from clients.settings import SettingError
-from tests.broker.test_replica_sessions import FOLLOWER, LEADER, Pair
+from tests.broker.replication.test_replica_sessions import FOLLOWER, LEADER, Pair
 from tests.broker.world import batch, produce_request
 
 RATE = 1000

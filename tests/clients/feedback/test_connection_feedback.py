@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from clients.connection import ANY_NODE, Connection
+from clients.connection.connection import ANY_NODE, Connection
+from clients.connection.link import Call
+from clients.connection.network import Buffer
 from clients.errors import ClientError, ConnectionFailedError, RequestTimeoutError
 from clients.feedback.events import (
     ConnectionFailed,
@@ -17,8 +19,6 @@ from clients.feedback.events import (
     Events,
     LeaderMoved,
 )
-from clients.link import Call
-from clients.network import Buffer
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.clients.fake_cluster import FakeChannel, FakeCluster

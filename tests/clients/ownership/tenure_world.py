@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from clients.connection import Connection
-from clients.link import Call, Reply
+from clients.connection.connection import Connection
+from clients.connection.conversation import Wire
+from clients.connection.link import Call, Reply
 from clients.message import TopicPartition
 from clients.ownership.events import OwnershipEvent, Resource, TenureState, split
 from clients.ownership.tenure import Tenure, TenureSettings
 from clients.ownership.tenures import Tenures
 from clients.ownership.ways import OwnWay, Way
-from clients.wire import Wire
 from protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

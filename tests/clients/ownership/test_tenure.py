@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from clients.connection.link import Reply
 from clients.errors import ConnectionFailedError, UnsupportedRequestError
-from clients.link import Reply
 from clients.ownership.events import TenureState
 from clients.ownership.tenure import FOR_EVER
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clients.metadata import NO_NODE
+from clients.connection.metadata import NO_NODE
 from clients.ownership.events import Resource, TenureState
 from clients.ownership.tenure import FOR_EVER
 from clients.ownership.ways import AccessWay

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from clients.connection.metadata import NO_NODE
 from clients.errors import ConnectionFailedError, RequestTimeoutError
-from clients.metadata import NO_NODE
 from clients.ownership.events import TenureState
 from clients.ownership.tenure import FOR_EVER
 from protocol.errors import BrokerError, ErrorCode

@@ -8,13 +8,14 @@ from typing import Any
 from broker.handlers import leader_and_isr, stop_replica, update_metadata
 from broker.replication.partition import Assignment
 from broker.replication.roles import Roles
-from coordinator import controller_writes, election
-from coordinator.candidacy import Candidacy
-from coordinator.controller import Controller
-from coordinator.controller_isr import InSyncSets
-from coordinator.controller_reign import Reign
-from coordinator.controller_state import LiveBroker
-from coordinator.store import ConnectionLost, SessionExpired, SetData
+from coordinator.cluster.candidacy import Candidacy
+from coordinator.controller import election
+from coordinator.controller import writes as controller_writes
+from coordinator.controller.isr import InSyncSets
+from coordinator.controller.machine import Controller
+from coordinator.controller.reign import Reign
+from coordinator.controller.state import LiveBroker
+from coordinator.zookeeper.interface import ConnectionLost, SessionExpired, SetData
 from tests.sim.mutation import Mutation, Patch
 
 

@@ -8,7 +8,7 @@ from broker.ownership import standings
 from broker.ownership.guards import ReaderGuard
 from broker.ownership.reading import AttachReader
 from broker.ownership.state import State
-from coordinator.ownership_records import ResourceKey
+from coordinator.ownership.records import ResourceKey
 from protocol.messages.ownership import ResourceStanding
 from tests.sim.mutation import Mutation, Patch
 

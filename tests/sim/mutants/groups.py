@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coordinator import group_host
-from coordinator.group_effects import Result
-from coordinator.group_host import HostedShard, HostState
-from coordinator.group_service import GroupService
-from coordinator.group_state import ClassicGroup
-from coordinator.groups import GroupShard
-from coordinator.managed_group import ManagedGroup
+from coordinator.groups import hosted_shard as group_host
+from coordinator.groups.effects import Result
+from coordinator.groups.hosted_shard import HostedShard, HostState
+from coordinator.groups.managed_group import ManagedGroup
+from coordinator.groups.service import GroupService
+from coordinator.groups.shard import GroupShard
+from coordinator.groups.state import ClassicGroup
 from protocol.errors import BrokerError, ErrorCode
 from tests.sim.mutation import Mutation, Patch
 

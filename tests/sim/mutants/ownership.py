@@ -18,8 +18,8 @@ from broker.ownership.state import State
 from broker.ownership.table import OwnershipTable
 from broker.replication.appends import Append
 from broker.replication.conditions import Conditions
-from coordinator.ownership_records import Grant, Owner, OwnershipRecord
-from coordinator.ownership_store import Found, Replacement
+from coordinator.ownership.records import Grant, Owner, OwnershipRecord
+from coordinator.ownership.store import Found, Replacement
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import LossReason
 from tests.sim.mutation import Mutation, Patch

@@ -1,0 +1,153 @@
+"""The broker as a process: the real reactor, disk, network and ZooKeeper, signals, and the files it
+leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+from twisted.internet import reactor as _installed
+from twisted.internet.defer import ensureDeferred
+from twisted.python.failure import Failure
+
+from broker.log.config import log_directories
+from broker.log.disk import OsDisk
+from broker.network.memory import RequestMemory
+from broker.network.transport import SocketOptions, TcpNetwork
+from broker.process import pid_file
+from broker.process.directory_locks import DirectoryInUse, DirectoryLocks
+from broker.process.lifecycle import Broker, StartError
+from broker.process.session_file import SessionFile, boot_id
+from broker.wiring.node import Surroundings
+from broker.workers import ThreadWorkers
+from clients.settings import SettingError, Settings
+from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+
+_log = logging.getLogger(__name__)
+
+_reactor = cast(Any, _installed)
+
+_GC_THRESHOLDS = (50_000, 20, 50)
+"""A full collection walks all that lives, and every client waits for it. The hot path makes no cycles, so
+that collections may be rarer than Python's defaults have them."""
+
+
+def run(settings: Settings, ready_file: str | None) -> int:
+    """Run a broker until SIGTERM or SIGINT; the process's exit status."""
+    try:
+        process = BrokerProcess(settings, ready_file)
+    except (SettingError, DirectoryInUse, OSError) as error:
+        print(f"Cannot start: {error}", file=sys.stderr)
+        return 1
+    return process.run()
+
+
+class BrokerProcess:
+    """One broker and what surrounds it in a process of its own. Raises SettingError and DirectoryInUse."""
+
+    def __init__(self, settings: Settings, ready_file: str | None) -> None:
+        self._ready_file = ready_file
+        directories = log_directories(settings)
+        self._pid_file = pid_file.path_of(directories)
+        self._status = 0
+        self._is_stopping = False
+        self._workers = ThreadWorkers(_reactor, settings["background.threads"])
+        around = Surroundings(
+            clock=_reactor,
+            disk=OsDisk(),
+            zookeeper=KazooZooKeeper(
+                settings["zookeeper.connect"],
+                settings["zookeeper.session.timeout.ms"],
+                _reactor.callFromThread,
+                SessionFile(directories, boot_id()),
+            ),
+            network=TcpNetwork(
+                _reactor,
+                SocketOptions.from_settings(settings),
+                RequestMemory(settings["queued.max.request.bytes"]),
+            ),
+            workers=self._workers,
+            random=random.SystemRandom(),
+            monotonic_s=time.monotonic,
+        )
+        self._broker = Broker(settings, around, machine_name=socket.getfqdn(), fatal=self._fail)
+        self._locks = DirectoryLocks(directories)
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._interrupted)
+        _reactor.callWhenRunning(self._start)
+        _reactor.run(installSignalHandlers=False)
+        self._workers.stop()
+        pid_file.remove(self._pid_file)
+        return self._status
+
+    def _start(self) -> None:
+        self._workers.start()
+        started = ensureDeferred(self._broker.start())
+        started.addCallbacks(lambda _: self._started(), self._start_failed)
+        started.addErrback(self._start_failed)
+
+    def _started(self) -> None:
+        pid_file.write(self._pid_file)
+        if self._ready_file is not None:
+            temporary = Path(self._ready_file + ".tmp")
+            temporary.write_text(json.dumps({"pid": os.getpid(), **self._broker.describe()}) + "\n")
+            temporary.replace(self._ready_file)
+        self._broker.announce()
+        # What has been built so far stays: no collection needs to look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+
+    def _start_failed(self, failure: Failure) -> None:
+        if self._is_stopping:
+            return  # What the start still waited for has been taken from under it.
+        if isinstance(failure.value, StartError | SettingError | OSError):
+            self._fail(str(failure.value))
+        else:
+            _log.error("The broker could not start\n%s", failure.getTraceback())
+            self._fail(f"unexpected {type(failure.value).__name__}: {failure.getErrorMessage()}")
+
+    def _fail(self, why: str) -> None:
+        """Something happened after which this broker cannot go on."""
+        print(f"Stopping: {why}", file=sys.stderr)
+        self._status = 1
+        self._stop()
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        _reactor.callFromThread(self._stop_on_signal, signal.Signals(number).name)
+
+    def _stop_on_signal(self, name: str) -> None:
+        if self._is_stopping:
+            _log.warning("%s again: stopping without further ado", name)
+            self._end()
+            return
+        _log.info("%s: stopping", name)
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        stopped = ensureDeferred(self._broker.stop())
+        stopped.addErrback(lambda failure: _log.error("The stop failed\n%s", failure.getTraceback()))
+        stopped.addBoth(lambda _: self._end())
+
+    def _end(self) -> None:
+        if self._ready_file is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._ready_file)
+        if _reactor.running:
+            _reactor.stop()

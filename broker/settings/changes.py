@@ -1,0 +1,128 @@
+"""Settings altered on request: whose they are, whether they may be, and where the outcome is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from broker.metadata import MetadataCache
+from broker.settings.alterations import Alteration
+from broker.settings.in_force import DynamicSettings
+from broker.settings.view import ConfigView
+from clients.settings import SettingError
+from coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
+from protocol.configs import ResourceType
+from protocol.errors import BrokerError, ErrorCode
+
+TOPICS = "topics"
+BROKERS = "brokers"
+"""The kinds of entities, among those that have dynamic configs, that this is about."""
+
+Change = Callable[[dict[str, str]], dict[str, str]]
+
+
+class ConfigChanges:
+    """Alters the settings of topics, of this broker, and of all brokers together (named "").
+
+    Those of a broker that is not there any other may alter: nobody else could take away what it is to begin
+    with when it comes back.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        view: ConfigView,
+        settings: DynamicSettings,
+        dynamic: DynamicConfigs,
+        metadata: MetadataCache,
+    ) -> None:
+        self._broker_id = broker_id
+        self._view = view
+        self._settings = settings
+        self._dynamic = dynamic
+        self._metadata = metadata
+
+    def alter(
+        self, resource_type: int, name: str, alterations: Sequence[Alteration], *, validate_only: bool
+    ) -> Deferred[BrokerError | None]:
+        """Alter some settings and leave the others; the error, if it could not be done."""
+        if resource_type == ResourceType.BROKER:
+            return self._update_broker(
+                name, lambda own: self._settings.altered(own, alterations), validate_only
+            )
+        return self._update_topic(
+            resource_type, name, lambda own: self._view.altered(own, alterations), validate_only
+        )
+
+    def replace(
+        self, resource_type: int, name: str, configs: Mapping[str, str | None], *, validate_only: bool
+    ) -> Deferred[BrokerError | None]:
+        """Replace all settings; the error, if it could not be done."""
+        check = self._settings.check if resource_type == ResourceType.BROKER else self._view.check
+
+        def change(own: dict[str, str]) -> dict[str, str]:
+            check(configs)
+            return {name: value for name, value in configs.items() if value is not None}
+
+        if resource_type == ResourceType.BROKER:
+            return self._update_broker(name, change, validate_only)
+        return self._update_topic(resource_type, name, change, validate_only)
+
+    def _update_broker(self, name: str, change: Change, validate_only: bool) -> Deferred[BrokerError | None]:
+        try:
+            if not self._is_absent(name):
+                check_is_this_broker(name, self._broker_id)
+        except BrokerError as error:
+            return succeed(error)
+        return self._update(BROKERS, name or DEFAULT_ENTITY, change, validate_only)
+
+    def _is_absent(self, name: str) -> bool:
+        return name.isascii() and name.isdigit() and not self._metadata.is_live(int(name))
+
+    def _update_topic(
+        self, resource_type: int, name: str, change: Change, validate_only: bool
+    ) -> Deferred[BrokerError | None]:
+        if resource_type != ResourceType.TOPIC:
+            return succeed(
+                BrokerError(
+                    ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here"
+                )
+            )
+        if name not in self._metadata.topics:
+            return succeed(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return self._update(TOPICS, name, change, validate_only)
+
+    def _update(
+        self, kind: str, name: str, change: Change, validate_only: bool
+    ) -> Deferred[BrokerError | None]:
+        if validate_only:
+            try:
+                change(dict(self._dynamic.get(kind, name)))
+            except (SettingError, BrokerError) as error:
+                return succeed(_as_broker_error(error))
+            return succeed(None)
+        return self._dynamic.update(kind, name, change).addCallbacks(lambda _: None, _refused)
+
+
+def check_is_this_broker(name: str, local_id: int) -> None:
+    """Raises BrokerError INVALID_REQUEST for another broker, which answers for its settings itself.
+
+    No name stands for all brokers together.
+    """
+    if name not in ("", str(local_id)):
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, f"this is broker {local_id}: ask broker {name} about its settings"
+        )
+
+
+def _refused(failure: Failure) -> BrokerError:
+    failure.trap(SettingError, BrokerError)
+    return _as_broker_error(failure.value)
+
+
+def _as_broker_error(error: BaseException | None) -> BrokerError:
+    if isinstance(error, BrokerError):
+        return error
+    return BrokerError(ErrorCode.INVALID_CONFIG, str(error))

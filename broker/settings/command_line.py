@@ -1,0 +1,22 @@
+"""The command line's part of the settings: a properties file, and what overrides it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.settings.rows import broker_settings
+from clients.settings import SettingError, Settings, read_properties
+
+
+def read_settings(path: str, overrides: Sequence[str]) -> Settings:
+    """The broker's settings of a file and of `key=value` overrides. Raises `SettingError`."""
+    try:
+        values = read_properties(path)
+    except OSError as error:
+        raise SettingError(f"cannot read {path}: {error.strerror}") from None
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        if not separator:
+            raise SettingError(f"--override {override} is not allowed: expected key=value")
+        values[key.strip()] = value.strip()
+    return broker_settings(values)

@@ -1,0 +1,109 @@
+"""A broker's settings in force: what its file says, under what is altered while it runs (KIP-226).
+
+A value is the first of: this broker's alteration, that of all brokers, the file's, the default. The rows say
+which settings can be altered so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from broker.log.config import LogConfig, topic_defaults
+from broker.settings.alterations import Alteration, altered
+from clients.settings import Setting, SettingError, Settings, closest_name, shown_value
+from protocol.errors import BrokerError, ErrorCode
+
+_log = logging.getLogger(__name__)
+
+
+class DynamicSettings(Mapping[str, Any]):
+    """Checked values, looked up by the setting's name, as they are at the moment.
+
+    `own` and `shared` are the alterations in force, of this broker and of all brokers. `topic_defaults` are
+    what topics have that set nothing, see `broker.log.config`; `static_topic_defaults` were it by the file.
+    """
+
+    def __init__(self, static: Settings) -> None:
+        self.static = static
+        self.own: Mapping[str, str] = {}
+        self.shared: Mapping[str, str] = {}
+        self._altered: dict[str, Any] = {}
+        self.static_topic_defaults = self.topic_defaults = topic_defaults(static)
+
+    @property
+    def rows(self) -> Mapping[str, Setting]:
+        return self.static.rows
+
+    def __getitem__(self, name: str) -> Any:
+        return self._altered[name] if name in self._altered else self.static[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.static)
+
+    def __len__(self) -> int:
+        return len(self.static)
+
+    def overlay(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
+        """Take over alterations. What does not hold, because it was written past this software, is left out
+        with a word in the log."""
+        own, shared = self._sound(own), self._sound(shared)
+        try:
+            self.check({**shared, **own})
+        except SettingError as error:
+            _log.error("alterations of the broker's settings do not go together and are left out: %s", error)
+            return
+        self.own, self.shared = own, shared
+        self._altered = self._parsed({**shared, **own})
+        self.topic_defaults = topic_defaults(self)
+
+    def _sound(self, configs: Mapping[str, str]) -> dict[str, str]:
+        sound = {}
+        for name, value in configs.items():
+            try:
+                self.check({name: value})
+            except (SettingError, BrokerError) as error:
+                _log.error("an alteration of the broker's settings is left out: %s", error)
+            else:
+                sound[name] = value
+        return sound
+
+    def _parsed(self, configs: Mapping[str, str]) -> dict[str, Any]:
+        return {name: self.rows[name].parse(value) for name, value in configs.items()}
+
+    # What may be altered
+
+    def check(self, configs: Mapping[str, str | None]) -> None:
+        """Raises `SettingError` for values that are not allowed, alone or together, and BrokerError
+        INVALID_REQUEST for settings that cannot be altered while the broker runs."""
+        given = {}
+        for name, value in configs.items():
+            row = self.rows.get(name)
+            if row is None:
+                closest = closest_name(name, self.rows)
+                hint = f"; did you mean {closest}?" if closest else ""
+                raise SettingError(f"brokers have no setting {name}{hint}")
+            if not row.dynamic:
+                raise BrokerError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{name} cannot be altered while a broker runs: set it in the broker's properties file, "
+                    "and start the broker anew",
+                )
+            if value is None:
+                raise SettingError(f"{name} has no value")
+            given[name] = value
+        LogConfig.of({}, topic_defaults({**self.static, **self._parsed(given)}))
+
+    def altered(self, own: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
+        """Alterations after some more, checked. Raises as `check` does."""
+        result = altered(own, alterations, self.rows, lambda name: shown_value(self.static[name]))
+        # What stands there already, and is not touched, may be of other software.
+        touched = {alteration.name for alteration in alterations}
+        self.check(
+            {name: value for name, value in result.items() if name in touched or self._is_dynamic(name)}
+        )
+        return result
+
+    def _is_dynamic(self, name: str) -> bool:
+        return name in self.rows and self.rows[name].dynamic

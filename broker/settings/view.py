@@ -1,0 +1,182 @@
+"""Settings as administrators see and alter them: values, where they come from, and what they may be.
+
+A topic's setting is the first of: what the topic's znode says, what the broker's setting of the same meaning
+is at the moment (see `broker.settings.in_force`), the default.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.log.config import BROKER_SYNONYM, TOPIC_SETTINGS, LogConfig
+from broker.settings.alterations import Alteration, altered
+from broker.settings.in_force import DynamicSettings
+from clients.settings import REQUIRED, Setting, SettingError, SettingType, closest_name, shown_value
+from protocol.configs import ConfigSource
+
+
+class ConfigType(enum.IntEnum):
+    """What a value is, as DescribeConfigs numbers it."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    PASSWORD = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A value that would hold if those before it did not."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting with its value in force. `synonyms` has that one first; a password's value is not told."""
+
+    row: Setting
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.row.type is SettingType.PASSWORD
+
+    @property
+    def type(self) -> ConfigType:
+        return ConfigType[self.row.type.name]
+
+
+_TOPIC_ROWS = {row.name: row for row in TOPIC_SETTINGS}
+_UNCLEAN = "unclean.leader.election.enable"
+
+
+class ConfigView:
+    """The settings of this broker and of topics, as they are at the moment."""
+
+    def __init__(self, broker: DynamicSettings) -> None:
+        self._broker = broker
+
+    # Topics
+
+    def check(self, configs: Mapping[str, str | None]) -> None:
+        """Raises `SettingError` for settings that a topic does not take."""
+        for name, value in configs.items():
+            if name not in _TOPIC_ROWS:
+                closest = closest_name(name, _TOPIC_ROWS)
+                hint = f"; did you mean {closest}?" if closest else ""
+                raise SettingError(f"topics have no setting {name}{hint}")
+            if value is None:
+                raise SettingError(f"{name} has no value")
+        LogConfig.of(configs, self._broker.topic_defaults)
+
+    def unclean_election_allowed(self, configs: Mapping[str, str]) -> bool:
+        """Whether a topic with these settings of its own may be led by a replica that is not in sync.
+
+        A value that cannot be understood, written past this software, does not allow it.
+        """
+        own = configs.get(_UNCLEAN)
+        try:
+            allowed: bool = (
+                self._broker.topic_defaults[_UNCLEAN] if own is None else _TOPIC_ROWS[_UNCLEAN].parse(own)
+            )
+        except SettingError:
+            return False
+        return allowed
+
+    def altered(self, configs: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
+        """A topic's own settings after some alterations, checked.
+
+        Raises `SettingError`, and BrokerError INVALID_REQUEST for a setting that is named twice.
+        """
+        result = altered(configs, alterations, _TOPIC_ROWS, self._inherited)
+        self.check(result)
+        return result
+
+    def _inherited(self, name: str) -> str | None:
+        return shown_value(self._broker.topic_defaults[name])
+
+    def describe_topic(
+        self, configs: Mapping[str, str | None], names: Iterable[str] | None = None
+    ) -> list[ConfigEntry]:
+        """The settings of a topic, all where `names` is None."""
+        return [
+            self._topic_entry(row, configs) for row in TOPIC_SETTINGS if names is None or row.name in names
+        ]
+
+    def _topic_entry(self, row: Setting, configs: Mapping[str, str | None]) -> ConfigEntry:
+        synonyms = []
+        own = configs.get(row.name)
+        if own is not None:
+            synonyms.append(Synonym(row.name, own, ConfigSource.DYNAMIC_TOPIC))
+        broker_name = BROKER_SYNONYM.get(row.name)
+        if broker_name is None:
+            synonyms.append(Synonym(row.name, shown_value(row.default), ConfigSource.DEFAULT))
+            return _entry(row, synonyms, read_only=False)
+        given = self._given(broker_name)
+        in_file = self._broker.static_topic_defaults[row.name]
+        if broker_name not in self._broker.static.given and in_file != row.default:
+            # Set by one of the coarser units of the same setting, such as log.retention.hours.
+            given.append(Synonym(broker_name, shown_value(in_file), ConfigSource.STATIC_BROKER))
+        synonyms += given
+        synonyms.append(Synonym(broker_name, shown_value(row.default), ConfigSource.DEFAULT))
+        return _entry(row, synonyms, read_only=False)
+
+    # Brokers
+
+    def describe_broker(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """The settings of this broker, all where `names` is None."""
+        entries = []
+        for row in self._broker.rows.values():
+            if names is not None and row.name not in names:
+                continue
+            synonyms = self._given(row.name)
+            if row.default is not REQUIRED:
+                synonyms.append(Synonym(row.name, shown_value(row.default), ConfigSource.DEFAULT))
+            entries.append(_entry(row, synonyms, read_only=not row.dynamic))
+        return entries
+
+    def describe_all_brokers(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """What has been altered for all brokers together."""
+        return [
+            _entry(
+                self._broker.rows[name],
+                [Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)],
+                read_only=False,
+            )
+            for name, value in sorted(self._broker.shared.items())
+            if names is None or name in names
+        ]
+
+    def _given(self, name: str) -> list[Synonym]:
+        """The values that this broker was given, the one in force first."""
+        broker = self._broker
+        given = []
+        if name in broker.own:
+            given.append(Synonym(name, broker.own[name], ConfigSource.DYNAMIC_BROKER))
+        if name in broker.shared:
+            given.append(Synonym(name, broker.shared[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
+        if name in broker.static.given:
+            value = shown_value(broker.static[name])
+            given.append(Synonym(name, value, ConfigSource.STATIC_BROKER))
+        return given
+
+
+def _entry(row: Setting, synonyms: Sequence[Synonym], *, read_only: bool) -> ConfigEntry:
+    if row.type is SettingType.PASSWORD:
+        synonyms = [Synonym(synonym.name, None, synonym.source) for synonym in synonyms]
+    return ConfigEntry(row, synonyms[0].value, synonyms[0].source, read_only, tuple(synonyms))

@@ -1,0 +1,377 @@
+"""The line to one broker: a channel that comes and goes, a conversation on it, calls that wait for it."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from clients.connection.conversation import Authenticator, Received, Wire
+from clients.connection.network import Channel, Network
+from clients.errors import ClientError, ConnectionFailedError, RequestTimeoutError
+from clients.feedback.traffic import Meter
+from protocol.api import Request, Response
+from protocol.errors import BrokerError
+from protocol.schema import InvalidMessage, MalformedMessage
+
+_FAIR_SHARE_OF_READS = 16
+"""Receives from one broker before the others have their turn."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A request on its way to a broker.
+
+    `node` is a broker's id, or `ANY_NODE` or `CONTROLLER` of `clients.connection.connection`.
+    `timeout_ms` is how long the response may take, from when the call is handed over; None is
+    `request.timeout.ms`. `tag` is the caller's own. Where `expects_response` is false (a produce request
+    with acks=0), the reply comes as soon as the request has been sent, and holds nothing.
+    """
+
+    node: int
+    request: Request[Any]
+    timeout_ms: int | None = None
+    tag: Any = None
+    expects_response: bool = True
+
+
+@dataclass(slots=True)
+class Reply:
+    """How a call ended: with a response, or with an error that kept it from getting one.
+
+    `was_sent` tells whether a broker may have seen the request. `conversation` is that in which the response
+    came: to a broker, who asks is the connection on which it is asked.
+    """
+
+    call: Call
+    response: Response | None = None
+    error: Exception | None = None
+    latency_ms: int = 0
+    was_sent: bool = True
+    conversation: Wire | None = None
+
+
+@dataclass(slots=True)
+class _Waiting:
+    call: Call
+    since_ms: int
+    deadline_ms: int
+    is_sent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """What a link needs to know of the settings. All times in ms."""
+
+    client_id: str
+    request_timeout_ms: int
+    setup_timeout_ms: int
+    backoff_ms: int
+    backoff_max_ms: int
+    max_idle_ms: int
+    max_response_bytes: int
+
+
+class Link:
+    """One broker's line. Opened when there is something to say, and again, after a pause, when it broke.
+
+    `on_failure` is called when a connection breaks, or does not come about: the broker may be gone. `meter`
+    counts what happens.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        network: Network,
+        settings: LinkSettings,
+        rng: random.Random,
+        meter: Meter,
+        authenticator: Authenticator | None = None,
+        on_failure: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.last_error: Exception | None = None
+        """Why the last connection did not come about, or broke; None while one stands."""
+        self._network = network
+        self._settings = settings
+        self._rng = rng
+        self.meter = meter
+        self._authenticator = authenticator
+        self._on_failure = on_failure
+        self._channel: Channel | None = None
+        self._wire: Wire | None = None
+        self._is_connected = False
+        self._has_stood = False
+        self._setup_deadline_ms = 0
+        self._used_at_ms = 0
+        self.failures = 0
+        """How many connections have failed since the last that stood."""
+        self._not_before_ms = 0
+        self._throttled_until_ms = 0
+        self._queued: deque[_Waiting] = deque()
+        self._in_flight: dict[int, _Waiting] = {}
+        self._next_token = 0
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    # What others ask ----------------------------------------------------------------------------------
+
+    @property
+    def channel(self) -> Channel | None:
+        """The channel, while there is one."""
+        return self._channel
+
+    @property
+    def wire(self) -> Wire | None:
+        """The conversation, once versions are agreed on."""
+        return self._wire if self._wire is not None and self._wire.is_ready else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a call could be sent at once."""
+        return self.wire is not None
+
+    @property
+    def pending(self) -> int:
+        """Calls that have no reply yet."""
+        return len(self._queued) + len(self._in_flight)
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether the channel is to be watched for room to write."""
+        if not self._is_connected:
+            return True
+        return self._wire is not None and bool(self._wire.outgoing)
+
+    def is_blocked(self, now_ms: int) -> bool:
+        """Whether nothing can be sent yet: a pause after a failure, or one that the broker asked for."""
+        return now_ms < self._throttled_until_ms or (self._channel is None and now_ms < self._not_before_ms)
+
+    def next_event_ms(self, now_ms: int) -> int | None:
+        """When `tick` should be called next, or a pause ends; None where nothing is waited for."""
+        times = [waiting.deadline_ms for waiting in (*self._queued, *self._in_flight.values())]
+        times += [
+            until_ms for until_ms in (self._not_before_ms, self._throttled_until_ms) if until_ms > now_ms
+        ]
+        if self._channel is not None:
+            if not self.is_ready:
+                times.append(self._setup_deadline_ms)
+            elif not self.pending and self._settings.max_idle_ms >= 0:
+                times.append(self._used_at_ms + self._settings.max_idle_ms)
+        return min(times, default=None)
+
+    # What happens -------------------------------------------------------------------------------------
+
+    def submit(self, call: Call, now_ms: int) -> None:
+        """Take a call; its reply comes from one of the methods below."""
+        timeout_ms = self._settings.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
+        self._queued.append(_Waiting(call, now_ms, now_ms + timeout_ms))
+
+    def open(self, now_ms: int) -> list[Reply]:
+        """Begin to connect, where there is no channel and no pause."""
+        if self._channel is not None or now_ms < self._not_before_ms:
+            return []
+        self._setup_deadline_ms = now_ms + self._settings.setup_timeout_ms
+        self._used_at_ms = now_ms
+        try:
+            self._channel = self._network.connect(self.host, self.port)
+        except OSError as error:
+            return self._failed(_cannot_connect(self, error), now_ms)
+        return []
+
+    def tick(self, now_ms: int) -> list[Reply]:
+        """Do what time brings: connect, send what may be sent, give up what took too long."""
+        replies = self._expire(now_ms)
+        if self._queued and self._channel is None:
+            replies += self.open(now_ms)
+        if self._channel is not None:
+            if not self.is_ready and now_ms >= self._setup_deadline_ms:
+                took_ms = self._settings.setup_timeout_ms
+                return replies + self._failed(
+                    ConnectionFailedError(f"{self}: no connection after {took_ms} ms"), now_ms
+                )
+            replies += self.flush(now_ms)
+            if self._is_idle(now_ms):
+                self.hang_up()
+        return replies
+
+    def flush(self, now_ms: int) -> list[Reply]:
+        """Send as much as the channel takes."""
+        if not self._is_connected or self._channel is None or self._wire is None:
+            return []
+        replies = self._hand_over(now_ms)
+        received: list[Received] = []
+        outgoing = self._wire.outgoing
+        try:
+            while outgoing:
+                count = self._channel.send(list(outgoing))
+                if count == 0:
+                    break
+                self._used_at_ms = now_ms
+                self.meter.tally.bytes_out += count
+                received += self._wire.sent(count)
+        except OSError as error:
+            return replies + self._failed(_broken(self, error), now_ms)
+        return replies + self._replies(received, now_ms)
+
+    def _hand_over(self, now_ms: int) -> list[Reply]:
+        """Turn the calls that wait into bytes, once the broker's versions are known."""
+        if not self.is_ready or now_ms < self._throttled_until_ms:
+            return []
+        assert self._wire is not None
+        refused = []
+        while self._queued:
+            waiting = self._queued.popleft()
+            try:
+                self._wire.send(
+                    waiting.call.request, self._next_token, expects_response=waiting.call.expects_response
+                )
+            except (ClientError, InvalidMessage) as error:
+                refused.append(self._end(waiting, now_ms, error=error))
+                continue
+            waiting.is_sent = True
+            self.meter.requested(waiting.call.request.api.name)
+            self._in_flight[self._next_token] = waiting
+            self._next_token += 1
+        return refused
+
+    def on_ready(self, now_ms: int) -> list[Reply]:
+        """The channel can be received from, or sent to: do both."""
+        if self._channel is None:
+            return []
+        try:
+            if not self._is_connected:
+                if not self._channel.finish_connecting():
+                    return []
+                self._is_connected = True
+                self._wire = Wire(
+                    self._settings.client_id, self._settings.max_response_bytes, self._authenticator
+                )
+                self._wire.begin()
+        except OSError as error:
+            return self._failed(_cannot_connect(self, error), now_ms)
+        return self._receive(now_ms) + self.flush(now_ms)
+
+    def _receive(self, now_ms: int) -> list[Reply]:
+        replies: list[Reply] = []
+        for _ in range(_FAIR_SHARE_OF_READS):
+            assert self._channel is not None and self._wire is not None
+            try:
+                count = self._channel.receive_into(self._wire.receive_buffer())
+                if count is None:
+                    break
+                if count == 0:
+                    raise ConnectionResetError("the broker closed the connection")
+                received = self._wire.received(count)
+            except OSError as error:
+                return replies + self._failed(_broken(self, error), now_ms)
+            except MalformedMessage as error:
+                return replies + self._failed(ConnectionFailedError(f"{self}: {error}"), now_ms)
+            except (BrokerError, ClientError) as error:
+                return replies + self._failed(error, now_ms)
+            self._used_at_ms = now_ms
+            self.meter.tally.bytes_in += count
+            if self._wire.is_ready:
+                self._has_opened()
+            replies += self._replies(received, now_ms)
+        return replies
+
+    def _has_opened(self) -> None:
+        self.failures = 0
+        self.last_error = None
+        if not self._has_stood:
+            self._has_stood = True
+            self.meter.opened()
+
+    def _replies(self, received: list[Received], now_ms: int) -> list[Reply]:
+        replies = []
+        for token, response in received:
+            waiting = self._in_flight.pop(token)
+            throttle_ms = getattr(response, "throttle_time_ms", 0)
+            if throttle_ms > 0:
+                self._throttled_until_ms = max(self._throttled_until_ms, now_ms + throttle_ms)
+                self.meter.throttled(waiting.call.request.api.name, throttle_ms)
+            replies.append(self._end(waiting, now_ms, response=response))
+        return replies
+
+    def _expire(self, now_ms: int) -> list[Reply]:
+        late = [waiting for waiting in self._in_flight.values() if waiting.deadline_ms <= now_ms]
+        if late:
+            # Responses come in order, so that all behind the late one are late as well: begin anew.
+            waited_ms = now_ms - late[0].since_ms
+            return self._failed(RequestTimeoutError(f"{self}: no response after {waited_ms} ms"), now_ms)
+        replies = []
+        for waiting in [waiting for waiting in self._queued if waiting.deadline_ms <= now_ms]:
+            self._queued.remove(waiting)
+            because = "" if self.last_error is None else f"; {self.last_error}"
+            error = RequestTimeoutError(f"{self}: not sent after {now_ms - waiting.since_ms} ms{because}")
+            replies.append(self._end(waiting, now_ms, error=error))
+        return replies
+
+    def _is_idle(self, now_ms: int) -> bool:
+        idle_ms = self._settings.max_idle_ms
+        return self.is_ready and not self.pending and 0 <= idle_ms <= now_ms - self._used_at_ms
+
+    def _failed(self, error: Exception, now_ms: int) -> list[Reply]:
+        """The connection is gone, and with it all that waited for it."""
+        self.meter.broke(error, had_stood=self._has_stood)
+        self._drop_channel()
+        return self._give_up(error, now_ms)
+
+    def _give_up(self, error: Exception, now_ms: int) -> list[Reply]:
+        self.last_error = error
+        self._on_failure()
+        waiting = [*self._in_flight.values(), *self._queued]
+        self._in_flight.clear()
+        self._queued.clear()
+        pause_ms = min(self._settings.backoff_ms << min(self.failures, 16), self._settings.backoff_max_ms)
+        self._not_before_ms = now_ms + int(pause_ms * self._rng.uniform(0.8, 1.2))
+        self.failures += 1
+        return [self._end(each, now_ms, error=error) for each in waiting]
+
+    def hang_up(self) -> None:
+        """Close the connection; calls must not be under way. The next call opens a new one."""
+        if self._has_stood:
+            self.meter.tally.closed += 1
+        self._drop_channel()
+
+    def _drop_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = None
+        self._wire = None
+        self._is_connected = self._has_stood = False
+
+    def close(self, error: Exception, now_ms: int) -> list[Reply]:
+        """Hang up for good; the calls that have no response get `error`."""
+        self.hang_up()
+        return self._give_up(error, now_ms)
+
+    def _end(
+        self,
+        waiting: _Waiting,
+        now_ms: int,
+        *,
+        response: Response | None = None,
+        error: Exception | None = None,
+    ) -> Reply:
+        latency_ms = now_ms - waiting.since_ms
+        if error is not None:
+            self.meter.failed(waiting.call.request.api.name)
+        elif response is not None:
+            self.meter.answered(waiting.call.request.api.name, latency_ms)
+        conversation = None if response is None else self._wire
+        return Reply(waiting.call, response, error, latency_ms, waiting.is_sent, conversation)
+
+
+def _cannot_connect(link: Link, error: OSError) -> ConnectionFailedError:
+    return ConnectionFailedError(f"{link}: cannot connect: {error.strerror or error}")
+
+
+def _broken(link: Link, error: OSError) -> ConnectionFailedError:
+    return ConnectionFailedError(f"{link}: connection lost: {error.strerror or error}")

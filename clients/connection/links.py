@@ -1,0 +1,90 @@
+"""The links of a client: one to each broker that is known, those to the bootstrap servers, and one apart."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+
+from clients.connection.link import Link, Reply
+from clients.connection.metadata import Node
+from clients.errors import ConnectionFailedError
+
+
+class Links:
+    """Which links there are; `make` makes another. Replies that a link brings by being opened or closed go to
+    `keep`."""
+
+    def __init__(
+        self,
+        bootstrap: Iterable[tuple[str, int]],
+        make: Callable[[str, int], Link],
+        keep: Callable[[list[Reply]], None],
+        rng: random.Random,
+    ) -> None:
+        self.by_node: dict[int, Link] = {}
+        self.apart: Link | None = None
+        """For calls that must not stand in line with others to the same broker."""
+        self._make = make
+        self._keep = keep
+        self._rng = rng
+        self._bootstrap = [make(host, port) for host, port in bootstrap]
+
+    def all(self) -> list[Link]:
+        """Every link."""
+        return [*self.shared(), *(() if self.apart is None else (self.apart,))]
+
+    def shared(self) -> list[Link]:
+        """Those that any call may go out on."""
+        return [*self.by_node.values(), *self._bootstrap]
+
+    def open_apart(self, host: str, port: int, now_ms: int) -> None:
+        """Have the link apart go to this address."""
+        if self.apart is not None:
+            if (self.apart.host, self.apart.port) == (host, port):
+                return
+            error = ConnectionFailedError(f"the coordinator has moved from {self.apart} to {host}:{port}")
+            self._keep(self.apart.close(error, now_ms))
+        self.apart = self._make(host, port)
+
+    def any_ready(self, now_ms: int) -> Link | None:
+        """The ready link with the least to do. Where none is, one is opened, and the answer is None."""
+        links = self.shared()
+        ready = [link for link in links if link.is_ready and not link.is_blocked(now_ms)]
+        if ready:
+            return min(ready, key=lambda link: link.pending)
+        if all(link.channel is None for link in links):
+            closed = [link for link in links if not link.is_blocked(now_ms)]
+            if closed:
+                # Bootstrap servers count as brokers like others: they help when all known brokers are gone.
+                fewest = min(link.failures for link in closed)
+                chosen = self._rng.choice([link for link in closed if link.failures == fewest])
+                self._keep(chosen.open(now_ms))
+        return None
+
+    def follow(self, nodes: Mapping[int, Node], now_ms: int) -> None:
+        """Have a link for every broker there is, and none for those that are gone or have moved."""
+        for id_, link in list(self.by_node.items()):
+            node = nodes.get(id_)
+            if node is None or (node.host, node.port) != (link.host, link.port):
+                error = ConnectionFailedError(f"{link} is no longer broker {id_}")
+                self._keep(link.close(error, now_ms))
+                del self.by_node[id_]
+        for node in nodes.values():
+            if node.id not in self.by_node:
+                self.by_node[node.id] = self._link_to(node)
+                self.by_node[node.id].meter.tally.node = node.id
+        for link in self._bootstrap:
+            if not link.pending:
+                link.hang_up()
+
+    def _link_to(self, node: Node) -> Link:
+        """A link for a broker: the bootstrap connection, if it happens to be one to this address."""
+        for index, link in enumerate(self._bootstrap):
+            if link.is_ready and (link.host, link.port) == (node.host, node.port):
+                self._bootstrap[index] = self._make(link.host, link.port)
+                return link
+        return self._make(node.host, node.port)
+
+    def troubles(self) -> list[str]:
+        """Why links to brokers did not come about, or broke, where they do not stand again."""
+        return [str(link.last_error) for link in self.shared() if link.last_error is not None]

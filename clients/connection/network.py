@@ -1,0 +1,232 @@
+"""Sockets: all that the clients know of the operating system's network, behind two small interfaces.
+
+A `Channel` is one connection that never blocks; a `Network` opens channels, waits until something can be done
+with them, and tells the time. `SystemNetwork` is the real one; a simulated one can stand in its place, and
+then nothing else in the clients touches a socket or a clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Channel(Protocol):
+    """A connection, perhaps not yet come about. Every method returns at once."""
+
+    def finish_connecting(self) -> bool:
+        """Whether the connection stands by now. Raises OSError when it has failed."""
+        ...
+
+    def send(self, buffers: Sequence[Buffer]) -> int:
+        """Send what fits of `buffers`; how many bytes that was, 0 for none. Raises OSError."""
+        ...
+
+    def receive_into(self, buffer: memoryview) -> int | None:
+        """Receive into `buffer`; how many bytes came: 0 at the end of the stream, None for none yet.
+
+        Raises OSError.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """Opens channels and waits for them."""
+
+    def connect(self, host: str, port: int) -> Channel:
+        """A channel to the address, on its way. Raises OSError where none can even be begun."""
+        ...
+
+    def wait(self, timeout_ms: int, writing: Collection[Channel]) -> list[Channel]:
+        """The channels with which something can be done: received from or, of those `writing`, sent to.
+
+        Waits for the first at most `timeout_ms`, and less if `wake` is called meanwhile.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Make a `wait` under way, or else the next one, return at once. May be called by any thread."""
+        ...
+
+    def now_ms(self) -> int:
+        """The time since some fixed moment, in milliseconds; it never goes back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """The time of day, in milliseconds since the epoch."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SocketChannel:
+    """A TCP connection. `clients.connection.tls` has the one by way of TLS.
+
+    The addresses of a host are tried one after the other, as far as they fail at once.
+    """
+
+    wants_write = False
+    """Whether it waits to write, whatever there is to send."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        send_bytes: int,
+        receive_bytes: int,
+        on_close: Callable[[SocketChannel], None],
+    ) -> None:
+        self._on_close = on_close
+        self._is_connected = False
+        self.socket = _begin_connecting(host, port, send_bytes, receive_bytes)
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def finish_connecting(self) -> bool:
+        if not self._is_connected:
+            error = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                raise OSError(error, os.strerror(error))
+            try:
+                self.socket.getpeername()
+            except OSError:
+                return False
+            self._is_connected = True
+        return True
+
+    def send(self, buffers: Sequence[Buffer]) -> int:
+        try:
+            return self.socket.sendmsg(buffers[:_MAX_BUFFERS])
+        except BlockingIOError:
+            return 0
+
+    def receive_into(self, buffer: memoryview) -> int | None:
+        try:
+            return self.socket.recv_into(buffer)
+        except BlockingIOError:
+            return None
+
+    def has_pending(self) -> bool:
+        """Whether there are received bytes that the selector does not know of."""
+        return False
+
+    def close(self) -> None:
+        self._on_close(self)
+        self.socket.close()
+
+
+_MAX_BUFFERS = 512  # sendmsg takes 1024 on Linux, other systems less.
+
+
+def _begin_connecting(host: str, port: int, send_bytes: int, receive_bytes: int) -> socket.socket:
+    failure: OSError = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            candidate = socket.socket(family, kind, protocol)
+        except OSError as error:
+            failure = error
+            continue
+        candidate.setblocking(False)
+        candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if send_bytes >= 0:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+        if receive_bytes >= 0:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        try:
+            candidate.connect(address)
+        except BlockingIOError:
+            return candidate
+        except OSError as error:
+            candidate.close()
+            failure = error
+        else:
+            return candidate
+    raise failure
+
+
+class SystemNetwork:
+    """The operating system's network and clock, over `selectors`. All but `wake` belong to one thread."""
+
+    def __init__(
+        self,
+        *,
+        secure: Callable[..., SocketChannel] | None = None,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> None:
+        self._new_channel = secure or SocketChannel
+        self._send_buffer_bytes = send_buffer_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self._selector = selectors.DefaultSelector()
+        self._interest: dict[SocketChannel, int] = {}
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
+        self._is_waking = False
+
+    def connect(self, host: str, port: int) -> SocketChannel:
+        channel = self._new_channel(
+            host,
+            port,
+            send_bytes=self._send_buffer_bytes,
+            receive_bytes=self._receive_buffer_bytes,
+            on_close=self._forget,
+        )
+        self._selector.register(channel, selectors.EVENT_READ, channel)
+        self._interest[channel] = selectors.EVENT_READ
+        return channel
+
+    def wait(self, timeout_ms: int, writing: Collection[Channel]) -> list[Channel]:
+        ready: list[Channel] = []
+        for channel, interest in self._interest.items():
+            wants_write = channel.wants_write or channel in writing
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wants_write else 0)
+            if events != interest:
+                self._selector.modify(channel, events, channel)
+                self._interest[channel] = events
+            if channel.has_pending():
+                ready.append(channel)
+        for key, _ in self._selector.select(0 if ready else max(0, timeout_ms) / 1000):
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    self._woken.recv(64)
+                # Only now: a wake() in between sends nothing, but what it is about is seen after this wait.
+                self._is_waking = False
+            elif key.data not in ready:
+                ready.append(key.data)
+        return ready
+
+    def _forget(self, channel: SocketChannel) -> None:
+        del self._interest[channel]
+        self._selector.unregister(channel)
+
+    def wake(self) -> None:
+        if not self._is_waking:
+            self._is_waking = True
+            with contextlib.suppress(OSError):  # A full pipe wakes as well; a closed one has nobody to wake.
+                self._waker.send(b"\0")
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def close(self) -> None:
+        for channel in list(self._interest):
+            channel.close()
+        self._selector.close()
+        self._woken.close()
+        self._waker.close()

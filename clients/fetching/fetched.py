@@ -1,0 +1,112 @@
+"""A batch as a consumer gets it: its records, a column for each field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clients.fetching.positions import Position, Stored
+from protocol.batches import BatchHeader, TimestampType, has_valid_crc
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.record_codec import Headers
+from protocol.records import Columns, decode_columns
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+@dataclass(slots=True)
+class FetchedBatch:
+    """The records of one batch, as columns. Those before the consumer's position are left out."""
+
+    topic: str
+    partition: int
+    columns: Columns
+    timestamp_type: TimestampType
+    leader_epoch: int
+    next_offset: int
+    """Where to go on after this batch."""
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def to_arrow(self) -> pyarrow.RecordBatch:
+        """The records with the columns offset, timestamp (ms, UTC), key, value and headers, of which key,
+        value and headers can be null. Topic and partition are in the schema's metadata.
+
+        Needs pyarrow. Raises pyarrow.ArrowInvalid for a timestamp of more than 64 bits.
+        """
+        import pyarrow as pa
+
+        columns = self.columns
+        header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+        headers: Sequence[Headers | None] = columns.headers or [None] * len(columns)
+        fields: list[tuple[str, Any, Any, bool]] = [
+            ("offset", columns.offsets, pa.int64(), False),
+            ("timestamp", columns.timestamps, pa.timestamp("ms", "UTC"), False),
+            ("key", columns.keys, pa.binary(), True),
+            ("value", columns.values, pa.binary(), True),
+            ("headers", headers, pa.list_(header), True),
+        ]
+        schema = pa.schema(
+            [pa.field(name, type_, nullable=nullable) for name, _, type_, nullable in fields],
+            metadata={"topic": self.topic, "partition": str(self.partition)},
+        )
+        return pa.record_batch([pa.array(column, type_) for _, column, type_, _ in fields], schema=schema)
+
+
+def take_first(position: Position, *, check_crcs: bool, limit: int) -> FetchedBatch | None:
+    """The first batch in store, from the position on, which moves behind it; None where nothing of it counts.
+
+    No more than `limit` bytes are decompressed. Raises BrokerError, CORRUPT_MESSAGE above all, for a batch
+    that is damaged; the position then stays before it.
+    """
+    stored = position.store[0]
+    header = stored.header
+    columns = None if stored.is_skipped else _decode(position, stored, check_crcs, limit)
+    start = position.offset
+    assert start is not None
+    position.store.popleft()
+    position.stored_bytes -= header.size
+    position.offset = header.next_offset
+    if columns is None:
+        return None
+    if header.base_offset < start:
+        columns = _from_offset(columns, start)
+    if not len(columns):
+        return None
+    return _batch(position, columns, header)
+
+
+def _batch(position: Position, columns: Columns, header: BatchHeader) -> FetchedBatch:
+    return FetchedBatch(
+        position.topic,
+        position.partition,
+        columns,
+        header.timestamp_type,
+        header.leader_epoch,
+        header.next_offset,
+    )
+
+
+def _decode(position: Position, stored: Stored, check_crcs: bool, limit: int) -> Columns:
+    where = f"{position.key}, batch at offset {stored.header.base_offset}"
+    if check_crcs and not has_valid_crc(stored.records, stored.header):
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"{where}: its checksum does not fit its bytes")
+    try:
+        return decode_columns(stored.records, stored.header, limit=limit)
+    except BrokerError as error:
+        raise error_for(error.code, f"{where}: {error.message}") from None
+
+
+def _from_offset(columns: Columns, offset: int) -> Columns:
+    """The rows from `offset` on."""
+    first = next((index for index, each in enumerate(columns.offsets) if each >= offset), len(columns))
+    return Columns(
+        columns.offsets[first:],
+        columns.timestamps[first:],
+        columns.keys[first:],
+        columns.values[first:],
+        None if columns.headers is None else columns.headers[first:],
+    )

@@ -1,0 +1,82 @@
+"""What a consumer can ask about topics, whether it reads them or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from clients.connection.connection import ANY_NODE, Connection
+from clients.errors import RequestTimeoutError
+from clients.fetching.isolation import Isolation
+from clients.fetching.offsets import EARLIEST, LATEST, OffsetAndTimestamp, look_up_offsets, wait_for_metadata
+from clients.message import TopicPartition
+from protocol.errors import error_for
+from protocol.messages.metadata import MetadataRequest
+
+
+class ConsumerQueries:
+    """The part of a consumer that needs a connection and patience, and no positions. Timeouts are in ms; None
+    is `default.api.timeout.ms`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        api_timeout_ms: int,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> None:
+        self._connection = connection
+        self._metadata = connection.metadata
+        self._network = connection.network
+        self._api_timeout_ms = api_timeout_ms
+        self._isolation = isolation
+
+    def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[int]:
+        """The numbers of a topic's partitions.
+
+        Raises UnknownTopicOrPartitionError where there is no such topic, RequestTimeoutError.
+        """
+        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._network.now_ms() + limit_ms
+        self._metadata.want(topic)
+        while topic not in self._metadata.topics:
+            error = self._metadata.topic_error(topic)
+            if error is not None:
+                raise error_for(error.code, f"topic {topic}: {error.message}")
+            left_ms = deadline_ms - self._network.now_ms()
+            if left_ms <= 0:
+                raise RequestTimeoutError(f"nothing is known of topic {topic} after {limit_ms} ms")
+            wait_for_metadata(self._connection, left_ms)
+        return [row.partition for row in self._metadata.topics[topic].partitions]
+
+    def topics(self, timeout_ms: int | None = None) -> list[str]:
+        """The names of all topics that are not internal, sorted."""
+        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        response = self._connection.ask(ANY_NODE, request, limit_ms)
+        return sorted(row.name for row in response.topics if row.name is not None and not row.is_internal)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset that each partition holds."""
+        return self._offsets(dict.fromkeys(partitions, EARLIEST), timeout_ms)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition that this consumer may see."""
+        return self._offsets(dict.fromkeys(partitions, LATEST), timeout_ms)
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time (ms since the epoch); None where there is none."""
+        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        found = look_up_offsets(self._connection, times, limit_ms, self._isolation)
+        return {key: None if answer.offset < 0 else answer for key, answer in found.items()}
+
+    def _offsets(
+        self, times: Mapping[TopicPartition, int], timeout_ms: int | None
+    ) -> dict[TopicPartition, int]:
+        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        found = look_up_offsets(self._connection, times, limit_ms, self._isolation)
+        return {key: answer.offset for key, answer in found.items()}

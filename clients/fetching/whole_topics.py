@@ -1,0 +1,45 @@
+"""Topics that a consumer without a group reads whole, the partitions that they get later included."""
+
+from __future__ import annotations
+
+from clients.connection.metadata import Metadata
+from clients.fetching.fetcher import Fetcher
+from clients.fetching.offsets import EARLIEST
+from clients.message import TopicPartition
+
+
+class WholeTopics:
+    """Follows the metadata, and has the fetcher take up what it tells of."""
+
+    def __init__(self, metadata: Metadata, fetcher: Fetcher) -> None:
+        self._metadata = metadata
+        self._fetcher = fetcher
+        self._topics: dict[str, bool] = {}  # whether its partitions have been taken up once
+        self._seen_update = 0
+
+    def add(self, topic: str) -> None:
+        """Read a topic from now on."""
+        self._topics.setdefault(topic, False)
+        self._metadata.want(topic)
+        self.take_up_partitions()
+
+    def discard(self, topic: str) -> None:
+        """Take up no more of a topic's partitions."""
+        self._topics.pop(topic, None)
+
+    def take_up_partitions(self) -> None:
+        """Take up the partitions that the metadata has told of since the last call."""
+        if self._seen_update == self._metadata.update_count and all(self._topics.values()):
+            return
+        self._seen_update = self._metadata.update_count
+        for topic, is_known in self._topics.items():
+            info = self._metadata.topics.get(topic)
+            if info is None:
+                continue
+            for row in info.partitions:
+                key = TopicPartition(topic, row.partition)
+                if key not in self._fetcher.positions:
+                    position = self._fetcher.add(key)
+                    if is_known:
+                        position.go_to_time(EARLIEST)  # Added to the topic since: nothing in it is old.
+            self._topics[topic] = True

@@ -1,0 +1,126 @@
+"""Conditional batches (KIP-27): written only where the log ends at the offset that they expect.
+
+What an application sends for a partition it sends in the belief that what it sent before is written. So the
+first condition that does not hold refuses all conditional batches of the partition that are queued or under
+way by then: none may land by chance at an offset that another has filled up to. A broker sees to that too, by
+numbered attempts: after any refusal it refuses what is of the same attempt, and the next has to begin.
+
+A batch may have guards: other partitions of the same leader, whose logs have to end at an offset as well.
+They travel in the same request, without records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from clients.connection.metadata import NO_NODE, Metadata
+from clients.errors import ConnectionFailedError, GuardElsewhereError, GuardMismatchError
+from clients.message import TopicPartition
+from clients.sending.batch import Batch
+from clients.sending.expectations import Guard
+from clients.sending.queues import PartitionQueue, Queues
+from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError, error_for
+from protocol.messages.produce import PartitionProduceResponse
+
+FEATURE = "holdfast.expected.offset"
+NO_EXPECTATION = -1
+
+Rows = Mapping[tuple[str, int], PartitionProduceResponse]
+"""The answers to a request, by topic and partition."""
+
+
+def refusal(row: PartitionProduceResponse) -> BrokerError:
+    """The error that a partition was answered with; of a condition, with where the log ends."""
+    if row.error_code == ErrorCode.OFFSET_MISMATCH:
+        return OffsetMismatchError(
+            ErrorCode.OFFSET_MISMATCH, row.error_message, row.next_offset, row.last_leader_epoch
+        )
+    return error_for(row.error_code, row.error_message)
+
+
+def judged(queue: PartitionQueue, batch: Batch, error: Exception) -> Exception:
+    """What an error in answer to a conditional batch comes to, for this batch and those behind it."""
+    if batch.mismatch is not None:
+        return batch.mismatch
+    follows_another = batch.attempt < queue.attempt
+    queue.attempt = max(queue.attempt, batch.attempt + 1)
+    if isinstance(error, OffsetMismatchError) and follows_another:
+        # Refused because one before it was, for a reason that has passed; its own turn is yet to come.
+        return ConnectionFailedError(f"sent behind a batch that was refused; {error}")
+    if isinstance(error, OffsetMismatchError | GuardMismatchError | GuardElsewhereError):
+        poison((each for each in (*queue.in_flight, *queue.batches) if each is not batch), error)
+    return error
+
+
+def poison(batches: Iterable[Batch], error: Exception) -> None:
+    """Have those that rest on a batch that has failed fail with it."""
+    for batch in batches:
+        if batch.expected_offset != NO_EXPECTATION:
+            batch.mismatch = batch.mismatch or error
+
+
+# Guards -----------------------------------------------------------------------------------------------
+
+
+def number_guards(queues: Queues, batch: Batch) -> None:
+    """Have the guards of a batch that is about to be sent belong to the attempts of their partitions."""
+    for guard in batch.guards:
+        topic, partition = guard.partition
+        guard.attempt = queues.topic(topic).queue(partition).attempt
+
+
+def misplaced(batch: Batch, node: int, metadata: Metadata) -> Exception | None:
+    """Why a batch cannot be judged with its guards by the broker that leads its partition.
+
+    Final once metadata has been renewed and says so again. One that may be in the log already has to be sent
+    all the same: a retry is answered whatever becomes of its guards.
+    """
+    for guard in batch.guards:
+        metadata.want(guard.partition.topic)
+        leader = metadata.leader(*guard.partition)
+        if leader == node:
+            guard.elsewhere_since = -1
+            continue
+        if leader == NO_NODE:
+            return ConnectionFailedError(f"it is not known who leads {guard.partition}, a guard")
+        if guard.elsewhere_since < 0:
+            guard.elsewhere_since = metadata.update_count
+        error = _elsewhere(batch, guard)
+        if guard.elsewhere_since == metadata.update_count:
+            return ConnectionFailedError(str(error))
+        if not batch.attempts:
+            return error
+    return None
+
+
+def _elsewhere(batch: Batch, guard: Guard) -> GuardElsewhereError:
+    return GuardElsewhereError(
+        f"{batch.topic}-{batch.partition} and its guard {guard.partition} have different leaders: a broker "
+        "can judge only what it leads. Guard by a partition with the same leader"
+    )
+
+
+def refused_by_guards(queues: Queues, batch: Batch, rows: Rows) -> Exception | None:
+    """Why a batch was not attempted, where that was because of its guards."""
+    mismatched: dict[TopicPartition, PartitionProduceResponse] = {}
+    error: Exception | None = None
+    for guard in batch.guards:
+        row = rows.get(guard.partition)
+        if row is None or row.error_code == ErrorCode.NONE:
+            continue
+        topic, partition = guard.partition
+        queue = queues.topic(topic).queue(partition)
+        queue.attempt = max(queue.attempt, guard.attempt + 1)
+        if row.error_code == ErrorCode.OFFSET_MISMATCH and row.next_offset != guard.expected_offset:
+            mismatched[guard.partition] = row
+        elif row.error_code == ErrorCode.OFFSET_MISMATCH:
+            error = ConnectionFailedError(f"sent behind a batch for {guard.partition} that was refused")
+        elif row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and guard.elsewhere_since >= 0:
+            error = _elsewhere(batch, guard)
+        elif row.error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+            error = error_for(row.error_code, f"{guard.partition}, a guard: {row.error_message}")
+    if not mismatched:
+        return error
+    ends = "; ".join(row.error_message or f"{key} ends elsewhere" for key, row in mismatched.items())
+    message = f"nothing was appended to {batch.topic}-{batch.partition}, for a guard does not hold: {ends}"
+    return GuardMismatchError(message, {key: row.next_offset for key, row in mismatched.items()})

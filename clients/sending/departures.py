@@ -1,0 +1,178 @@
+"""Which batches go now: by their age, by the order of things, and by who can take them.
+
+Asked in each turn of the sending thread, under the producer's lock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clients.connection.connection import Connection
+from clients.connection.metadata import NO_NODE
+from clients.errors import UnsupportedRequestError, is_retriable
+from clients.feedback.sending import SendingTally
+from clients.sending.batch import Batch
+from clients.sending.conditions import FEATURE, misplaced, number_guards
+from clients.sending.outcomes import Outcomes
+from clients.sending.producer_id import ProducerId
+from clients.sending.queues import PartitionQueue, Queues, TopicQueues
+from clients.sending.requests import RequestsToBe
+from clients.sending.settings import SenderSettings
+
+if TYPE_CHECKING:
+    from clients.ownership.writing import Writing
+
+
+class Departures:
+    """Takes batches from the queues for as many requests as brokers may have under way."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        connection: Connection,
+        settings: SenderSettings,
+        producer_id: ProducerId,
+        outcomes: Outcomes,
+        tally: SendingTally,
+        writing: Writing | None,
+    ) -> None:
+        self.look_at_ms = 0
+        """When something may go that had to wait, though nothing else happens."""
+        self.requests_in_flight: dict[int, int] = {}
+        self._queues = queues
+        self._connection = connection
+        self._metadata = connection.metadata
+        self._settings = settings
+        self._id = producer_id
+        self._outcomes = outcomes
+        self._tally = tally
+        self._writing = writing
+
+    def choose(self, now_ms: int) -> list[tuple[int, list[Batch]]]:
+        """The batches that go now, in requests to brokers, which count as under way from here on."""
+        requests: list[tuple[int, list[Batch]]] = []
+        while True:
+            taken = self._take_round(now_ms)
+            if not taken:
+                return requests
+            for node in taken:
+                self.requests_in_flight[node] = self.requests_in_flight.get(node, 0) + 1
+            requests += taken.items()
+
+    def _take_round(self, now_ms: int) -> dict[int, list[Batch]]:
+        """The batches for one more request to each broker that takes one: of every partition the first."""
+        requests = RequestsToBe(self._settings.max_request_size)
+        for topic in self._queues.waiting:
+            self._place_keyless(topic, now_ms)
+        for queue in self._queues.busy:
+            if not queue.batches or not self._may_write(queue):
+                continue
+            node = self._metadata.leader(queue.topic, queue.partition)
+            if node == NO_NODE:
+                self._metadata.renew()
+                continue
+            if self._can_send_to(node) and self._may_go(queue, now_ms):
+                batch = queue.batches[0]
+                if batch.expected_offset >= 0 and not self._may_be_judged(queue, node, now_ms):
+                    continue
+                if requests.has_room(node, batch):  # Else it goes with the next round.
+                    requests.add(node, self._take(queue))
+        return requests.batches
+
+    def _may_be_judged(self, queue: PartitionQueue, node: int, now_ms: int) -> bool:
+        """Whether the broker can judge the condition of the first batch of a partition; else it waits, or is
+        given up."""
+        batch = queue.batches[0]
+        if not self.knows_conditions(node):
+            error: Exception | None = UnsupportedRequestError(
+                f"broker {node} does not announce {FEATURE}: no message can have an offset there"
+            )
+        else:
+            error = misplaced(batch, node, self._metadata)
+        if error is None:
+            return True
+        if is_retriable(error):
+            batch.last_error = error
+            self._metadata.renew()
+            return False
+        self._outcomes.give_up_first(queue, error)
+        return self.look_again(now_ms)
+
+    def knows_conditions(self, node: int) -> bool:
+        """Whether messages for this broker may expect an offset."""
+        conversation = self._connection.conversation(node)
+        return conversation is not None and FEATURE in conversation.features
+
+    def _may_write(self, queue: PartitionQueue) -> bool:
+        return self._writing is None or self._writing.may_send(queue.topic, queue.partition)
+
+    def _can_send_to(self, node: int) -> bool:
+        in_flight = self.requests_in_flight.get(node, 0)
+        return in_flight < self._settings.max_in_flight and self._connection.is_ready(node)
+
+    def _may_go(self, queue: PartitionQueue, now_ms: int) -> bool:
+        """Whether the first batch of a partition may be sent now, by its age and by the order of things."""
+        batch = queue.batches[0]
+        if batch.retry_at_ms > now_ms:
+            return self.look_again(batch.retry_at_ms)
+        if not self._is_ripe(batch, now_ms):
+            return self.look_again(batch.created_ms + self._settings.linger_ms)
+        if not self._settings.is_idempotent:
+            # Nothing tells a broker that a batch comes too early: one at a time, or none may fail.
+            return not queue.in_flight or self._settings.retries == 0
+        if queue.sequences.wants_new_epoch and not queue.in_flight and not self._id.begin_epoch(queue):
+            return False
+        if batch.base_sequence >= 0:
+            return not queue.in_flight or batch.number < queue.in_flight[0].number
+        return queue.sequences.can_stamp(self._id.id)
+
+    def _is_ripe(self, batch: Batch, now_ms: int) -> bool:
+        return (
+            batch.is_closed
+            or self._queues.flushing > 0
+            or self._queues.waiting_for_room > 0
+            or now_ms - batch.created_ms >= self._settings.linger_ms
+        )
+
+    def look_again(self, at_ms: int) -> bool:
+        """Look again at that time, if not before; False, for those who say that something has to wait."""
+        self.look_at_ms = min(self.look_at_ms, at_ms)
+        return False
+
+    def _take(self, queue: PartitionQueue) -> Batch:
+        batch = queue.take()
+        batch.attempts += 1
+        batch.is_unwritten = False
+        self._tally.taken(batch, self._queues.topics[batch.topic].batch_size)
+        batch.attempt = queue.attempt
+        if batch.guards:
+            number_guards(self._queues, batch)
+        if self._settings.is_idempotent and batch.base_sequence < 0:
+            batch.base_sequence = queue.sequences.stamp(len(batch))
+        return batch
+
+    def _place_keyless(self, topic: TopicQueues, now_ms: int) -> None:
+        """Give ripe batches without a partition one, in turn, whose leader can be sent to at once."""
+        info = self._metadata.topics.get(topic.topic)
+        if info is None or not topic.keyless:
+            return
+        free = [
+            number
+            for number in info.available
+            if self._can_send_to(self._metadata.leader(topic.topic, number))
+        ]
+        if len(info.partitions) == 1:
+            free = [0]
+        while topic.keyless and free:
+            batch = topic.keyless[0]
+            if not self._is_ripe(batch, now_ms):
+                self.look_again(batch.created_ms + self._settings.linger_ms)
+                return
+            topic.keyless.popleft()
+            batch.is_closed = True
+            batch.partition = free[topic.turn % len(free)]
+            topic.turn += 1
+            queue = topic.queue(batch.partition)
+            queue.batches.append(batch)
+            self._queues.busy[queue] = None
+            free.remove(batch.partition)

@@ -1,0 +1,145 @@
+"""What becomes of batches: acknowledged, sent again, split, or given up."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from clients.errors import DeliveryTimeoutError, GuardMismatchError, is_retriable
+from clients.feedback.sending import SendingTally
+from clients.sending.batch import Batch
+from clients.sending.conditions import judged, poison
+from clients.sending.queues import PartitionQueue, Queues
+from clients.sending.settings import SenderSettings
+from protocol.errors import BrokerError, ErrorCode
+
+_LOST_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+_NOT_WRITTEN = (
+    ErrorCode.OFFSET_MISMATCH,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+)
+"""What a broker answers that has judged a batch and has not appended it."""
+_FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+
+
+class Outcomes:
+    """Decides, batch by batch. The lock must be held for all but `call_back`."""
+
+    def __init__(self, queues: Queues, settings: SenderSettings, tally: SendingTally) -> None:
+        self.callbacks: list[Callable[[], object]] = []
+        """What is to be called back."""
+        self._queues = queues
+        self._settings = settings
+        self._tally = tally
+
+    def succeeded(self, batch: Batch) -> None:
+        """A batch that was under way is acknowledged."""
+        queue = self._queues.queue_of(batch)
+        queue.in_flight.remove(batch)
+        if batch.base_sequence >= 0:
+            queue.sequences.succeeded(batch.base_sequence, len(batch))
+        self.finish(batch, None)
+
+    def failed(self, batch: Batch, error: Exception, now_ms: int, *, was_sent: bool = True) -> None:
+        """Send the batch again if that may help and time is left; else give it up."""
+        queue = self._queues.queue_of(batch)
+        # Of an earlier attempt without an answer nobody knows whether it will arrive yet.
+        batch.is_unwritten = batch.attempts == 1 and _is_not_written(error)
+        if batch.expected_offset >= 0:
+            error = judged(queue, batch, error)
+        code = error.code if isinstance(error, BrokerError) else None
+        is_lost = code in _LOST_SEQUENCE and batch.base_sequence >= 0
+        if code in _FENCED and batch.base_sequence >= 0:
+            self.give_up(queue, batch, error)
+            self._queues.fatal_error = error
+            return
+        if is_lost and queue.is_first(batch):
+            # Nothing before it is missing: the numbers themselves are wrong, and the batch is not written.
+            queue.sequences.must_restart = True
+        is_bystander = code is ErrorCode.OPERATION_NOT_ATTEMPTED
+        if not was_sent or is_bystander:
+            batch.attempts -= 1
+        may_help = is_lost or is_bystander or is_retriable(error)
+        if code is ErrorCode.MESSAGE_TOO_LARGE and len(batch) > 1 and not batch.is_done:
+            self._split(queue, batch, error)
+        elif batch.is_done or not may_help or batch.attempts > self._settings.retries:
+            self.give_up(queue, batch, error)
+        elif now_ms - batch.created_ms >= self._settings.delivery_timeout_ms:
+            self.give_up(queue, batch, self.too_late(batch, error))
+        else:
+            queue.in_flight.remove(batch)
+            queue.put_back(batch)
+            self._tally.retried(batch, error)
+            batch.last_error = error
+            batch.retry_at_ms = (
+                now_ms if is_lost or is_bystander else now_ms + self._backoff_ms(batch.attempts)
+            )
+
+    def give_up_mismatched(self, queue: PartitionQueue) -> None:
+        """Give up what waits and rests on a batch that was refused."""
+        for batch in [batch for batch in queue.batches if batch.mismatch is not None]:
+            assert batch.mismatch is not None
+            queue.batches.remove(batch)
+            self.give_up(queue, batch, batch.mismatch)
+
+    def give_up_first(self, queue: PartitionQueue, error: Exception) -> None:
+        """Give up the first batch that waits, which has a condition, and all that rest on it."""
+        self.give_up(queue, queue.batches.popleft(), error)
+        poison(queue.batches, error)
+        self.give_up_mismatched(queue)
+
+    def _split(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
+        """Send a batch that the broker will not take as two: that is no retry, for it is another request."""
+        self._tally.split(batch, error)
+        queue.in_flight.remove(batch)
+        batch.last_error = error
+        if batch.base_sequence >= 0:
+            queue.sequences.outstanding += 1
+        self.callbacks += self._queues.split(queue, batch)
+
+    def _backoff_ms(self, attempts: int) -> int:
+        doubled = self._settings.retry_backoff_ms << min(max(attempts - 1, 0), 16)
+        return min(doubled, max(self._settings.retry_backoff_max_ms, self._settings.retry_backoff_ms))
+
+    def give_up(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
+        """A batch of this queue has failed for good."""
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        if batch.base_sequence >= 0 and batch.is_unwritten:
+            queue.sequences.refused()
+        elif batch.base_sequence >= 0:
+            queue.sequences.given_up()
+        self.finish(batch, error)
+
+    def too_late(self, batch: Batch, because: Exception | None) -> DeliveryTimeoutError:
+        """The error of a batch whose time is over."""
+        waited_ms = self._settings.delivery_timeout_ms
+        last = "" if because is None else f"; the last attempt: {because}"
+        error = DeliveryTimeoutError(
+            f"{batch.topic}-{batch.partition}: not acknowledged within delivery.timeout.ms={waited_ms}"
+            f" after {batch.attempts} attempts{last}"
+        )
+        error.__cause__ = because
+        return error
+
+    def finish(self, batch: Batch, error: Exception | None) -> None:
+        """A batch has its outcome."""
+        self._tally.finished(batch, error)
+        self.callbacks += batch.finish(error)
+        self._queues.release(batch)
+
+    def call_back(self) -> None:
+        """Tell those who wait, without the lock."""
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                sys.excepthook(*sys.exc_info())  # An application's fault, which must not stop the sending.
+
+
+def _is_not_written(error: Exception) -> bool:
+    return isinstance(error, GuardMismatchError) or (
+        isinstance(error, BrokerError) and error.code in _NOT_WRITTEN
+    )

@@ -1,0 +1,74 @@
+"""The id under which brokers know a producer (KIP-98): asked for when it is first needed, and again when its
+epochs are used up."""
+
+from __future__ import annotations
+
+from clients.connection.connection import ANY_NODE
+from clients.connection.link import Call, Reply
+from clients.errors import UnsupportedRequestError, is_retriable
+from clients.sending.queues import PartitionQueue
+from protocol.errors import ErrorCode, error_for
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.records import set_producer
+
+NO_PRODUCER = -1
+
+
+class ProducerId:
+    """The id, and the request for it while that is under way."""
+
+    def __init__(self, retry_backoff_ms: int) -> None:
+        self.id = NO_PRODUCER
+        self.not_before_ms = 0
+        """When it may be asked for again after a failure."""
+        self._retry_backoff_ms = retry_backoff_ms
+        self._request: Call | None = None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it is to be asked for now."""
+        return self.id == NO_PRODUCER and self._request is None and now_ms >= self.not_before_ms
+
+    def call(self) -> Call:
+        """The request for an id, which is thereby under way."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        self._request = Call(ANY_NODE, request)
+        return self._request
+
+    def owns(self, reply: Reply) -> bool:
+        """Whether a reply is to that request."""
+        return reply.call is self._request
+
+    def forget(self) -> None:
+        """Ask for another."""
+        self.id = NO_PRODUCER
+
+    def handle(self, reply: Reply, now_ms: int) -> Exception | None:
+        """Take in the reply; the error where there will never be an id."""
+        self._request = None
+        error = reply.error
+        if isinstance(reply.response, InitProducerIdResponse):
+            if reply.response.error_code == ErrorCode.NONE:
+                self.id = reply.response.producer_id
+                return None
+            error = error_for(reply.response.error_code)
+        self.not_before_ms = now_ms + self._retry_backoff_ms
+        if isinstance(error, UnsupportedRequestError):
+            return UnsupportedRequestError(f"{error}; enable.idempotence=false does without it")
+        return None if error is None or is_retriable(error) else error
+
+    def begin_epoch(self, queue: PartitionQueue) -> bool:
+        """Start a partition's numbers anew, those of the batches that wait included. False where that takes
+        another id."""
+        sequences = queue.sequences
+        if sequences.is_exhausted and sequences.producer_id == self.id:
+            self.forget()
+            return False
+        epoch = sequences.epoch + 1 if sequences.producer_id == self.id else 0
+        stamped = [batch for batch in queue.batches if batch.base_sequence >= 0]
+        sequences.begin(self.id, epoch)
+        sequences.outstanding = 0
+        for batch in stamped:
+            batch.base_sequence = sequences.stamp(len(batch))
+            if batch.encoded is not None:
+                set_producer(batch.encoded, sequences.producer_id, sequences.epoch, batch.base_sequence)
+        return True

@@ -1,0 +1,383 @@
+"""Where messages wait: one queue for each partition, and for each topic one of what has no partition.
+
+After the seed client-rewrite, "One queue per partition". A topic's messages are without a partition for two
+reasons. Those without a key gather in batches, and a whole batch is given a partition when it is sent. Those
+that were sent before the topic's partitions were known wait one by one, in order, until they are.
+
+Plain data under one lock, the producer's: the calling threads append, the sending thread takes.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from clients.sending.batch import Batch, Heir
+from clients.sending.expectations import ANY_EPOCH, Expectation
+from clients.sending.sequences import Sequences
+from protocol.batches import HEADER_SIZE, Compression
+from protocol.records import BatchBuilder, Headers
+
+UNPLACED = -1
+"""The partition of what has none yet."""
+
+RECORD_OVERHEAD = 240
+"""Bytes that Python needs for a waiting message besides its key and value: the objects around them."""
+UNPLACED_OVERHEAD = 900
+"""The same for a message that waits by itself, its topic's partitions not being known: a batch of its own."""
+BULK_OVERHEAD = 80
+"""The same for a message of many that were sent in one call, and have one response together."""
+NEVER_MS = 2**62
+
+
+def without_key(partition_count: int) -> int:
+    """Where a message goes for which no partition is chosen. With one partition, nothing is gained by batches
+    that wait for theirs, and order among all messages is."""
+    return UNPLACED if partition_count > 1 else 0
+
+
+@dataclass(slots=True)
+class Unplaced:
+    """A message before its topic's partitions are known. Its response belongs to a batch of one: `slip`."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    slip: Batch
+
+
+@dataclass(slots=True, eq=False)
+class PartitionQueue:
+    """What waits for one partition, oldest first, and what is under way to it."""
+
+    topic: str
+    partition: int
+    batches: deque[Batch] = field(default_factory=deque)
+    in_flight: list[Batch] = field(default_factory=list)
+    """Sent and not answered, in the order of their numbers."""
+    sequences: Sequences = field(default_factory=Sequences)
+    next_number: int = 0
+    attempt: int = 0
+    """Counts the refusals of batches with conditions: a broker then knows what was sent after them."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits here and nothing is under way."""
+        return not self.batches and not self.in_flight
+
+    def put_back(self, *batches: Batch) -> None:
+        """Let batches that were sent wait again, at their old place: before all that come after them."""
+        number = batches[0].number
+        later = [other for other in self.batches if not other.number or other.number > number]
+        earlier = [other for other in self.batches if other.number and other.number < number]
+        self.batches = deque([*earlier, *batches, *later])
+
+    def take(self) -> Batch:
+        """The first batch, which is under way from now on."""
+        batch = self.batches.popleft()
+        batch.is_closed = True
+        if not batch.number:
+            batch.number = (self.next_number,)
+            self.next_number += 1
+        insort(self.in_flight, batch, key=lambda each: each.number)
+        return batch
+
+    def is_first(self, batch: Batch) -> bool:
+        """Whether no batch that was taken before this one is without an outcome."""
+        return all(
+            other is batch or not other.number or other.number > batch.number
+            for other in (*self.in_flight, *self.batches)
+        )
+
+
+@dataclass(slots=True, eq=False)
+class TopicQueues:
+    """The queues of one topic."""
+
+    topic: str
+    partitions: dict[int, PartitionQueue] = field(default_factory=dict)
+    keyless: deque[Batch] = field(default_factory=deque)
+    """Batches of messages without a key, not yet given a partition."""
+    unplaced: deque[Unplaced] = field(default_factory=deque)
+    turn: int = 0
+    """Counts keyless batches, so that they go round the partitions."""
+    partition_count: int = 0
+    """How many partitions the topic has; 0 while that is not known, or messages wait for their place."""
+    batch_size: int = 0
+    """Bytes that a batch may come to. Less than `batch.size` where the broker has refused that."""
+
+    def queue(self, partition: int) -> PartitionQueue:
+        """The queue of a partition, made where there is none."""
+        queue = self.partitions.get(partition)
+        if queue is None:
+            queue = self.partitions[partition] = PartitionQueue(self.topic, partition)
+        return queue
+
+
+class Queues:
+    """All that waits. `lock` must be held for every call."""
+
+    def __init__(
+        self,
+        lock: threading.Condition,
+        batch_size: int,
+        linger_ms: int,
+        compression: Compression,
+        level: int | None,
+    ) -> None:
+        self.topics: dict[str, TopicQueues] = {}
+        self.used = 0
+        """Bytes of `buffer.memory` in use."""
+        self.waiting_for_room = 0
+        """How many callers wait for some of it."""
+        self.flushing = 0
+        """How many callers wait for all that is queued: nothing lingers meanwhile."""
+        self.fatal_error: Exception | None = None
+        """Why nothing can be sent any more."""
+        self.lock = lock
+        self.busy: dict[PartitionQueue, None] = {}
+        """The queues of partitions in which something waits or is under way; maybe some where that was so."""
+        self.waiting: dict[TopicQueues, None] = {}
+        """The topics with messages that have no partition; maybe some that had."""
+        self.look_at_ms = NEVER_MS
+        """When the sending thread looks at the queues by itself."""
+        self._batch_size = batch_size
+        self._linger_ms = linger_ms
+        self._compression = compression
+        self._level = level
+
+    def topic(self, name: str) -> TopicQueues:
+        """The queues of a topic, made where there are none."""
+        queues = self.topics.get(name)
+        if queues is None:
+            queues = self.topics[name] = TopicQueues(name, batch_size=self._batch_size)
+        return queues
+
+    def queue_of(self, batch: Batch) -> PartitionQueue:
+        """The queue of the partition that a batch has been given."""
+        return self.topics[batch.topic].partitions[batch.partition]
+
+    def append(
+        self,
+        topic: TopicQueues,
+        partition: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        size: int,
+        now_ms: Callable[[], int],
+    ) -> tuple[Batch, int, bool]:
+        """Add a message to a partition's last batch, or the last without a partition.
+
+        `size` is about what the message takes in a batch; `now_ms` tells the time, if it is needed. Returns
+        the batch, the message's index in it, and whether the sending thread is to be woken.
+        """
+        batches = topic.keyless if partition == UNPLACED else topic.queue(partition).batches
+        should_wake = False
+        batch = batches[-1] if batches else None
+        builder = None if batch is None or batch.is_closed else batch.builder
+        if batch is None or builder is None or builder.size + size > topic.batch_size:
+            batch, should_wake = self._begin_batch(topic, partition, batches, now_ms())
+            builder = batch.builder
+            assert builder is not None
+        values = builder.values
+        index = len(values)
+        if headers:
+            builder.append(timestamp, key, value, headers)
+        else:  # What `append` does, without the call: this line is where a producer spends its time.
+            values.append(value)
+            builder.keys.append(key)
+            builder.timestamps.append(timestamp)
+            builder.size += size
+        cost = size + RECORD_OVERHEAD
+        batch.cost += cost
+        self.used += cost
+        if builder.size >= topic.batch_size:
+            batch.is_closed = True
+            should_wake |= self._is_early(now_ms())
+        return batch, index, should_wake
+
+    def extend(
+        self,
+        topic: TopicQueues,
+        partition: int,
+        timestamp: int,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        size: int,
+        now_ms: int,
+    ) -> tuple[Batch, int, bool]:
+        """Add messages that fit, by `room_for`, into one batch; returns as `append` does."""
+        batches = topic.keyless if partition == UNPLACED else topic.queue(partition).batches
+        should_wake = False
+        batch = batches[-1] if batches else None
+        builder = None if batch is None or batch.is_closed else batch.builder
+        if batch is None or builder is None or builder.size + size > topic.batch_size:
+            batch, should_wake = self._begin_batch(topic, partition, batches, now_ms)
+            builder = batch.builder
+            assert builder is not None
+        index = len(builder.values)
+        builder.extend(timestamp, keys, values, size)
+        cost = size + len(values) * BULK_OVERHEAD
+        batch.cost += cost
+        self.used += cost
+        return batch, index, should_wake
+
+    def append_at(
+        self,
+        queue: PartitionQueue,
+        expected: Expectation,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        size: int,
+        now_ms: int,
+    ) -> tuple[Batch, int, bool]:
+        """Add a message that is to land at an offset, behind those that are to land before it.
+
+        Returns as `append` does. No message without a condition gets into its batch, and it does not linger.
+        """
+        topic = self.topics[queue.topic]
+        batch = queue.batches[-1] if queue.batches else None
+        builder = None if batch is None or batch.expected_offset < 0 else batch.builder
+        should_wake = False
+        if (
+            batch is None
+            or builder is None
+            or batch.expected_offset + len(batch) != expected.offset
+            or builder.size + size > topic.batch_size
+            or expected.last_leader_epoch != ANY_EPOCH
+            or expected.guards
+        ):
+            batch, _ = self._begin_batch(topic, queue.partition, queue.batches, now_ms)
+            batch.expected_offset, batch.expected_epoch = expected.offset, expected.last_leader_epoch
+            batch.guards = expected.guards
+            batch.is_closed = True
+            builder = batch.builder
+            assert builder is not None
+            should_wake = True
+        index = len(batch)
+        builder.append(timestamp, key, value, headers)
+        batch.cost += size + RECORD_OVERHEAD
+        self.used += size + RECORD_OVERHEAD
+        return batch, index, should_wake
+
+    def room_for(self, topic: TopicQueues, partition: int, ends: Sequence[int], start: int) -> int:
+        """How many messages go into one batch together. `ends` are the sums of the messages' sizes, of which
+        those before `start` do not count. At least one."""
+        queue = None if partition == UNPLACED else topic.partitions.get(partition)
+        batches = topic.keyless if partition == UNPLACED else queue.batches if queue is not None else ()
+        before = ends[start - 1] if start else 0
+        if batches and not batches[-1].is_closed and batches[-1].builder is not None:
+            count = bisect_right(ends, before + topic.batch_size - batches[-1].builder.size, start) - start
+            if count > 0:
+                return count
+        return max(1, bisect_right(ends, before + topic.batch_size - HEADER_SIZE, start) - start)
+
+    def _begin_batch(
+        self, topic: TopicQueues, partition: int, batches: deque[Batch], now_ms: int
+    ) -> tuple[Batch, bool]:
+        """A new batch behind the others, and whether the sending thread is to be woken for it."""
+        due_ms = now_ms + self._linger_ms
+        if batches and not batches[-1].is_closed:
+            batches[-1].is_closed = True
+            due_ms = now_ms
+        batch = Batch(topic.topic, partition, self.new_builder(), now_ms, self.lock)
+        batches.append(batch)
+        if partition == UNPLACED:
+            self.waiting[topic] = None
+        else:
+            self.busy[topic.partitions[partition]] = None
+        return batch, self._is_early(due_ms)
+
+    def _is_early(self, due_ms: int) -> bool:
+        """Whether something is due before the sending thread would look; it looks then."""
+        if due_ms >= self.look_at_ms:
+            return False
+        self.look_at_ms = due_ms
+        return True
+
+    def new_builder(self) -> BatchBuilder:
+        """Where the records of a batch gather."""
+        return BatchBuilder(self._compression, self._level)
+
+    def append_unplaced(
+        self,
+        topic: TopicQueues,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        size: int,
+        now_ms: int,
+    ) -> Batch:
+        """Add a message while the topic's partitions are not known. It is the only one of the batch returned,
+        until it is placed."""
+        builder = BatchBuilder()
+        slip = Batch(topic.topic, UNPLACED, builder, now_ms, self.lock)
+        builder.append(timestamp, key, value, headers)
+        slip.cost = size + UNPLACED_OVERHEAD
+        self.used += slip.cost
+        topic.unplaced.append(Unplaced(timestamp, key, value, headers, slip))
+        self.waiting[topic] = None
+        return slip
+
+    def place_first(self, topic: TopicQueues, partition: int) -> list[Callable[[], object]]:
+        """Give the first of the messages that wait one by one its partition; what is to be called back."""
+        waiting = topic.unplaced.popleft()
+        slip = waiting.slip
+        self.used -= slip.cost
+        batch, index, _ = self.append(
+            topic,
+            partition,
+            waiting.timestamp,
+            waiting.key,
+            waiting.value,
+            waiting.headers,
+            slip.cost - UNPLACED_OVERHEAD,
+            lambda: slip.created_ms,
+        )
+        return slip.hand_over((Heir(0, batch, index),))
+
+    def split(self, queue: PartitionQueue, batch: Batch) -> list[Callable[[], object]]:
+        """Have the messages of a batch that is too large wait as two; what is to be called back.
+
+        The batch must no longer be in the queue. The topic's batches are smaller from now on.
+        """
+        topic = self.topics[batch.topic]
+        topic.batch_size = min(topic.batch_size, max(batch.size // 2, 1))
+        halves = batch.halves(self.new_builder)
+        queue.put_back(*halves)
+        self.busy[queue] = None
+        return batch.hand_over((Heir(0, halves[0], 0), Heir(len(halves[0]), halves[1], 0)))
+
+    def release(self, batch: Batch) -> None:
+        """Give back the memory of a batch that has its outcome."""
+        self.used -= batch.cost
+        batch.cost = 0
+        batch.builder = batch.encoded = None
+        self.lock.notify_all()
+
+    def pending(self) -> list[Batch]:
+        """Every batch that has no outcome yet."""
+        found: list[Batch] = []
+        for topic in self.waiting:
+            found += (waiting.slip for waiting in topic.unplaced)
+            found += topic.keyless
+        for queue in self.busy:
+            found += queue.in_flight
+            found += queue.batches
+        return found
+
+    def forget_idle(self) -> None:
+        """Leave out of `busy` and `waiting` what is not so any more."""
+        for queue in [queue for queue in self.busy if queue.is_idle]:
+            del self.busy[queue]
+        for topic in [topic for topic in self.waiting if not topic.keyless and not topic.unplaced]:
+            del self.waiting[topic]

@@ -1,0 +1,91 @@
+"""Batches on their way into requests, encoded and compressed at the first attempt."""
+
+from __future__ import annotations
+
+import struct
+
+from clients.message import TopicPartition
+from clients.sending.batch import Batch
+from clients.sending.sequences import Sequences
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+_BASE_OFFSET = struct.Struct(">q")
+
+
+class RequestsToBe:
+    """The requests of one round, to each broker one: which batches are in them."""
+
+    def __init__(self, max_request_size: int) -> None:
+        self.batches: dict[int, list[Batch]] = {}
+        self._max_request_size = max_request_size
+        self._sizes: dict[int, int] = {}
+        self._guarded: dict[int, set[TopicPartition]] = {}
+
+    def has_room(self, node: int, batch: Batch) -> bool:
+        """Whether a batch can go into the request to a broker: for its size, and since a request names every
+        partition once, be it a guard."""
+        if node not in self.batches:
+            return True
+        if self._sizes[node] + batch.size > self._max_request_size:
+            return False
+        guarded = self._guarded.get(node, set())
+        if guarded and (batch.topic, batch.partition) in guarded:
+            return False
+        if not batch.guards:
+            return True
+        taken = guarded | {TopicPartition(other.topic, other.partition) for other in self.batches[node]}
+        return not any(guard.partition in taken for guard in batch.guards)
+
+    def add(self, node: int, batch: Batch) -> None:
+        """Put a batch in, for which there is room."""
+        self.batches.setdefault(node, []).append(batch)
+        self._sizes[node] = self._sizes.get(node, 0) + batch.size
+        if batch.guards:
+            self._guarded.setdefault(node, set()).update(guard.partition for guard in batch.guards)
+
+
+def produce_request(
+    batches: list[Batch], acks: int, timeout_ms: int, *, tells_offsets: bool = False
+) -> ProduceRequest:
+    """The request with these batches, which are encoded, and their guards; of every partition one.
+
+    To a broker that knows of conditions it `tells_offsets`: also in the base offsets, which topics with
+    `check.expected.offsets` look at, and which are 0 else.
+    """
+    topics: dict[str, TopicProduceData] = {}
+    for batch in batches:
+        assert batch.encoded is not None
+        topic = topics.setdefault(batch.topic, TopicProduceData(name=batch.topic, partition_data=[]))
+        data = PartitionProduceData(index=batch.partition, records=batch.encoded)
+        if tells_offsets:
+            _BASE_OFFSET.pack_into(batch.encoded, 0, batch.expected_offset)
+            if batch.expected_offset >= 0:
+                data.expected_offset = batch.expected_offset
+                data.expected_leader_epoch = batch.expected_epoch
+                data.attempt = batch.attempt
+        topic.partition_data.append(data)
+        for guard in batch.guards:
+            name, index = guard.partition
+            topic = topics.setdefault(name, TopicProduceData(name=name, partition_data=[]))
+            topic.partition_data.append(
+                PartitionProduceData(
+                    index=index, records=None, expected_offset=guard.expected_offset, attempt=guard.attempt
+                )
+            )
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(topics.values()))
+
+
+def encode(batch: Batch, sequences: Sequences) -> None:
+    """Make bytes of the batch, unless it has them, with its sequence number if it has one."""
+    if batch.encoded is not None:
+        return
+    assert batch.builder is not None
+    if batch.base_sequence < 0:
+        batch.encoded = batch.builder.build()
+    else:
+        batch.encoded = batch.builder.build(
+            producer_id=sequences.producer_id,
+            producer_epoch=sequences.epoch,
+            base_sequence=batch.base_sequence,
+        )
+    batch.builder = None

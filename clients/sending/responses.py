@@ -1,0 +1,281 @@
+"""What `send` gives back: a future of one message, or of several."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, TypeAlias
+
+from clients.errors import RequestTimeoutError
+from clients.message import UNKNOWN_OFFSET, RecordMetadata
+from clients.sending.batch import Batch, whereabouts
+
+Callback: TypeAlias = "Callable[[SendResponse], object]"
+
+
+class SendResponse:
+    """The outcome of a `send`, now or later. May be waited for, asked, called back by, or awaited.
+
+    Of several messages sent in one call it is the outcome of all: done when all are, failed when one is, and
+    otherwise that of the last.
+    """
+
+    __slots__ = ()
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        raise NotImplementedError
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the message was not acknowledged. None if it was, or while that is not known."""
+        raise NotImplementedError
+
+    @property
+    def topic(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def partition(self) -> int | None:
+        """The partition, once one has been chosen."""
+        raise NotImplementedError
+
+    @property
+    def offset(self) -> int | None:
+        """The offset, once the message is acknowledged; -1 where the broker does not tell it (acks=0)."""
+        raise NotImplementedError
+
+    @property
+    def timestamp(self) -> int | None:
+        """The time, in ms since the epoch, that the log has for the message, once it is acknowledged."""
+        raise NotImplementedError
+
+    def on_completion(self, callback: Callback) -> None:
+        """Have `callback(self)` called when the outcome is known, or at once where it is.
+
+        It is called by the producer's own thread, which waits for it: it should be quick.
+        """
+        raise NotImplementedError
+
+    def result(self, timeout_ms: int | None = None) -> RecordMetadata:
+        """Wait for the outcome and return where the message is.
+
+        Raises the error where it failed, RequestTimeoutError where nothing is known after `timeout_ms`.
+        """
+        if not self.done:
+            event = threading.Event()
+            self.on_completion(lambda _: event.set())
+            if not event.wait(None if timeout_ms is None else timeout_ms / 1000):
+                raise RequestTimeoutError(f"the outcome is not known after {timeout_ms} ms")
+        return self._outcome()
+
+    def _outcome(self) -> RecordMetadata:
+        if self.error is not None:
+            raise self.error
+        assert self.partition is not None and self.offset is not None and self.timestamp is not None
+        return RecordMetadata(self.topic, self.partition, self.offset, self.timestamp)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self.done:
+            import asyncio  # Slow to import, and most applications do without.
+
+            loop = asyncio.get_running_loop()
+            event = asyncio.Event()
+            self.on_completion(lambda _: loop.call_soon_threadsafe(event.set))
+            yield from event.wait().__await__()
+        return self._outcome()
+
+
+class RecordResponse(SendResponse):
+    """The outcome of one message: which is to say, of its batch, and of its place in there."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def _place(self) -> tuple[Batch, int]:
+        """The batch that the message is in by now, and its index there."""
+        batch, index = self._batch, self._index
+        if batch.heirs:
+            ((batch, index, _),) = whereabouts(batch, index, 1)
+        return batch, index
+
+    @property
+    def done(self) -> bool:
+        return self._place()[0].is_done
+
+    @property
+    def error(self) -> Exception | None:
+        return self._place()[0].error
+
+    @property
+    def topic(self) -> str:
+        return self._batch.topic
+
+    @property
+    def partition(self) -> int | None:
+        partition = self._place()[0].partition
+        return None if partition < 0 else partition
+
+    @property
+    def offset(self) -> int | None:
+        batch, index = self._place()
+        if not batch.is_done or batch.error is not None:
+            return None
+        return UNKNOWN_OFFSET if batch.base_offset < 0 else batch.base_offset + index
+
+    @property
+    def timestamp(self) -> int | None:
+        batch, index = self._place()
+        if not batch.is_done or batch.error is not None:
+            return None
+        return batch.timestamps[index] if batch.log_append_time < 0 else batch.log_append_time
+
+    def on_completion(self, callback: Callback) -> None:
+        batch = self._place()[0]
+        while not batch.when_done(partial(self._look_again, callback)):
+            batch = self._place()[0]  # It moved in between.
+
+    def _look_again(self, callback: Callback) -> None:
+        if self.done:
+            callback(self)
+        else:
+            self.on_completion(callback)
+
+
+class SpanResponse(SendResponse):
+    """The outcome of `count` messages that one call sent in bulk, and that were one batch, or part of one.
+
+    It is done when all are, failed when one is, and otherwise that of the last. `offsets` has all.
+    """
+
+    __slots__ = ("_batch", "_first", "count")
+
+    def __init__(self, batch: Batch, first: int, count: int) -> None:
+        self._batch = batch
+        self._first = first
+        self.count = count
+
+    def _places(self) -> list[tuple[Batch, int, int]]:
+        return list(whereabouts(self._batch, self._first, self.count))
+
+    def _last(self) -> RecordResponse:
+        return RecordResponse(self._batch, self._first + self.count - 1)
+
+    @property
+    def done(self) -> bool:
+        return all(batch.is_done for batch, _, _ in self._places())
+
+    @property
+    def error(self) -> Exception | None:
+        return next((batch.error for batch, _, _ in self._places() if batch.error is not None), None)
+
+    @property
+    def topic(self) -> str:
+        return self._batch.topic
+
+    @property
+    def partition(self) -> int | None:
+        return self._last().partition
+
+    @property
+    def offset(self) -> int | None:
+        return self._last().offset
+
+    @property
+    def offsets(self) -> list[range]:
+        """The offsets of the acknowledged messages, in order and in ranges without a gap; empty where the
+        broker does not tell them."""
+        return [
+            range(batch.base_offset + first, batch.base_offset + first + count)
+            for batch, first, count in self._places()
+            if batch.is_done and batch.error is None and batch.base_offset >= 0
+        ]
+
+    @property
+    def failed(self) -> int:
+        """How many of the messages have failed so far."""
+        return sum(count for batch, _, count in self._places() if batch.error is not None)
+
+    @property
+    def timestamp(self) -> int | None:
+        return self._last().timestamp
+
+    def on_completion(self, callback: Callback) -> None:
+        while True:
+            waiting = next((batch for batch, _, _ in self._places() if not batch.is_done), None)
+            if waiting is None:
+                callback(self)
+                return
+            if waiting.when_done(partial(self.on_completion, callback)):
+                return
+
+
+class GroupResponse(SendResponse):
+    """The outcome of several messages sent together; that of each is in `responses`."""
+
+    __slots__ = ("responses",)
+
+    def __init__(self, responses: tuple[SendResponse, ...]) -> None:
+        self.responses = responses
+
+    @property
+    def done(self) -> bool:
+        return all(response.done for response in self.responses)
+
+    @property
+    def error(self) -> Exception | None:
+        return next((response.error for response in self.responses if response.error is not None), None)
+
+    @property
+    def topic(self) -> str:
+        return self.responses[-1].topic
+
+    @property
+    def partition(self) -> int | None:
+        return self.responses[-1].partition
+
+    @property
+    def offset(self) -> int | None:
+        return self.responses[-1].offset
+
+    @property
+    def timestamp(self) -> int | None:
+        return self.responses[-1].timestamp
+
+    def on_completion(self, callback: Callback) -> None:
+        self._await_from(0, callback)
+
+    def _await_from(self, index: int, callback: Callback) -> None:
+        # One after the other: that the last is done is not enough, and counting would need a lock.
+        for position in range(index, len(self.responses)):
+            response = self.responses[position]
+            if not response.done:
+                response.on_completion(partial(self._await_rest, position + 1, callback))
+                return
+        callback(self)
+
+    def _await_rest(self, index: int, callback: Callback, _: SendResponse) -> None:
+        self._await_from(index, callback)
+
+
+class BulkResponse(GroupResponse):
+    """The outcome of the messages of one `send_many`; in `responses` that of each batch, or part of one."""
+
+    __slots__ = ()
+
+    responses: tuple[SpanResponse, ...]
+
+    @property
+    def offsets(self) -> list[range]:
+        """The offsets of the acknowledged messages, as `SpanResponse.offsets` has them."""
+        return [offsets for span in self.responses for offsets in span.offsets]
+
+    @property
+    def failed(self) -> int:
+        """How many of the messages have failed so far."""
+        return sum(span.failed for span in self.responses)

@@ -1,0 +1,304 @@
+"""The sending side of a producer: the seed's event loop, one turn at a time.
+
+    configure any new broker connections
+    select; handle responses; write
+    handle topic metadata
+    handle incomplete requests
+    handle retries
+    handle new requests
+
+One thread runs it, and only that thread touches the connection; what it shares with the threads that call
+`send` are the queues, under their lock. Encoding, compressing and calling back happen outside the lock.
+`clients.sending.departures` chooses the batches that go, `clients.sending.outcomes` decides what becomes of
+them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clients.connection.connection import Connection
+from clients.connection.link import Call, Reply
+from clients.connection.metadata import NO_NODE
+from clients.errors import DeliveryTimeoutError, is_retriable
+from clients.feedback.sending import SendingTally
+from clients.sending.batch import Batch
+from clients.sending.conditions import refusal, refused_by_guards
+from clients.sending.departures import Departures
+from clients.sending.outcomes import Outcomes
+from clients.sending.partitioner import Partitioner
+from clients.sending.producer_id import NO_PRODUCER, ProducerId
+from clients.sending.queues import PartitionQueue, Queues, TopicQueues, without_key
+from clients.sending.requests import encode, produce_request
+from clients.sending.settings import SenderSettings
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from clients.ownership.writing import Writing
+
+
+class Sender:
+    """Takes batches from the queues and sees them through. All methods belong to the sending thread, save
+    those that say otherwise."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        connection: Connection,
+        settings: SenderSettings,
+        partitioner: Partitioner,
+        writing: Writing | None = None,
+    ) -> None:
+        self.tally = SendingTally(connection.events)
+        self._queues = queues
+        self._lock = queues.lock
+        self._connection = connection
+        self._metadata = connection.metadata
+        self._network = connection.network
+        self._settings = settings
+        self._partitioner = partitioner
+        self._writing = writing
+        self._id = ProducerId(settings.retry_backoff_ms)
+        self._outcomes = Outcomes(queues, settings, self.tally)
+        self._departures = Departures(
+            queues, connection, settings, self._id, self._outcomes, self.tally, writing
+        )
+        self._seen_update = 0
+        self._outbox: list[Call] = []
+
+    # One turn of the loop -----------------------------------------------------------------------------
+
+    def turn(self, max_wait_ms: int) -> None:
+        """Send and receive what can be; waits for something to happen at most `max_wait_ms`."""
+        now_ms = self._network.now_ms()
+        wait_ms = min(max_wait_ms, max(0, self._departures.look_at_ms - now_ms))
+        calls, self._outbox = self._outbox, []
+        # Once for both: the application wants the lock too, for every message.
+        with self._lock:
+            leaders = self._wanted_leaders()
+            if self._writing is not None:
+                claims, due_ms = self._writing.calls(now_ms)
+                calls += claims
+                wait_ms = wait_ms if due_ms is None else max(0, min(wait_ms, due_ms - now_ms))
+        for node in leaders:
+            self._connection.open(node)
+        replies = self._connection.poll(wait_ms, *calls)
+        now_ms = self._network.now_ms()
+        with self._lock:
+            for reply in replies:
+                self._handle_reply(reply, now_ms)
+            if self._writing is not None:
+                self._follow_ownership(self._writing)
+            self._queues.forget_idle()
+            self._handle_metadata(now_ms)
+            self._handle_incomplete(now_ms)
+            taken = self._handle_new(now_ms)
+            self._queues.look_at_ms = self._departures.look_at_ms
+        for node, batches in taken:
+            for batch in batches:
+                encode(batch, self._queues.queue_of(batch).sequences)
+            request = produce_request(
+                batches,
+                self._settings.acks,
+                self._settings.request_timeout_ms,
+                tells_offsets=self._departures.knows_conditions(node),
+            )
+            expects_response = self._settings.acks != 0
+            self._outbox.append(Call(node, request, tag=batches, expects_response=expects_response))
+        self._outcomes.call_back()
+        self._connection.events.tell()
+
+    def fail_all(self, error: Exception) -> None:
+        """Give up all that waits or is under way."""
+        with self._lock:
+            self._queues.fatal_error = self._queues.fatal_error or error
+            for topic in self._queues.topics.values():
+                for waiting in topic.unplaced:
+                    self._outcomes.finish(waiting.slip, error)
+                topic.partition_count = 0
+                topic.unplaced.clear()
+                for batch in topic.keyless:
+                    self._outcomes.finish(batch, error)
+                topic.keyless.clear()
+                for queue in topic.partitions.values():
+                    for batch in (*queue.in_flight, *queue.batches):
+                        self._outcomes.finish(batch, error)
+                    queue.batches.clear()
+                    queue.in_flight.clear()
+            self._lock.notify_all()
+        self._outcomes.call_back()
+        self._connection.events.tell()
+
+    def _wanted_leaders(self) -> list[int]:
+        """The leaders of what waits, to whom there are to be connections."""
+        leaders = {
+            self._metadata.leader(queue.topic, queue.partition): None
+            for queue in self._queues.busy
+            if queue.batches
+        }
+        leaders |= {
+            self._metadata.leader(topic.topic, partition): None
+            for topic in self._queues.waiting
+            if topic.keyless and topic.topic in self._metadata.topics
+            for partition in self._metadata.topics[topic.topic].available
+        }
+        return [node for node in leaders if node != NO_NODE]
+
+    # Responses ----------------------------------------------------------------------------------------
+
+    def _handle_reply(self, reply: Reply, now_ms: int) -> None:
+        if not isinstance(reply.call.request, ProduceRequest):
+            if self._writing is not None and self._writing.handle(reply, now_ms):
+                return
+            if self._id.owns(reply):
+                error = self._id.handle(reply, now_ms)
+                self._queues.fatal_error = self._queues.fatal_error or error
+            return
+        self._departures.requests_in_flight[reply.call.node] -= 1
+        batches: list[Batch] = reply.call.tag
+        if reply.error is not None:
+            self._metadata.renew()
+            for batch in batches:
+                self._outcomes.failed(batch, reply.error, now_ms, was_sent=reply.was_sent)
+        elif reply.response is None:
+            for batch in batches:
+                self._outcomes.succeeded(batch)
+        else:
+            assert isinstance(reply.response, ProduceResponse)
+            self._handle_response(batches, reply.response, now_ms)
+
+    def _handle_response(self, batches: list[Batch], response: ProduceResponse, now_ms: int) -> None:
+        rows = {
+            (topic.name, row.index): row for topic in response.responses for row in topic.partition_responses
+        }
+        for batch in batches:
+            row = rows.get((batch.topic, batch.partition))
+            if row is None:
+                error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response leaves the partition out")
+                self._outcomes.failed(batch, error, now_ms)
+            elif row.error_code == ErrorCode.NONE:
+                batch.base_offset = row.base_offset
+                batch.log_append_time = row.log_append_time_ms
+                self._outcomes.succeeded(batch)
+            elif row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.base_sequence >= 0:
+                self._outcomes.succeeded(batch)  # Written long ago: the broker no longer knows where.
+            else:
+                self._handle_error(batch, row, refused_by_guards(self._queues, batch, rows), now_ms)
+
+    def _handle_error(
+        self, batch: Batch, row: PartitionProduceResponse, by_guards: Exception | None, now_ms: int
+    ) -> None:
+        error: Exception = refusal(row)
+        if by_guards is not None and row.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED:
+            error = by_guards
+        if self._writing is not None:
+            error = self._writing.doubted(batch.topic, batch.partition, error)
+        if is_retriable(error):
+            if row.current_leader.leader_id != NO_NODE:
+                self._metadata.leader_moved(
+                    batch.topic,
+                    batch.partition,
+                    row.current_leader.leader_id,
+                    row.current_leader.leader_epoch,
+                )
+            else:
+                self._metadata.renew()
+        self._outcomes.failed(batch, error, now_ms)
+        if batch.expected_offset >= 0:
+            self._outcomes.give_up_mismatched(self._queues.queue_of(batch))
+
+    def _follow_ownership(self, writing: Writing) -> None:
+        callbacks = writing.callbacks()
+        if callbacks:
+            self._outcomes.callbacks += callbacks
+            self._queues.fatal_error = self._queues.fatal_error or writing.problem()
+            self._lock.notify_all()
+
+    # Metadata -----------------------------------------------------------------------------------------
+
+    def _handle_metadata(self, now_ms: int) -> None:
+        """Place what waited for a topic to be known; ask for topics, and for leaders that are missing."""
+        if self._seen_update != self._metadata.update_count:
+            self._seen_update = self._metadata.update_count
+            for topic in self._queues.topics.values():
+                info = self._metadata.topics.get(topic.topic)
+                topic.partition_count = 0 if info is None or topic.unplaced else len(info.partitions)
+        for topic in self._queues.waiting:
+            self._metadata.want(topic.topic)
+            info = self._metadata.topics.get(topic.topic)
+            if info is not None:
+                self._place(topic, len(info.partitions))
+                continue
+            error = self._metadata.topic_error(topic.topic)
+            self._metadata.renew()
+            if error is not None and not error.retriable:
+                self._fail_unplaced(topic, error, now_ms)
+        for queue in self._queues.busy:
+            self._metadata.want(queue.topic)
+
+    def _place(self, topic: TopicQueues, partition_count: int) -> None:
+        while topic.unplaced:
+            waiting = topic.unplaced[0]
+            try:
+                partition = self._partitioner(topic.topic, waiting.key, partition_count)
+            except Exception as error:  # The application's own code: its message fails, not the others.
+                topic.unplaced.popleft()
+                self._outcomes.finish(waiting.slip, error)
+                continue
+            if partition is None:
+                partition = without_key(partition_count)
+            self._outcomes.callbacks += self._queues.place_first(topic, partition)
+        topic.partition_count = partition_count
+
+    def _fail_unplaced(self, topic: TopicQueues, error: Exception, created_before_ms: int) -> None:
+        while topic.unplaced and topic.unplaced[0].slip.created_ms <= created_before_ms:
+            self._outcomes.finish(topic.unplaced.popleft().slip, error)
+        while topic.keyless and topic.keyless[0].created_ms <= created_before_ms:
+            self._outcomes.finish(topic.keyless.popleft(), error)
+
+    # Incomplete requests ------------------------------------------------------------------------------
+
+    def _handle_incomplete(self, now_ms: int) -> None:
+        """Give up what has waited too long. For what is under way the answer is awaited all the same."""
+        too_old_ms = now_ms - self._settings.delivery_timeout_ms
+        placed_before_ms = now_ms - min(self._settings.max_block_ms, self._settings.delivery_timeout_ms)
+        for topic in self._queues.waiting:
+            if topic.topic not in self._metadata.topics:
+                error = self._metadata.topic_error(topic.topic) or DeliveryTimeoutError(
+                    "; ".join(
+                        [
+                            f"nothing is known of topic {topic.topic} after {self._settings.max_block_ms} ms",
+                            *self._connection.troubles(),
+                        ]
+                    )
+                )
+                self._fail_unplaced(topic, error, placed_before_ms)
+            while topic.keyless and topic.keyless[0].created_ms <= too_old_ms:
+                batch = topic.keyless.popleft()
+                self._outcomes.finish(batch, self._outcomes.too_late(batch, None))
+        for queue in self._queues.busy:
+            self._expire(queue, too_old_ms)
+
+    def _expire(self, queue: PartitionQueue, too_old_ms: int) -> None:
+        for batch in queue.in_flight:
+            if not batch.is_done and batch.created_ms <= too_old_ms:
+                self._outcomes.finish(batch, self._outcomes.too_late(batch, batch.last_error))
+        while queue.batches and queue.batches[0].created_ms <= too_old_ms:
+            batch = queue.batches.popleft()
+            self._outcomes.give_up(queue, batch, self._outcomes.too_late(batch, batch.last_error))
+
+    # Retries and new requests -------------------------------------------------------------------------
+
+    def _handle_new(self, now_ms: int) -> list[tuple[int, list[Batch]]]:
+        """Take the batches that are to go now, in requests to brokers; and find out when to look again."""
+        departures = self._departures
+        departures.look_at_ms = now_ms + self._settings.delivery_timeout_ms
+        if self._settings.is_idempotent and self._id.id == NO_PRODUCER:
+            if self._id.is_due(now_ms):
+                self._outbox.append(self._id.call())
+                departures.look_again(now_ms)
+            elif self._id.not_before_ms > now_ms:
+                departures.look_again(self._id.not_before_ms)
+            return []
+        return departures.choose(now_ms)

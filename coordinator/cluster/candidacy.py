@@ -1,0 +1,214 @@
+"""Who is the controller: the broker that holds the ephemeral znode /controller.
+
+Taking it and raising /controller_epoch is one multi, so that every controller has an epoch of its own. The
+epoch's znode version is what the controller's every write checks: whoever takes over later changes it, and
+all that the predecessor still has in flight fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.python.failure import Failure
+
+from coordinator.clock import Clock, now_ms
+from coordinator.cluster.identity import create_if_missing
+from coordinator.cluster.term import Term
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.controller import (
+    decode_controller,
+    decode_controller_epoch,
+    encode_controller,
+    encode_controller_epoch,
+)
+from coordinator.zookeeper.interface import (
+    ConnectionLost,
+    Create,
+    Delete,
+    MultiFailed,
+    NoNode,
+    Session,
+    SessionExpired,
+    SetData,
+    Stat,
+    WatchEvent,
+    ZooKeeperError,
+)
+
+_FIRST_EPOCH = 1
+_PAUSE_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class CandidacyListener(Protocol):
+    """Is told who the controller is. None of the methods may raise."""
+
+    def elected(self, term: Term) -> None:
+        """This broker is the controller now."""
+        ...
+
+    def resigned(self) -> None:
+        """This broker was the controller and is it no more."""
+        ...
+
+    def controller_is(self, broker_id: int | None) -> None:
+        """The controller is this broker; None while there is none."""
+        ...
+
+
+class Candidacy:
+    """Stands for controller whenever there is none, as a `MembershipListener`: only members may stand."""
+
+    def __init__(self, broker_id: int, clock: Clock) -> None:
+        self.controller_id: int | None = None
+        self.term: Term | None = None
+        """This broker's term as the controller, while it is."""
+        self._broker_id = broker_id
+        self._clock = clock
+        self._listeners: list[CandidacyListener] = []
+        self._session: Session | None = None
+        self._looking = False
+        self._look_again = False
+        self._elected_by = 0
+        """The transaction that has made /controller for this broker."""
+
+    def add_listener(self, listener: CandidacyListener) -> None:
+        self._listeners.append(listener)
+
+    # MembershipListener
+
+    def registered(self, session: Session, broker_epoch: int) -> None:
+        self._session = session
+        self._look()
+
+    def suspended(self) -> None:
+        pass
+
+    def resumed(self) -> None:
+        self._look()
+
+    def expired(self) -> None:
+        self._session = None
+        self._controller_is(None)
+
+    def registration_failed(self, error: Exception) -> None:
+        pass
+
+    def stand_down(self) -> None:
+        """Give up the controllership, and stand no more: the broker is about to stop."""
+        session, term = self._session, self.term
+        self._session = None
+        self._controller_is(None)
+        if session is not None and term is not None:
+            _give_up(term)
+
+    def give_up_term(self) -> None:
+        """Give up the controllership and stand again in a while: this term could not go on."""
+        term = self.term
+        if term is not None:
+            self._controller_is(None)
+            self._clock.callLater(_PAUSE_S, lambda: _give_up(term).addCallback(lambda outcome: self._look()))
+
+    # Election
+
+    def _look(self, event: WatchEvent | None = None) -> None:
+        """See who the controller is, and stand if nobody is. One look at a time; news asks for another."""
+        if self._session is None:
+            return
+        if self._looking:
+            self._look_again = True
+            return
+        self._looking, self._look_again = True, False
+        session = self._session
+        ensureDeferred(self._find_controller(session)).addCallbacks(
+            lambda found: self._looked(session, *found), lambda failure: self._look_failed(session, failure)
+        )
+
+    def _looked(self, session: Session, controller_id: int, term: Term | None) -> None:
+        self._looking = False
+        if session is not self._session:
+            self._look()
+            return
+        self._controller_is(controller_id, term)
+        if self._look_again:
+            self._look()
+
+    def _look_failed(self, session: Session, failure: Failure) -> None:
+        self._looking = False
+        if session is not self._session:
+            self._look()
+        elif not isinstance(failure.value, SessionExpired):  # Of that `expired` and `registered` will tell.
+            _log.error("cannot find out who the controller is: %s", failure.getErrorMessage())
+            self._clock.callLater(_PAUSE_S, self._look)
+
+    async def _find_controller(self, session: Session) -> tuple[int, Term | None]:
+        """The controller, and this broker's term if it is the one."""
+        while True:
+            try:
+                await session.exists(znodes.CONTROLLER, self._look)
+                data, stat = await session.get(znodes.CONTROLLER)
+            except NoNode:
+                await self._stand(session)
+                continue
+            controller_id = decode_controller(data)
+            if stat.ephemeral_owner != session.session_id:
+                return controller_id, None
+            if self.term is None or stat.czxid != self._elected_by:
+                # Elected, perhaps anew: somebody may have removed the znode of our last term.
+                term = await self._term(session, stat)
+                self._elected_by = stat.czxid
+                return controller_id, term
+            return controller_id, self.term
+
+    async def _stand(self, session: Session) -> None:
+        """Try to become the controller; who has become it is for the caller to read."""
+        try:
+            data, stat = await session.get(znodes.CONTROLLER_EPOCH)
+        except NoNode:
+            await create_if_missing(
+                session, znodes.CONTROLLER_EPOCH, encode_controller_epoch(_FIRST_EPOCH - 1)
+            )
+            return
+        epoch = decode_controller_epoch(data) + 1
+        controller = encode_controller(self._broker_id, now_ms(self._clock))
+        try:
+            await session.multi(
+                [
+                    Create(znodes.CONTROLLER, controller, ephemeral=True),
+                    SetData(znodes.CONTROLLER_EPOCH, encode_controller_epoch(epoch), stat.version),
+                ]
+            )
+        except (MultiFailed, ConnectionLost) as error:
+            _log.debug("stood for controller: %s", error)
+
+    async def _term(self, session: Session, controller: Stat) -> Term | None:
+        """The term that began with this session's znode; None if another controller has followed."""
+        data, stat = await session.get(znodes.CONTROLLER_EPOCH)
+        if stat.mzxid != controller.czxid:
+            raise ZooKeeperError(znodes.CONTROLLER_EPOCH, "was changed behind the controller's back")
+        return Term(session, self._broker_id, decode_controller_epoch(data), stat.version)
+
+    def _controller_is(self, controller_id: int | None, term: Term | None = None) -> None:
+        was_term, self.term = self.term, term
+        changed = self.controller_id != controller_id
+        self.controller_id = controller_id
+        if was_term is not None and term is not was_term:
+            _log.info("no longer the controller (epoch %d)", was_term.epoch)
+            for listener in self._listeners:
+                listener.resigned()
+        if changed:
+            for listener in self._listeners:
+                listener.controller_is(controller_id)
+        if term is not None and term is not was_term:
+            _log.info("the controller, epoch %d", term.epoch)
+            for listener in self._listeners:
+                listener.elected(term)
+
+
+def _give_up(term: Term) -> Deferred[None]:
+    """Remove /controller if it is still this term's. Never fails: at the latest it goes with the session."""
+    given_up = term.session.multi([term.guard(), Delete(znodes.CONTROLLER)])
+    return given_up.addBoth(lambda outcome: None)

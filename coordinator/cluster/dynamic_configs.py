@@ -1,0 +1,243 @@
+"""Dynamic configs: what is changed in /config/… while the cluster runs, known to every broker at once.
+
+Every broker keeps a copy of all of it. A change is one multi: the entity's znode, and a sequential znode in
+/config/changes that tells every broker which entity to read again. Notifications older than 15 minutes are
+purged. Values are text: what they mean, and whether they are allowed, is for others to say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.python.failure import Failure
+
+from coordinator.clock import Clock, now_ms
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.configs import (
+    decode_config,
+    decode_config_change,
+    encode_config,
+    encode_config_change,
+)
+from coordinator.znodes.json import BadZnode
+from coordinator.zookeeper.interface import (
+    BadVersion,
+    ConnectionLost,
+    Create,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    Operation,
+    Session,
+    SessionExpired,
+    SetData,
+    WatchEvent,
+    ZooKeeper,
+)
+from coordinator.zookeeper.pipelined import outcomes, read_all, results
+from coordinator.zookeeper.sessions import on_any_session
+
+CHANGE_EXPIRATION_MS = 15 * 60 * 1000
+DEFAULT_ENTITY = "<default>"
+"""The name under which the configs of all entities of a kind stand."""
+
+_RETRY_S = 1.0
+_log = logging.getLogger(__name__)
+
+Configs: TypeAlias = Mapping[str, str]
+OnChange: TypeAlias = Callable[[str, str, Configs], None]
+"""`on_change(kind, name, configs)`: these are the entity's configs now; empty: it has none (any more)."""
+Entity: TypeAlias = tuple[str, str]
+
+
+class DynamicConfigs:
+    """The copy of /config that a broker keeps, and the way to change it.
+
+    A `MembershipListener`: it follows the changes on every session on which the broker is registered.
+    """
+
+    def __init__(self, zookeeper: ZooKeeper, clock: Clock) -> None:
+        self._zookeeper = zookeeper
+        self._clock = clock
+        self._configs: dict[Entity, dict[str, str]] = {}
+        self._listeners: list[OnChange] = []
+        self._session: Session | None = None
+        self._last_seen = ""
+        self._reading = False
+        self._read_again = False
+
+    def add_listener(self, on_change: OnChange) -> None:
+        self._listeners.append(on_change)
+
+    def get(self, kind: str, name: str) -> Configs:
+        """An entity's configs, as last heard of; without those of `DEFAULT_ENTITY`."""
+        return self._configs.get((kind, name), {})
+
+    def entities(self, kind: str) -> list[str]:
+        """The names of the entities of a kind that have configs."""
+        return sorted(name for entity_kind, name in self._configs if entity_kind == kind)
+
+    # Reading
+
+    def load(self) -> Deferred[None]:
+        """Read all configs: to be awaited before anything that depends on them is started."""
+        return ensureDeferred(on_any_session(self._zookeeper, self._load))
+
+    async def _load(self, session: Session) -> None:
+        for kind in znodes.CONFIG_TYPES:
+            try:
+                names = await session.children(f"{znodes.CONFIG}/{kind}")
+            except NoNode:
+                continue
+            gone = [name for name in self.entities(kind) if name not in names]
+            for name in gone:
+                self._learn((kind, name), {})
+            await self._read(session, [(kind, name) for name in names])
+
+    def refresh(self, kind: str, name: str) -> Deferred[Configs]:
+        """Read one entity's configs now, for what cannot wait until the notification has come."""
+
+        async def read(session: Session) -> Configs:
+            await self._read(session, [(kind, name)])
+            return self.get(kind, name)
+
+        return ensureDeferred(on_any_session(self._zookeeper, read))
+
+    async def _read(self, session: Session, entities: list[Entity]) -> None:
+        found = await read_all(session, [znodes.config_path(kind, name) for kind, name in entities])
+        for entity, there in zip(entities, found, strict=True):
+            if there is None:
+                self._learn(entity, {})
+                continue
+            try:
+                self._learn(entity, decode_config(znodes.config_path(*entity), there[0]))
+            except BadZnode as error:
+                _log.error("configs are left as they were: %s", error)
+
+    def _learn(self, entity: Entity, configs: dict[str, str]) -> None:
+        if self._configs.get(entity, {}) == configs:
+            return
+        if configs:
+            self._configs[entity] = configs
+        else:
+            self._configs.pop(entity, None)
+        for on_change in self._listeners:
+            on_change(*entity, configs)
+
+    # Notifications (MembershipListener)
+
+    def registered(self, session: Session, broker_epoch: int) -> None:
+        # What was changed while there was no session is found by reading everything.
+        self._session = session
+        self._last_seen = ""
+        ensureDeferred(self._load(session)).addErrback(self._failed)
+        self._changed()
+
+    def suspended(self) -> None:
+        pass
+
+    def resumed(self) -> None:
+        self._changed()
+
+    def expired(self) -> None:
+        self._session = None
+
+    def registration_failed(self, error: Exception) -> None:
+        pass
+
+    def _changed(self, event: WatchEvent | None = None) -> None:
+        if self._session is None:
+            return
+        if self._reading:
+            self._read_again = True
+            return
+        self._reading = True
+        ensureDeferred(self._follow(self._session)).addErrback(self._failed)
+
+    async def _follow(self, session: Session) -> None:
+        """Read what the notifications since the last one seen are about."""
+        while True:
+            self._read_again = False
+            names = await session.children(znodes.CONFIG_CHANGES, self._changed)
+            news = [name for name in names if name > self._last_seen]
+            await self._read(session, await self._entities_in(session, news))
+            if news:
+                self._last_seen = news[-1]
+                await self._purge(session, names)
+            if not self._read_again:
+                break
+        self._reading = False
+
+    async def _entities_in(self, session: Session, changes: list[str]) -> list[Entity]:
+        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in changes]
+        entities: dict[Entity, None] = {}
+        for path, there in zip(paths, await read_all(session, paths), strict=True):
+            if there is None:
+                continue
+            try:
+                entities[decode_config_change(path, there[0])] = None
+            except BadZnode as error:
+                _log.error("a notification is ignored: %s", error)
+        return list(entities)
+
+    async def _purge(self, session: Session, names: list[str]) -> None:
+        """Remove notifications that every broker must have seen by now."""
+        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
+        stats = await results([session.exists(path) for path in paths])
+        oldest_ms = now_ms(self._clock) - CHANGE_EXPIRATION_MS
+        old = [
+            path
+            for path, stat in zip(paths, stats, strict=True)
+            if stat is not None and stat.modified_ms < oldest_ms
+        ]
+        await outcomes([session.delete(path) for path in old])
+
+    def _failed(self, failure: Failure) -> None:
+        self._reading = False
+        if isinstance(failure.value, SessionExpired):
+            return  # All is read again on the next session.
+        _log.error("cannot read dynamic configs: %s", failure.getErrorMessage())
+        self._clock.callLater(_RETRY_S, self._changed)
+
+    # Writing
+
+    def update(
+        self, kind: str, name: str, change: Callable[[dict[str, str]], dict[str, str]]
+    ) -> Deferred[None]:
+        """Replace an entity's configs by what `change` makes of them; every broker hears of it.
+
+        `change` is called again with newer configs when somebody else has changed them meanwhile. It may
+        raise, and nothing is changed then.
+        """
+
+        async def write(session: Session) -> None:
+            await self._update(session, kind, name, change)
+
+        return ensureDeferred(on_any_session(self._zookeeper, write))
+
+    async def _update(
+        self, session: Session, kind: str, name: str, change: Callable[[dict[str, str]], dict[str, str]]
+    ) -> None:
+        path = znodes.config_path(kind, name)
+        while True:
+            try:
+                data, stat = await session.get(path)
+                configs = change(decode_config(path, data))
+                written: Operation = SetData(path, encode_config(configs), stat.version)
+            except NoNode:
+                configs = change({})
+                written = Create(path, encode_config(configs))
+            told = Create(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequence=True)
+            try:
+                await session.multi([written, told])
+            except ConnectionLost:
+                continue  # Once more on what is there: a change made twice is the same change.
+            except MultiFailed as error:
+                if isinstance(error.cause, BadVersion | NodeExists | NoNode) and error.index == 0:
+                    continue
+                raise
+            self._learn((kind, name), configs)
+            return

@@ -1,0 +1,86 @@
+"""What a cluster has once: its layout in ZooKeeper, its id, and the numbers it gives to brokers.
+
+All of it may be done by several brokers at once, and again after a lost connection: the first wins, and the
+others find what it has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.json import BadZnode, decode_json, encode_json, encode_uuid
+from coordinator.znodes.paths import CLUSTER_ID
+from coordinator.zookeeper.interface import ConnectionLost, NodeExists, NoNode, Session, ZooKeeper
+from coordinator.zookeeper.pipelined import results
+from coordinator.zookeeper.sessions import on_any_session
+
+
+async def create_if_missing(session: Session, path: str, data: bytes = b"") -> bool:
+    """Make a persistent znode, and those above it; whether it was made (or may have been) by this call."""
+    maybe_made = False
+    while True:
+        try:
+            await session.create(path, data)
+            return True
+        except NodeExists:
+            return maybe_made
+        except NoNode:
+            await create_if_missing(session, path.rpartition("/")[0])
+        except ConnectionLost:
+            maybe_made = True
+
+
+async def prepare_layout(session: Session) -> None:
+    """Make the persistent znodes that everything else stands in."""
+    paths = znodes.PERSISTENT_PATHS
+    found = await results([session.exists(path) for path in paths])
+    for path, stat in zip(paths, found, strict=True):
+        if stat is None:
+            await create_if_missing(session, path)
+
+
+async def cluster_id(zookeeper: ZooKeeper, random_bytes: Callable[[int], bytes]) -> str:
+    """The cluster's id; the first broker to ask makes it, of 16 random bytes."""
+
+    async def read_or_make(session: Session) -> str:
+        while True:
+            try:
+                data, _ = await session.get(znodes.CLUSTER_ID)
+                return decode_cluster_id(data)
+            except NoNode:
+                made = encode_uuid(UUID(bytes=random_bytes(16), version=4))
+                await create_if_missing(session, znodes.CLUSTER_ID, encode_cluster_id(made))
+
+    return await on_any_session(zookeeper, read_or_make)
+
+
+async def generate_broker_id(zookeeper: ZooKeeper, reserved_broker_id_max: int) -> int:
+    """A broker id that no other broker is given, above those that operators choose themselves.
+
+    The number is the version of a znode that every caller writes. A lost connection may waste one.
+    """
+
+    async def draw(session: Session) -> int:
+        while True:
+            try:
+                stat = await session.set(znodes.BROKER_SEQUENCE, b"")
+                return reserved_broker_id_max + stat.version
+            except NoNode:
+                await create_if_missing(session, znodes.BROKER_SEQUENCE)
+            except ConnectionLost:
+                continue
+
+    return await on_any_session(zookeeper, draw)
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return encode_json({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    value = decode_json(CLUSTER_ID, data).get("id")
+    if not isinstance(value, str):
+        raise BadZnode(f"{CLUSTER_ID} holds no id")
+    return value

@@ -1,0 +1,113 @@
+"""Producer ids: numbers that no other producer of the cluster is ever given.
+
+A broker takes a block of 1000 at a time from one znode, by compare-and-set (KIP-360's block, Kafka's layout),
+and gives them out from memory. What is left of a block when the broker stops is lost; there are 2^63 of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.python.failure import Failure
+
+from coordinator.cluster.identity import create_if_missing
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, encode_json
+from coordinator.znodes.paths import PRODUCER_ID_BLOCK
+from coordinator.zookeeper.interface import BadVersion, ConnectionLost, NoNode, Session, ZooKeeper
+from coordinator.zookeeper.sessions import on_any_session
+
+BLOCK_SIZE = 1000
+_ID_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """Producer ids `first` to `last`, both included, are `broker_id`'s to give."""
+
+    broker_id: int
+    first: int
+    last: int
+
+
+class ProducerIdsExhausted(Exception):
+    """All 2^63 producer ids have been given."""
+
+
+class ProducerIds:
+    """Gives producer ids. One block is fetched at a time, however many callers wait for it."""
+
+    def __init__(self, zookeeper: ZooKeeper, broker_id: int) -> None:
+        self._zookeeper = zookeeper
+        self._broker_id = broker_id
+        self._next_id = 0
+        self._last_id = -1
+        self._waiting: deque[Deferred[int]] = deque()
+        self._fetching = False
+
+    def next(self) -> Deferred[int]:
+        """A producer id. Fails with `ZooKeeperError` or `BadZnode` when no block can be had."""
+        wanted: Deferred[int] = Deferred()
+        self._waiting.append(wanted)
+        self._serve()
+        return wanted
+
+    def _serve(self) -> None:
+        while self._waiting and self._next_id <= self._last_id:
+            given = self._next_id
+            self._next_id += 1
+            self._waiting.popleft().callback(given)
+        if self._waiting and not self._fetching:
+            self._fetching = True
+            fetched = ensureDeferred(on_any_session(self._zookeeper, self._take_block))
+            fetched.addCallbacks(self._fetched, self._failed)
+
+    def _fetched(self, block: ProducerIdBlock) -> None:
+        self._fetching = False
+        self._next_id, self._last_id = block.first, block.last
+        self._serve()
+
+    def _failed(self, failure: Failure) -> None:
+        self._fetching = False
+        waiting, self._waiting = self._waiting, deque()
+        for wanted in waiting:
+            wanted.errback(failure)
+
+    async def _take_block(self, session: Session) -> ProducerIdBlock:
+        while True:
+            try:
+                data, stat = await session.get(znodes.PRODUCER_ID_BLOCK)
+            except NoNode:
+                await create_if_missing(session, znodes.PRODUCER_ID_BLOCK)
+                continue
+            first = decode_producer_id_block(data).last + 1 if data else 0
+            if first > _ID_MAX - BLOCK_SIZE:
+                raise ProducerIdsExhausted(f"the last block of producer ids ended at {first - 1}")
+            block = ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
+            try:
+                await session.set(znodes.PRODUCER_ID_BLOCK, encode_producer_id_block(block), stat.version)
+                return block
+            except (BadVersion, ConnectionLost):
+                continue  # Somebody else was first, or this block is lost, which does no harm.
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    """The bounds are text, as Kafka writes them."""
+    return encode_json(
+        {
+            "version": 1,
+            "broker": block.broker_id,
+            "block_start": str(block.first),
+            "block_end": str(block.last),
+        }
+    )
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    value = decode_json(PRODUCER_ID_BLOCK, data)
+    try:
+        return ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
+    except WRONG_SHAPE as error:
+        raise BadZnode(f"{PRODUCER_ID_BLOCK} does not hold a block: {error!r}") from None

@@ -1,0 +1,251 @@
+"""Who leads, and who is in sync: the controller's decisions about partitions. Pure.
+
+Each method decides for all partitions concerned at once, writes the states in one go and adds the news for
+the brokers to the event's batch. A state whose znode turns out to be another than believed is decided anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from coordinator.controller import election
+from coordinator.controller.effects import StateWrite, StateWritten, Steps, WriteStates
+from coordinator.controller.election import Leadership
+from coordinator.controller.requests import RequestBatch
+from coordinator.controller.state import ControllerState, Partition
+from coordinator.znodes.paths import NO_LEADER, TopicPartition
+from coordinator.znodes.topics import PartitionState
+from protocol.errors import ErrorCode
+
+Decide = Callable[[TopicPartition, Partition], PartitionState | None]
+"""A partition's next state; None: it stays as it is."""
+
+
+class Leaders:
+    """Elects. `unclean_allowed` tells of a topic whether it prefers an old leader to none at all."""
+
+    def __init__(
+        self, state: ControllerState, batch: RequestBatch, unclean_allowed: Callable[[str], bool]
+    ) -> None:
+        self._state = state
+        self._batch = batch
+        self._unclean_allowed = unclean_allowed
+
+    def elect_leaderless(self, among: Iterable[TopicPartition] | None = None) -> Steps[list[TopicPartition]]:
+        """Give a leader to every partition that has none, where one can be had; new partitions too."""
+        candidates = self._state.leaderless(among)
+        return (yield from self.write(candidates, self._decide_leaderless))
+
+    def lose_brokers(self, gone: Collection[int], *, restarted: bool = False) -> Steps[None]:
+        """Brokers have gone, and are out of the state already: replace them as leaders and as in sync.
+
+        With `restarted` they have come back, perhaps without what they had not flushed. A partition that
+        nobody can lead now then waits for the others of its in-sync set, if there are any.
+        """
+
+        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+            assert partition.state is not None
+            if partition.state.leader == NO_LEADER and not restarted:
+                return None  # Nothing is written meanwhile: whoever is in sync stays so.
+            if partition.state.leader not in gone:
+                return self._shrunk(partition.state, gone)
+            state = self._decide_leaderless(at, partition)
+            if restarted and state is not None and state.leader == NO_LEADER:
+                return replace(state, isr=election.isr_without(state.isr, gone))
+            return state
+
+        yield from self.write(self._concerning(gone), decide)
+
+    def lose_replicas(self, broker_id: int, partitions: Sequence[TopicPartition]) -> Steps[None]:
+        """A live broker has lost the log directory of these replicas."""
+
+        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+            assert partition.state is not None
+            if partition.state.leader == broker_id:
+                return self._decide_leaderless(at, partition)
+            return self._shrunk(partition.state, (broker_id,))
+
+        with_state = [at for at in partitions if self._state.partition(at).state is not None]
+        yield from self.write(with_state, decide)
+
+    def shut_down(self, broker_id: int) -> Steps[list[TopicPartition]]:
+        """Take leadership, and its place in sync, from a broker that is about to stop; what it still leads.
+
+        Partitions of which it keeps the only replica are not counted: nobody could take them.
+        """
+        shutting_down = self._state.shutting_down
+
+        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+            state = partition.state
+            assert state is not None
+            if state.leader != broker_id:
+                return self._shrunk(state, (broker_id,)) if len(state.isr) > 1 else None
+            return self.next_state(
+                state,
+                election.elect_for_controlled_shutdown(
+                    partition.assignment.replicas, state.isr, self._state.may_lead(at), shutting_down
+                ),
+            )
+
+        concerned = [
+            at
+            for at in self._state.partitions_on(broker_id)
+            if len(self._state.partition(at).assignment.replicas) > 1
+            and self._state.partition(at).state is not None
+            and not self._state.is_deleting(at)
+        ]
+        yield from self.write(concerned, decide)
+        led = [at for at in concerned if self._leader(at) == broker_id]
+        followed = [at for at in concerned if self._leader(at) != broker_id]
+        if followed:
+            self._batch.stop_replica(broker_id, followed, delete=False)
+        return led
+
+    def elect_preferred(self, partitions: Sequence[TopicPartition]) -> Steps[dict[TopicPartition, ErrorCode]]:
+        """Give leadership to preferred leaders; what came of it for each partition."""
+        known, results = self._known(partitions)
+
+        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+            state = partition.state
+            target = partition.assignment.target
+            if state is not None and state.leader == target[0]:
+                results[at] = ErrorCode.ELECTION_NOT_NEEDED
+                return None
+            found = state and election.elect_preferred(target, state.isr, self._state.may_lead(at))
+            results[at] = ErrorCode.NONE if found else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            return self.next_state(state, found) if state and found else None
+
+        yield from self.write(known, decide)
+        return results
+
+    def elect_unclean(self, partitions: Sequence[TopicPartition]) -> Steps[dict[TopicPartition, ErrorCode]]:
+        """Give a leader to partitions without, in sync or not; what came of each (KIP-460)."""
+        known, results = self._known(partitions)
+
+        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+            decided = self._decide_leaderless(at, partition, unclean_allowed=True)
+            if decided is None or decided.leader == NO_LEADER:
+                results[at] = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            else:
+                results[at] = ErrorCode.NONE
+            return decided
+
+        leaderless = dict.fromkeys(self._state.leaderless(known))
+        results.update({at: ErrorCode.ELECTION_NOT_NEEDED for at in known if at not in leaderless})
+        yield from self.write(leaderless, decide)
+        return results
+
+    def _known(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
+        """Those of the partitions that exist, and the results of the others."""
+        known: list[TopicPartition] = []
+        unknown: dict[TopicPartition, ErrorCode] = {}
+        for at in partitions:
+            topic = self._state.topics.get(at[0])
+            if topic is None or at[1] not in topic.partitions or self._state.is_deleting(at):
+                unknown[at] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                known.append(at)
+        return known, unknown
+
+    def imbalanced(self, percentage_max: float) -> list[TopicPartition]:
+        """The partitions to give back, of brokers that lead too few of those they are preferred for.
+
+        A broker is out of balance when more than `percentage_max` of the partitions that prefer it are led by
+        others.
+        """
+        preferred: dict[int, list[TopicPartition]] = {}
+        for at, partition in self._state.partitions():
+            if not self._state.is_deleting(at) and not partition.assignment.is_reassigning:
+                preferred.setdefault(partition.assignment.target[0], []).append(at)
+        lost: list[TopicPartition] = []
+        for broker_id, mine in preferred.items():
+            elsewhere = [at for at in mine if self._leader(at) != broker_id]
+            if broker_id in self._state.brokers and len(elsewhere) * 100 > percentage_max * len(mine):
+                lost += elsewhere
+        return lost
+
+    def write(self, partitions: Iterable[TopicPartition], decide: Decide) -> Steps[list[TopicPartition]]:
+        """Decide, write and tell; the partitions that have another state now."""
+        changed: list[TopicPartition] = []
+        pending = list(partitions)
+        while pending:
+            writes = []
+            for at in pending:
+                partition = self._state.partition(at)
+                state = decide(at, partition)
+                if state is not None:
+                    writes.append(StateWrite(at, state, partition.version if partition.state else None))
+            pending = []
+            if writes:
+                written: list[StateWritten] = yield WriteStates(writes)
+                for write, result in zip(writes, written, strict=True):
+                    self.learn(write.at, result)
+                    if result.done:
+                        changed.append(write.at)
+                        self._tell(write)
+                    elif result.state is not None:
+                        pending.append(write.at)
+        return changed
+
+    def learn(self, at: TopicPartition, written: StateWritten) -> None:
+        """Take over what a partition's znode holds."""
+        partition = self._state.partition(at)
+        partition.state, partition.version = written.state, written.version
+
+    def _tell(self, write: StateWrite) -> None:
+        if write.state.leader != NO_LEADER:
+            replicas = self._state.partition(write.at).assignment.replicas
+            self._batch.leader_and_isr(replicas, [write.at], is_new=write.version is None)
+        self._batch.metadata([write.at])
+
+    def _decide_leaderless(
+        self, at: TopicPartition, partition: Partition, *, unclean_allowed: bool = False
+    ) -> PartitionState | None:
+        state = partition.state
+        adding = partition.assignment.adding
+        # Those that are still copying come last: where nobody is in sync, they have the least.
+        replicas = (*(each for each in partition.assignment.replicas if each not in adding), *adding)
+        live = self._state.may_lead(at)
+        if state is None:
+            first = election.elect_for_new_partition(replicas, live)
+            if first is None:
+                return None
+            return PartitionState(first.leader, 0, first.isr, self._state.controller_epoch)
+        if state.leader in live:
+            return None
+        found = election.elect_after_failure(replicas, state.isr, live, unclean_allowed=unclean_allowed)
+        # Asked only where it matters: it costs far more than the election.
+        if found is None and not unclean_allowed and self._unclean_allowed(at[0]):
+            found = election.elect_after_failure(replicas, state.isr, live, unclean_allowed=True)
+        if found is None and state.leader != NO_LEADER:
+            found = Leadership(NO_LEADER, state.isr)
+        return self.next_state(state, found)
+
+    def _shrunk(self, state: PartitionState, gone: Collection[int]) -> PartitionState | None:
+        isr = election.isr_without(state.isr, gone)
+        return None if isr == state.isr else self.next_state(state, Leadership(state.leader, isr))
+
+    def next_state(self, state: PartitionState, leadership: Leadership | None) -> PartitionState | None:
+        """The state under another leader epoch; None where there is no leadership to write."""
+        if leadership is None:
+            return None
+        return PartitionState(
+            leadership.leader, state.leader_epoch + 1, leadership.isr, self._state.controller_epoch
+        )
+
+    def _leader(self, at: TopicPartition) -> int:
+        state = self._state.partition(at).state
+        return NO_LEADER if state is None else state.leader
+
+    def _concerning(self, gone: Collection[int]) -> list[TopicPartition]:
+        """The partitions led by, or in sync with, any of these brokers; deletions aside."""
+        return [
+            at
+            for at, partition in self._state.partitions()
+            if partition.state is not None
+            and (partition.state.leader in gone or any(member in gone for member in partition.state.isr))
+            and not self._state.is_deleting(at)
+        ]

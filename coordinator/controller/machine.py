@@ -1,0 +1,348 @@
+"""The controller: one machine that decides for the cluster. Events go in, effects come out. Pure.
+
+`handle` takes one event and yields effects (`controller_effects`), whose results are sent back into it; the
+next event is handled when it has returned. The decisions stand in rooms of their own: who leads
+(controller_leaders), who is in sync (controller_isr), replicas moved (controller_reassignments), topics
+made and grown (controller_topics) and deleted (controller_deletions). Here stands only which event concerns
+whom, and in what order.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from coordinator.controller.deletions import Deletions
+from coordinator.controller.effects import (
+    Answer,
+    Order,
+    ReadOrder,
+    RecordBrokers,
+    RemoveOrders,
+    RemoveTopic,
+    SetBrokers,
+    Steps,
+)
+from coordinator.controller.events import (
+    AlterPartitions,
+    AlterReassignments,
+    BalanceDue,
+    BrokerAnswered,
+    BrokersChanged,
+    ControlledShutdown,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    Elected,
+    ElectLeaders,
+    Event,
+    ListReassignments,
+    Ordered,
+    ShutdownResult,
+    UncleanElectionEnabled,
+)
+from coordinator.controller.isr import InSyncSets
+from coordinator.controller.leaders import Leaders
+from coordinator.controller.reassignments import Reassignments
+from coordinator.controller.requests import RequestBatch
+from coordinator.controller.state import ControllerState, Deletion, LiveBroker, Snapshot
+from coordinator.controller.topic_rules import TopicDefaults, ValidateConfigs
+from coordinator.controller.topics import Topics
+from coordinator.znodes.paths import NO_EPOCH, PREFERRED_REPLICA_ELECTION, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerPolicy:
+    """What the broker's configuration decides, and where chance comes from.
+
+    `inter_broker_listener` is the name of the listener by which brokers reach each other; `unclean_allowed`
+    tells of a topic whether unclean.leader.election.enable holds for it; `imbalance_percentage_max` tells
+    leader.imbalance.per.broker.percentage.
+    """
+
+    inter_broker_listener: str
+    defaults: TopicDefaults
+    validate_configs: ValidateConfigs
+    unclean_allowed: Callable[[str], bool]
+    new_topic_id: Callable[[], uuid.UUID]
+    imbalance_percentage_max: Callable[[], float] = lambda: 10.0
+
+
+class Controller:
+    """One term of a controller."""
+
+    def __init__(self, controller_id: int, controller_epoch: int, policy: ControllerPolicy) -> None:
+        self.state = ControllerState(controller_id, controller_epoch)
+        self._policy = policy
+        self._recorded_epochs: Mapping[int, int] | None = None
+        self._batch = RequestBatch(self.state, policy.inter_broker_listener)
+        self._leaders = Leaders(self.state, self._batch, policy.unclean_allowed)
+        self._isr = InSyncSets(self.state, self._batch, self._leaders)
+        self._topics = Topics(
+            self.state,
+            self._batch,
+            self._leaders,
+            policy.defaults,
+            policy.validate_configs,
+            policy.new_topic_id,
+        )
+        self._deletions = Deletions(self.state, self._batch)
+        self._reassignments = Reassignments(self.state, self._batch, self._leaders)
+
+    def handle(self, event: Event) -> Steps[None]:
+        """Decide what an event asks for. Nothing else may be handled until this has returned."""
+        match event:
+            case Elected():
+                yield from self._begin(event.snapshot)
+            case BrokersChanged():
+                yield from self._brokers_changed(event.brokers)
+            case BrokerAnswered():
+                yield from self._answered(event)
+            case CreateTopics():
+                yield from self._topics.create(event)
+            case CreatePartitions():
+                yield from self._topics.grow(event)
+            case DeleteTopics():
+                yield from self._deletions.delete(event)
+                yield from self._reassignments.forget_deleted()
+            case AlterPartitions():
+                changed = yield from self._isr.alter(event.requests)
+                yield from self._reassignments.advance(changed)
+            case ControlledShutdown():
+                yield from self._shut_down(event)
+            case UncleanElectionEnabled():
+                yield from self._elect_in(event.name)
+            case ElectLeaders():
+                yield from self._elect(event)
+            case AlterReassignments():
+                yield from self._reassignments.alter(event)
+            case ListReassignments():
+                yield from self._reassignments.listed(event)
+            case Ordered():
+                yield from self._carry_out(event.order)
+            case BalanceDue():
+                lost = self._leaders.imbalanced(self._policy.imbalance_percentage_max())
+                yield from self._leaders.elect_preferred(lost)
+        yield from self._batch.flush()
+
+    def _begin(self, snapshot: Snapshot) -> Steps[None]:
+        """Take over: mend what the last controller left undone, then tell every broker everything."""
+        state = self.state
+        self._recorded_epochs = snapshot.recorded_epochs
+        state.brokers = dict(snapshot.brokers)
+        for topic in snapshot.topics.values():
+            state.add_topic(topic)
+        for name in snapshot.deleting:
+            if name in state.topics:
+                state.deletions[name] = Deletion()
+            else:
+                yield RemoveTopic(name)
+        yield SetBrokers(state.brokers)
+        yield from self._lose_unseen(snapshot)
+        yield from self._record(state.brokers)
+        yield from self._leaders.elect_leaderless()
+        for broker_id in state.brokers:
+            self._batch.everything(broker_id)
+        yield from self._reassignments.resume()
+        yield from self._reassignments.order()
+        yield from self._deletions.resume()
+
+    def _lose_unseen(self, snapshot: Snapshot) -> Steps[None]:
+        """Take from brokers what they lost while no controller was looking.
+
+        Some have gone. Others are back already, and what they had not flushed may be lost (KIP-380 tells only
+        their requests apart).
+        """
+        state = self.state
+        bounced = self._bounced(snapshot)
+        gone = {
+            replica: None
+            for _, partition in state.partitions()
+            for replica in partition.assignment.replicas
+            if replica not in state.brokers
+        }
+        state.brokers = {
+            broker_id: broker for broker_id, broker in snapshot.brokers.items() if broker_id not in bounced
+        }
+        # Those first that may have lost something: who has only gone keeps what it has, and its place in sync
+        # where nobody else is left.
+        yield from self._leaders.lose_brokers(bounced, restarted=True)
+        yield from self._leaders.lose_brokers(gone)
+        state.brokers = dict(snapshot.brokers)
+
+    def _bounced(self, snapshot: Snapshot) -> dict[int, None]:
+        """The live brokers that have started anew since the last controller saw to them.
+
+        Who has only lost its session is not among them. Where none has recorded whom it saw to, as in a
+        cluster that Kafka has run, these are told by their first registration: it is younger than a state
+        that counts them in.
+        """
+        brokers, recorded = self.state.brokers, snapshot.recorded_epochs
+        if recorded is not None:
+            return {
+                broker_id: None
+                for broker_id, broker in brokers.items()
+                if recorded.get(broker_id) != broker.start_epoch
+            }
+        return {
+            member: None
+            for _, partition in self.state.partitions()
+            if partition.state is not None
+            for member in partition.state.isr
+            if member in brokers and 0 <= partition.read_zxid < brokers[member].start_epoch
+        }
+
+    def _record(self, brokers: Mapping[int, LiveBroker]) -> Steps[None]:
+        """These lives of brokers have been seen to: no state counts an earlier one in.
+
+        Who has gone stays in the record: coming back as the process that it was, it has lost nothing.
+        """
+        epochs = {broker_id: broker.start_epoch for broker_id, broker in brokers.items()}
+        epochs = {**(self._recorded_epochs or {}), **epochs}
+        if epochs != self._recorded_epochs:
+            yield RecordBrokers(epochs)
+            self._recorded_epochs = epochs
+
+    def _brokers_changed(self, now: Mapping[int, LiveBroker]) -> Steps[None]:
+        """Brokers have come or gone. One that has both, since we last looked, has another epoch.
+
+        If it has the same start epoch it has lost nothing, and goes on with what it leads and is in sync of:
+        its session had run out, and nobody took notice. It only has to be told everything again, since words
+        to its earlier registration may not have reached it.
+        """
+        before = self.state.brokers
+        gone = [
+            broker_id
+            for broker_id, broker in before.items()
+            if broker_id not in now or now[broker_id].start_epoch != broker.start_epoch
+        ]
+        joined = [
+            broker_id
+            for broker_id, broker in now.items()
+            if broker_id not in before or before[broker_id].epoch != broker.epoch
+        ]
+        self._deletions.lose_brokers([broker_id for broker_id in joined if broker_id in before])
+        # Those first that are back already, and may have lost something: see `_lose_unseen`.
+        yield from self._lose([each for each in gone if each in now], restarted=True)
+        yield from self._lose([each for each in gone if each not in now])
+        yield from self._record(now)
+        if joined or self.state.brokers != now:
+            yield from self._welcome(joined, now)
+
+    def _lose(self, gone: list[int], *, restarted: bool = False) -> Steps[None]:
+        if not gone:
+            return
+        state = self.state
+        state.brokers = {
+            broker_id: broker for broker_id, broker in state.brokers.items() if broker_id not in gone
+        }
+        for broker_id in gone:
+            state.shutting_down.pop(broker_id, None)
+            state.offline_replicas.pop(broker_id, None)
+        yield SetBrokers(state.brokers)
+        self._deletions.lose_brokers(gone)
+        yield from self._leaders.lose_brokers(gone, restarted=restarted)
+        self._batch.metadata([at for broker_id in gone for at in state.partitions_on(broker_id)])
+        yield from self._batch.flush()
+
+    def _welcome(self, joined: list[int], now: Mapping[int, LiveBroker]) -> Steps[None]:
+        state = self.state
+        state.brokers = dict(now)
+        yield SetBrokers(state.brokers)
+        self._batch.metadata([at for broker_id in joined for at in state.partitions_on(broker_id)])
+        for broker_id in joined:
+            self._batch.everything(broker_id)
+        back = {at: None for broker_id in joined for at in state.partitions_on(broker_id)}
+        yield from self._leaders.elect_leaderless(back)
+        yield from self._reassignments.advance()
+        yield from self._deletions.resume()
+
+    def _answered(self, event: BrokerAnswered) -> Steps[None]:
+        broker = self.state.brokers.get(event.broker_id)
+        if broker is None or broker.epoch != event.broker_epoch:
+            return
+        match event.request, event.response:
+            case _, LeaderAndIsrResponse() as response:
+                yield from self._replicas_reported(event.broker_id, response)
+            case StopReplicaRequest() as request, StopReplicaResponse() as response:
+                yield from self._deletions.answered(event.broker_id, request, response)
+
+    def _replicas_reported(self, broker_id: int, response: LeaderAndIsrResponse) -> Steps[None]:
+        """A broker has said which replicas it could take up, and which are on a disk that has failed."""
+        offline = self.state.offline_replicas.setdefault(broker_id, {})
+        lost, back = [], []
+        for topic in response.topics:
+            known = self.state.topic_of(topic.topic_id)
+            for row in topic.partition_errors:
+                if known is None or row.partition_index not in known.partitions:
+                    continue
+                at = (known.name, row.partition_index)
+                if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR and at not in offline:
+                    lost.append(at)
+                elif row.error_code == ErrorCode.NONE and at in offline:
+                    back.append(at)
+        offline.update(dict.fromkeys(lost))
+        for at in back:
+            del offline[at]
+        if lost:
+            yield from self._leaders.lose_replicas(broker_id, lost)
+            self._batch.metadata(lost)
+        if back:
+            yield from self._leaders.elect_leaderless(back)
+            yield from self._reassignments.advance(back)
+            yield from self._deletions.resume()
+
+    def _shut_down(self, event: ControlledShutdown) -> Steps[None]:
+        broker = self.state.brokers.get(event.broker_id)
+        if broker is None:
+            yield Answer(event.token, None, ShutdownResult(ErrorCode.BROKER_ID_NOT_REGISTERED))
+            return
+        if event.broker_epoch not in (NO_EPOCH, broker.epoch):
+            yield Answer(event.token, None, ShutdownResult(ErrorCode.STALE_BROKER_EPOCH))
+            return
+        self.state.shutting_down[event.broker_id] = None
+        remaining = yield from self._leaders.shut_down(event.broker_id)
+        yield from self._batch.flush()
+        yield Answer(event.token, None, ShutdownResult(remaining=tuple(remaining)), after_told=True)
+
+    def _carry_out(self, order: Order) -> Steps[None]:
+        """Do what has been ordered through ZooKeeper. An order stands there until it is sure to be done."""
+        match order:
+            case Order.REASSIGNMENT:
+                yield from self._reassignments.order()
+            case Order.ELECTION:
+                wanted: list[TopicPartition] = yield ReadOrder(order)
+                yield from self._leaders.elect_preferred(wanted)
+                yield RemoveOrders([PREFERRED_REPLICA_ELECTION])
+            case Order.DELETION:
+                names: list[str] = yield ReadOrder(order)
+                yield from self._deletions.order(names)
+            case Order.LOG_DIRS:
+                # What these brokers answer says which replicas are lost.
+                lost: dict[str, int | None] = yield ReadOrder(order)
+                for broker_id in dict.fromkeys(lost.values()):
+                    if broker_id is not None:
+                        self._batch.leader_and_isr([broker_id], self.state.partitions_on(broker_id))
+                yield RemoveOrders(list(lost))
+
+    def _elect_in(self, name: str) -> Steps[None]:
+        topic = self.state.topics.get(name)
+        if topic is not None:
+            yield from self._leaders.elect_leaderless([(name, number) for number in topic.partitions])
+
+    def _elect(self, event: ElectLeaders) -> Steps[None]:
+        asked = event.partitions
+        if asked is None:
+            partitions = [at for at, _ in self.state.partitions() if not self.state.is_deleting(at)]
+        else:
+            partitions = list(dict.fromkeys(asked))
+        elect = self._leaders.elect_unclean if event.unclean else self._leaders.elect_preferred
+        results = yield from elect(partitions)
+        if asked is None:
+            results = {at: code for at, code in results.items() if code != ErrorCode.ELECTION_NOT_NEEDED}
+        yield from self._batch.flush()
+        yield Answer(event.token, None, results, after_told=True)

@@ -1,0 +1,306 @@
+"""One term of this broker as the controller: the event queue, and the effects performed in order.
+
+Events are handled one at a time. An effect is performed, and its result sent back into the machine, before
+the next is asked for: what is to be durable is so before anything that rests on it is sent. The reign ends
+when the session or the term does, and whatever comes back afterwards is ignored.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.python.failure import Failure
+
+from coordinator.clock import Clock, DelayedCall
+from coordinator.cluster.term import Term
+from coordinator.controller import writes
+from coordinator.controller.account import EventAccount
+from coordinator.controller.answers import WaitingRequest, not_controller
+from coordinator.controller.channel import ControllerChannel, SendRequest
+from coordinator.controller.effects import (
+    Answer,
+    BrokerRequest,
+    CreateTopic,
+    Effect,
+    MarkDeleted,
+    Pause,
+    ReadOrder,
+    RecordBrokers,
+    RemoveOrders,
+    RemoveTopic,
+    Send,
+    SetBrokers,
+    WriteAssignments,
+    WriteReassignmentOrder,
+    WriteStates,
+)
+from coordinator.controller.events import (
+    AlterPartitions,
+    BalanceDue,
+    BrokerAnswered,
+    BrokerResponse,
+    BrokersChanged,
+    Elected,
+    Event,
+)
+from coordinator.controller.machine import Controller, ControllerPolicy
+from coordinator.controller.orders import OrderWatch, read_order
+from coordinator.controller.reads import read_brokers, read_deletions, read_recorded_epochs, read_topics
+from coordinator.controller.state import LiveBroker, Snapshot
+from coordinator.zookeeper.interface import SessionExpired, WatchEvent
+
+_log = logging.getLogger(__name__)
+
+
+class Reign:
+    """Runs a `Controller` for one `Term`.
+
+    `lost` is called when the reign cannot go on although nobody has ended it. `balance_interval_ms` is
+    leader.imbalance.check.interval.seconds, in milliseconds; 0: leadership is not balanced by itself.
+    """
+
+    def __init__(
+        self,
+        term: Term,
+        policy: ControllerPolicy,
+        clock: Clock,
+        send: SendRequest,
+        lost: Callable[[Exception], None],
+        balance_interval_ms: int,
+    ) -> None:
+        self.term = term
+        self.controller = Controller(term.broker_id, term.epoch, policy)
+        self._policy = policy
+        self._clock = clock
+        self._send = send
+        self._lost = lost
+        self._balance_interval_ms = balance_interval_ms
+        self._balance_timer: DelayedCall | None = None
+        self._events: deque[Event] = deque()
+        self._handling = False
+        self._over = False
+        self._channels: dict[int, ControllerChannel] = {}
+        self._sent: list[tuple[int, Deferred[bool]]] = []
+        self._account = EventAccount(clock)
+        self._tokens = itertools.count(1)
+        self._waiting: dict[int, WaitingRequest] = {}
+        self._watched: dict[int, None] = {}
+        self._reading_brokers = False
+        self._read_brokers_again = False
+        self._orders = OrderWatch(term.session, self.put, self._failed)
+
+    def begin(self) -> None:
+        """Read everything and take over."""
+        self._handling = True
+        ensureDeferred(self._begin()).addErrback(self._failed)
+
+    def end(self) -> None:
+        """The term is over: forget everything, tell those who wait."""
+        if self._over:
+            return
+        self._over = True
+        self._orders.end()
+        if self._balance_timer is not None and self._balance_timer.active():
+            self._balance_timer.cancel()
+        for channel in self._channels.values():
+            channel.close()
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting.values():
+            request.fail(not_controller())
+
+    def request(
+        self,
+        make_event: Callable[[int], Event],
+        keys: Sequence[Any],
+        timeout_ms: int,
+        late: Callable[[Any], Any],
+    ) -> Deferred[dict[Any, Any]]:
+        """Queue the event that `make_event` makes of a token; a result for each key."""
+        token = next(self._tokens)
+        request = WaitingRequest(self._clock, keys, timeout_ms, late)
+        self._waiting[token] = request
+        request.done.addBoth(self._forget, token)
+        self.put(make_event(token))
+        return request.done
+
+    def put(self, event: Event) -> None:
+        """Queue an event. Proposals for in-sync sets that wait one behind the other become one."""
+        last = self._events[-1] if self._events else None
+        if isinstance(event, AlterPartitions) and isinstance(last, AlterPartitions):
+            self._events[-1] = AlterPartitions([*last.requests, *event.requests])
+        else:
+            self._events.append(event)
+        self._next()
+
+    def _forget(self, result: Any, token: int) -> Any:
+        self._waiting.pop(token, None)
+        return result
+
+    # Events, one at a time
+
+    async def _begin(self) -> None:
+        session = self.term.session
+        # Before the brokers: whoever is in the record was in it when the others were read.
+        recorded = await read_recorded_epochs(session)
+        brokers = await self._read_brokers()
+        topics = await read_topics(session, self._policy.new_topic_id)
+        deleting = await read_deletions(session)
+        _log.info(
+            "controller epoch %d begins with %d brokers, %d topics",
+            self.term.epoch,
+            len(brokers),
+            len(topics),
+        )
+        self._arm_balance()
+        await self._handle(Elected(Snapshot(brokers, topics, deleting, recorded)))
+        self._orders.begin()
+        self._handling = False
+        self._next()
+
+    def _next(self) -> None:
+        if self._handling or self._over or not self._events:
+            return
+        self._handling = True
+        ensureDeferred(self._handle_all()).addErrback(self._failed)
+
+    async def _handle_all(self) -> None:
+        while self._events and not self._over:
+            await self._handle(self._events.popleft())
+        self._handling = False
+
+    async def _handle(self, event: Event) -> None:
+        self._sent = []
+        self._account = EventAccount(self._clock)
+        steps = self.controller.handle(event)
+        result: Any = None
+        while not self._over:
+            try:
+                effect = steps.send(result)
+            except StopIteration:
+                break
+            result = await self._perform(effect)
+        if isinstance(event, Elected | BrokersChanged) and not self._over:
+            self._account.close(sorted(self._channels))
+
+    async def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case WriteStates():
+                written = await writes.write_states(self.term, effect.writes)
+                self._account.wrote(len(written))
+                return written
+            case CreateTopic():
+                return await writes.create_topic(self.term, effect)
+            case WriteAssignments():
+                await writes.write_assignments(self.term, effect.topics)
+            case ReadOrder():
+                return await read_order(self.term.session, effect.order)
+            case RemoveOrders():
+                await writes.remove_orders(self.term, effect.paths)
+            case WriteReassignmentOrder():
+                await writes.write_reassignment_order(self.term, effect.targets)
+            case MarkDeleted():
+                await writes.mark_deleted(self.term, effect.names)
+            case RemoveTopic():
+                await writes.remove_topic(self.term, effect.name)
+            case SetBrokers():
+                self._set_brokers(effect.brokers)
+            case Pause():
+                await self._turn()
+            case RecordBrokers():
+                await writes.record_brokers(self.term, effect.epochs)
+            case Send():
+                for broker_id, request in effect.requests:
+                    answered = self._channels[broker_id].send(request)
+                    self._account.sent(request, answered)
+                    self._sent.append((broker_id, answered))
+            case Answer():
+                self._answer(effect)
+        return None
+
+    def _turn(self) -> Deferred[None]:
+        """Fires in the next turn of the reactor."""
+        turned: Deferred[None] = Deferred()
+        self._clock.callLater(0, turned.callback, None)
+        return turned
+
+    def _failed(self, failure: Failure) -> None:
+        if self._over:
+            return
+        error = failure.value
+        if not isinstance(error, SessionExpired | writes.TermOver):
+            _log.error("the controller cannot go on:\n%s", failure.getTraceback())
+        self._lost(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    # Effects
+
+    def _set_brokers(self, brokers: dict[int, LiveBroker]) -> None:
+        for broker_id, channel in list(self._channels.items()):
+            if broker_id not in brokers or brokers[broker_id].epoch != channel.broker_epoch:
+                self._channels.pop(broker_id).close()
+        for broker_id, broker in brokers.items():
+            if broker_id not in self._channels:
+                self._channels[broker_id] = ControllerChannel(
+                    broker_id, broker.epoch, self._send, self._clock, self._broker_answered
+                )
+
+    def _broker_answered(
+        self, broker_id: int, broker_epoch: int, request: BrokerRequest, response: BrokerResponse
+    ) -> None:
+        self.put(BrokerAnswered(broker_id, broker_epoch, request, response))
+
+    def _answer(self, answer: Answer) -> None:
+        request = self._waiting.get(answer.token)
+        if request is None:
+            return  # Its time was up.
+        if answer.after_told:
+            request.answer_after(answer.key, answer.result, self._sent, answer.needed)
+        else:
+            request.answer(answer.key, answer.result)
+
+    # What happens by itself
+
+    async def _read_brokers(self) -> dict[int, LiveBroker]:
+        return await read_brokers(self.term.session, self._brokers_changed, self._watch_for)
+
+    def _watch_for(self, broker_id: int) -> Callable[[WatchEvent], None] | None:
+        """A watch on one broker's znode, unless there is one already."""
+        if broker_id in self._watched:
+            return None
+        self._watched[broker_id] = None
+
+        def changed(event: WatchEvent) -> None:
+            self._watched.pop(broker_id, None)
+            self._brokers_changed(event)
+
+        return changed
+
+    def _brokers_changed(self, event: WatchEvent) -> None:
+        if self._over:
+            return
+        if self._reading_brokers:
+            self._read_brokers_again = True
+            return
+        self._reading_brokers = True
+        ensureDeferred(self._read_changed_brokers()).addErrback(self._failed)
+
+    async def _read_changed_brokers(self) -> None:
+        while True:
+            self._read_brokers_again = False
+            brokers = await self._read_brokers()
+            if not self._read_brokers_again:
+                break
+        self._reading_brokers = False
+        self.put(BrokersChanged(brokers))
+
+    def _arm_balance(self) -> None:
+        if self._balance_interval_ms > 0:
+            self._balance_timer = self._clock.callLater(self._balance_interval_ms / 1000, self._balance)
+
+    def _balance(self) -> None:
+        self.put(BalanceDue())
+        self._arm_balance()

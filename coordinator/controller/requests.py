@@ -1,0 +1,247 @@
+"""One event's news for the brokers, gathered so that each broker gets one request of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.controller.effects import BrokerRequest, Send, Steps
+from coordinator.controller.state import ControllerState
+from coordinator.znodes.paths import NO_EPOCH, TopicPartition
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+LEADER_DURING_DELETE = -2
+EPOCH_DURING_DELETE = -2
+"""What brokers are told in place of a leader and a leader epoch when the topic is being deleted."""
+NO_PARTITION_LEADER = -1
+
+INCREMENTAL = 1
+FULL = 2
+"""The type of a LeaderAndIsr: whether it lists all replicas that the broker keeps."""
+
+_SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class RequestBatch:
+    """Gathers news; `take` makes the requests, from the state as it is then."""
+
+    def __init__(self, state: ControllerState, inter_broker_listener: str) -> None:
+        self._state = state
+        self._listener = inter_broker_listener
+        self._replicas: dict[int, dict[TopicPartition, bool]] = {}
+        self._metadata: dict[int, dict[TopicPartition, None]] = {}
+        self._stops: dict[int, dict[TopicPartition, bool]] = {}
+        self._complete: dict[int, None] = {}
+
+    def leader_and_isr(
+        self, brokers: Iterable[int], partitions: Iterable[TopicPartition], *, is_new: bool = False
+    ) -> None:
+        """Tell those of `brokers` that are alive and keep these partitions who leads them.
+
+        Of a topic that is to go nobody is told: one that has removed its log would begin another.
+        """
+        partitions = [at for at in partitions if not self._state.is_deleting(at)]
+        for broker_id in brokers:
+            for at in partitions:
+                partition = self._state.partition(at)
+                known = partition.state is not None and broker_id in partition.assignment.replicas
+                if known and broker_id in self._state.brokers:
+                    told = self._replicas.setdefault(broker_id, {})
+                    told[at] = told.get(at, False) or is_new
+
+    def everything(self, broker_id: int) -> None:
+        """Tell a broker of all the replicas that it keeps, and of the whole cluster."""
+        self._complete[broker_id] = None
+        self._replicas.setdefault(broker_id, {})
+        self.leader_and_isr([broker_id], self._state.partitions_on(broker_id))
+        self.metadata([at for at, _ in self._state.partitions()], to=[broker_id])
+
+    def metadata(self, partitions: Iterable[TopicPartition], *, to: Iterable[int] | None = None) -> None:
+        """Tell brokers, all if none are named, of these partitions; always of which brokers live."""
+        partitions = list(partitions)
+        for broker_id in self._state.brokers if to is None else to:
+            self._metadata.setdefault(broker_id, {}).update(dict.fromkeys(partitions))
+
+    def stop_replica(self, broker_id: int, partitions: Iterable[TopicPartition], *, delete: bool) -> None:
+        """Tell a broker to let go of its replicas, and with `delete` to remove their logs.
+
+        What it is to delete it is not told to lead or follow first.
+        """
+        partitions = list(partitions)
+        for at in partitions if delete else ():
+            self._replicas.get(broker_id, {}).pop(at, None)
+        self._stops.setdefault(broker_id, {}).update(dict.fromkeys(partitions, delete))
+
+    def flush(self) -> Steps[None]:
+        """Send what was gathered."""
+        requests = self.take()
+        if requests:
+            yield Send(requests)
+
+    def take(self) -> list[tuple[int, BrokerRequest]]:
+        """The requests, for each broker in the order in which it is to get them."""
+        requests: list[tuple[int, BrokerRequest]] = []
+        live_brokers = self._live_brokers() if self._metadata else []
+        rows: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState] = {}
+        told: dict[TopicPartition, None] = {}
+        topics: list[UpdateMetadataTopicState] = []
+        for broker_id in sorted(self._state.brokers):
+            if self._replicas.get(broker_id) or broker_id in self._complete:
+                requests.append((broker_id, self._leader_and_isr_request(broker_id, rows)))
+            if broker_id in self._metadata:
+                # Most often all brokers are told the same, and it may be ten thousand partitions.
+                if self._metadata[broker_id] != told:
+                    told = self._metadata[broker_id]
+                    topics = self._metadata_topics(told)
+                requests.append((broker_id, self._metadata_request(broker_id, topics, live_brokers)))
+            if broker_id in self._stops:
+                requests.append((broker_id, self._stop_replica_request(broker_id)))
+        self._replicas, self._metadata, self._stops, self._complete = {}, {}, {}, {}
+        return requests
+
+    def _leader_and_isr_request(
+        self, broker_id: int, rows: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState]
+    ) -> LeaderAndIsrRequest:
+        """`rows` are those that other brokers have been told; new ones are added."""
+        topics: dict[str, LeaderAndIsrTopicState] = {}
+        leaders: dict[int, None] = {}
+        for at, is_new in self._replicas[broker_id].items():
+            name, number = at
+            partition = self._state.partition(at)
+            assert partition.state is not None
+            topic = topics.get(name)
+            if topic is None:
+                topic_id = self._state.topics[name].topic_id
+                topic = topics[name] = LeaderAndIsrTopicState(
+                    topic_name=name, topic_id=topic_id, partition_states=[]
+                )
+            leaders[partition.state.leader] = None
+            row = rows.get((at, is_new))
+            if row is None:
+                row = rows[at, is_new] = LeaderAndIsrPartitionState(
+                    partition_index=number,
+                    controller_epoch=partition.state.controller_epoch,
+                    leader=partition.state.leader,
+                    leader_epoch=partition.state.leader_epoch,
+                    isr=list(partition.state.isr),
+                    partition_epoch=partition.version,
+                    replicas=list(partition.assignment.replicas),
+                    adding_replicas=list(partition.assignment.adding),
+                    removing_replicas=list(partition.assignment.removing),
+                    is_new=is_new,
+                )
+            topic.partition_states.append(row)
+        return LeaderAndIsrRequest(
+            controller_id=self._state.controller_id,
+            controller_epoch=self._state.controller_epoch,
+            broker_epoch=self._broker_epoch(broker_id),
+            type=FULL if broker_id in self._complete else INCREMENTAL,
+            topic_states=list(topics.values()),
+            live_leaders=self._live_leaders(leaders),
+        )
+
+    def _live_leaders(self, leaders: Iterable[int]) -> list[LeaderAndIsrLiveLeader]:
+        return [
+            LeaderAndIsrLiveLeader(broker_id=broker_id, host_name=endpoint.host, port=endpoint.port)
+            for broker_id in leaders
+            if broker_id in self._state.brokers
+            for endpoint in self._state.brokers[broker_id].info.endpoints
+            if endpoint.listener == self._listener
+        ]
+
+    def _metadata_topics(self, partitions: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
+        topics: dict[str, UpdateMetadataTopicState] = {}
+        for at in partitions:
+            name, number = at
+            topic = topics.get(name)
+            if topic is None:
+                topic_id = self._state.topics[name].topic_id
+                topic = topics[name] = UpdateMetadataTopicState(
+                    topic_name=name, topic_id=topic_id, partition_states=[]
+                )
+            topic.partition_states.append(self._metadata_state(at, number))
+        return list(topics.values())
+
+    def _metadata_request(
+        self, broker_id: int, topics: list[UpdateMetadataTopicState], live_brokers: list[UpdateMetadataBroker]
+    ) -> UpdateMetadataRequest:
+        return UpdateMetadataRequest(
+            controller_id=self._state.controller_id,
+            controller_epoch=self._state.controller_epoch,
+            broker_epoch=self._broker_epoch(broker_id),
+            topic_states=topics,
+            live_brokers=live_brokers,
+        )
+
+    def _metadata_state(self, at: TopicPartition, number: int) -> UpdateMetadataPartitionState:
+        partition = self._state.partition(at)
+        state = partition.state
+        deleting = self._state.is_deleting(at)
+        return UpdateMetadataPartitionState(
+            partition_index=number,
+            controller_epoch=state.controller_epoch if state else self._state.controller_epoch,
+            leader=LEADER_DURING_DELETE if deleting else state.leader if state else NO_PARTITION_LEADER,
+            leader_epoch=EPOCH_DURING_DELETE if deleting else state.leader_epoch if state else NO_EPOCH,
+            isr=list(state.isr) if state else [],
+            zk_version=partition.version,
+            replicas=list(partition.assignment.replicas),
+            offline_replicas=self._state.offline_replicas_of(at),
+        )
+
+    def _live_brokers(self) -> list[UpdateMetadataBroker]:
+        return [
+            UpdateMetadataBroker(
+                id=broker_id,
+                endpoints=[
+                    UpdateMetadataEndpoint(
+                        port=endpoint.port,
+                        host=endpoint.host,
+                        listener=endpoint.listener,
+                        security_protocol=_SECURITY_PROTOCOLS.get(endpoint.security_protocol, 0),
+                    )
+                    for endpoint in broker.info.endpoints
+                ],
+                rack=broker.info.rack,
+            )
+            for broker_id, broker in sorted(self._state.brokers.items())
+        ]
+
+    def _stop_replica_request(self, broker_id: int) -> StopReplicaRequest:
+        topics: dict[str, StopReplicaTopicState] = {}
+        for at, delete in self._stops[broker_id].items():
+            name, number = at
+            topic = topics.setdefault(name, StopReplicaTopicState(topic_name=name, partition_states=[]))
+            state = self._state.partition(at).state
+            epoch = state.leader_epoch if state else NO_EPOCH
+            topic.partition_states.append(
+                StopReplicaPartitionState(
+                    partition_index=number,
+                    leader_epoch=EPOCH_DURING_DELETE if self._state.is_deleting(at) else epoch,
+                    delete_partition=delete,
+                )
+            )
+        return StopReplicaRequest(
+            controller_id=self._state.controller_id,
+            controller_epoch=self._state.controller_epoch,
+            broker_epoch=self._broker_epoch(broker_id),
+            topic_states=list(topics.values()),
+        )
+
+    def _broker_epoch(self, broker_id: int) -> int:
+        return self._state.brokers[broker_id].epoch

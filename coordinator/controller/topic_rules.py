@@ -1,0 +1,173 @@
+"""What may be asked for when topics are made and grown: names, numbers, replicas. Pure.
+
+Each check raises `protocol.errors.BrokerError` with a message that says what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from coordinator.controller.events import DEFAULT, MorePartitions, NewTopic
+from coordinator.groups.partitions import OFFSETS_TOPIC
+from coordinator.placement import Assignment, place
+from protocol.errors import BrokerError, ErrorCode
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+"""Topics that the brokers keep for themselves: everybody may read them, only brokers write them."""
+NAME_LENGTH_MAX = 249
+PARTITION_COUNT_MAX = 100_000
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """What a request leaves to the broker: num.partitions, default.replication.factor."""
+
+    partition_count: int = 1
+    replication_factor: int = 1
+
+
+ValidateConfigs = Callable[[Mapping[str, str | None]], None]
+"""Raises ValueError, saying what is wrong, for topic configs that are not allowed."""
+
+
+def is_legal_name(name: str) -> bool:
+    """Whether a topic may have this name."""
+    return 0 < len(name) <= NAME_LENGTH_MAX and name not in (".", "..") and bool(_LEGAL_NAME.fullmatch(name))
+
+
+def check_name(name: str, existing: Collection[str], alike: str | None) -> None:
+    """A topic's name: legal, not taken, and not one that a metric's name could not tell from another's.
+
+    `alike` is the topic, if there is one, that metrics would give the same name.
+    """
+    if not is_legal_name(name):
+        raise BrokerError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name[:NAME_LENGTH_MAX]!r} is no name for a topic: it takes 1 to {NAME_LENGTH_MAX} letters, "
+            "digits, '.', '_' and '-', and not '.' or '..' alone",
+        )
+    if name in existing:
+        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists")
+    if alike is not None:
+        raise BrokerError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {name!r} differs from {alike!r} only in '.' and '_', which metrics cannot tell",
+        )
+
+
+def check_deletable(name: str) -> None:
+    """Whether a topic may be deleted."""
+    if name in INTERNAL_TOPICS:
+        raise BrokerError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name} is internal and stays: without it every group would begin anew",
+        )
+
+
+def assign_new_topic(
+    topic: NewTopic, defaults: TopicDefaults, racks: Mapping[int, str | None], start: int
+) -> dict[int, Assignment]:
+    """Where the partitions of a new topic go: where the request says, else round the brokers."""
+    if topic.assignments:
+        if topic.partition_count != DEFAULT or topic.replication_factor != DEFAULT:
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST,
+                "give either the replicas of each partition or numbers of partitions and replicas; "
+                "with replicas, both numbers are -1",
+            )
+        return _checked_assignments(topic.assignments, racks, first=0)
+    count = defaults.partition_count if topic.partition_count == DEFAULT else topic.partition_count
+    if not 1 <= count <= PARTITION_COUNT_MAX:
+        raise BrokerError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{count} partitions are not possible: a topic has 1 to {PARTITION_COUNT_MAX}",
+        )
+    replicas = (
+        defaults.replication_factor if topic.replication_factor == DEFAULT else topic.replication_factor
+    )
+    _check_replication_factor(replicas, len(racks))
+    return dict(enumerate(place(racks, count, replicas, start=start)))
+
+
+def assign_more_partitions(
+    growth: MorePartitions, existing: Mapping[int, Assignment], racks: Mapping[int, str | None]
+) -> dict[int, Assignment]:
+    """Where the new partitions of a topic go. They have as many replicas as the ones that exist."""
+    have = len(existing)
+    if growth.name in INTERNAL_TOPICS:
+        raise BrokerError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{growth.name} keeps its {have} partitions: from their number follows which one keeps a group",
+        )
+    if growth.count <= have:
+        raise BrokerError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {growth.name!r} has {have} partitions, and their number can only be raised; "
+            f"{growth.count} were asked for",
+        )
+    if growth.count > PARTITION_COUNT_MAX:
+        raise BrokerError(
+            ErrorCode.INVALID_PARTITIONS, f"a topic has {PARTITION_COUNT_MAX} partitions at most"
+        )
+    replicas = len(existing[0].target) if 0 in existing else 1
+    new = growth.count - have
+    if growth.assignments is None:
+        _check_replication_factor(replicas, len(racks))
+        start = sorted(racks).index(existing[0].target[0]) if existing[0].target[0] in racks else 0
+        return {
+            have + index: assignment
+            for index, assignment in enumerate(place(racks, new, replicas, start=start, first_partition=have))
+        }
+    if len(growth.assignments) != new:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"replicas are given for {len(growth.assignments)} partitions, and {new} are to be made",
+        )
+    assigned = _checked_assignments(dict(enumerate(growth.assignments, start=have)), racks, first=have)
+    if any(len(assignment.replicas) != replicas for assignment in assigned.values()):
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"the partitions of topic {growth.name!r} have {replicas} replicas each; new ones need as many",
+        )
+    return assigned
+
+
+def _check_replication_factor(replicas: int, brokers: int) -> None:
+    if replicas < 1:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"the replication factor is at least 1, not {replicas}"
+        )
+    if replicas > brokers:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{replicas} replicas need {replicas} brokers, and {brokers} are available: "
+            "start more brokers or ask for fewer replicas",
+        )
+
+
+def _checked_assignments(
+    assignments: Mapping[int, Sequence[int]], racks: Mapping[int, str | None], *, first: int
+) -> dict[int, Assignment]:
+    if sorted(assignments) != list(range(first, first + len(assignments))):
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 without gaps")
+    sizes = {len(replicas) for replicas in assignments.values()}
+    if len(sizes) > 1:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "all partitions of a topic have the same number of replicas"
+        )
+    for number, replicas in assignments.items():
+        if not replicas or len(set(replicas)) != len(replicas):
+            raise BrokerError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"partition {number} needs one replica or more, on as many different brokers",
+            )
+        missing = [replica for replica in replicas if replica not in racks]
+        if missing:
+            raise BrokerError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"partition {number} names broker {missing[0]}, which is not available",
+            )
+    return {number: Assignment(tuple(assignments[number])) for number in sorted(assignments)}

@@ -1,0 +1,159 @@
+"""Topics made and grown: the controller's decisions. Pure."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from coordinator.controller.effects import Answer, CreateTopic, Pause, Steps, WriteAssignments
+from coordinator.controller.events import (
+    CreatePartitions,
+    CreateTopics,
+    MorePartitions,
+    NewTopic,
+    TopicResult,
+)
+from coordinator.controller.leaders import Leaders
+from coordinator.controller.requests import RequestBatch
+from coordinator.controller.state import ControllerState, Partition, Topic
+from coordinator.controller.topic_rules import (
+    TopicDefaults,
+    ValidateConfigs,
+    assign_more_partitions,
+    assign_new_topic,
+    check_name,
+)
+from coordinator.placement import Assignment
+from coordinator.znodes.paths import TopicPartition
+from protocol.errors import BrokerError, ErrorCode
+
+_TOPICS_AT_ONCE = 100
+"""A request may name tens of thousands; in between others are served."""
+
+
+class Topics:
+    """Makes topics and adds partitions to them."""
+
+    def __init__(
+        self,
+        state: ControllerState,
+        batch: RequestBatch,
+        leaders: Leaders,
+        defaults: TopicDefaults,
+        validate_configs: ValidateConfigs,
+        new_topic_id: Callable[[], uuid.UUID],
+    ) -> None:
+        self._state = state
+        self._batch = batch
+        self._leaders = leaders
+        self._defaults = defaults
+        self._validate_configs = validate_configs
+        self._new_topic_id = new_topic_id
+
+    def create(self, event: CreateTopics) -> Steps[None]:
+        """Make the topics that can be made; their partitions get their leaders in one go."""
+        results: dict[str, TopicResult] = {}
+        new: list[TopicPartition] = []
+        twice = _named_twice([topic.name for topic in event.topics])
+        # Leaders of one topic follow those of the last, so that small topics do not all start on one broker.
+        start = sum(len(other.partitions) for other in self._state.topics.values())
+        for number, topic in enumerate(event.topics, 1):
+            if number % _TOPICS_AT_ONCE == 0:
+                yield Pause()
+            try:
+                if topic.name in twice:
+                    raise BrokerError(
+                        ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once"
+                    )
+                assigned = self._check(topic, start)
+                if event.validate_only:
+                    results[topic.name] = _result(topic.name, assigned, uuid.UUID(int=0))
+                else:
+                    made = yield from self._make(topic, assigned)
+                    results[topic.name] = _result(topic.name, assigned, made.topic_id)
+                    new += [(topic.name, index) for index in assigned]
+                start += len(assigned)
+            except BrokerError as error:
+                results[topic.name] = TopicResult(topic.name, error.code, error.message)
+        yield from self._finish(event.token, new, results)
+
+    def grow(self, event: CreatePartitions) -> Steps[None]:
+        """Add partitions to the topics that can have them."""
+        results: dict[str, TopicResult] = {}
+        new: list[TopicPartition] = []
+        twice = _named_twice([topic.name for topic in event.topics])
+        for position, growth in enumerate(event.topics, 1):
+            if position % _TOPICS_AT_ONCE == 0:
+                yield Pause()
+            try:
+                if growth.name in twice:
+                    raise BrokerError(
+                        ErrorCode.INVALID_REQUEST, f"topic {growth.name!r} is named more than once"
+                    )
+                topic, added = self._check_growth(growth)
+                if not event.validate_only:
+                    for number, assignment in added.items():
+                        topic.partitions[number] = Partition(assignment)
+                    yield WriteAssignments({topic.name: topic.assignment()})
+                    new += [(topic.name, number) for number in added]
+                results[growth.name] = _result(topic.name, added, topic.topic_id)
+            except BrokerError as error:
+                results[growth.name] = TopicResult(growth.name, error.code, error.message)
+        yield from self._finish(event.token, new, results)
+
+    def _check(self, topic: NewTopic, start: int) -> dict[int, Assignment]:
+        check_name(topic.name, self._state.topics, self._state.alike(topic.name))
+        if topic.configs:
+            try:
+                self._validate_configs(topic.configs)
+            except ValueError as error:
+                raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        return assign_new_topic(topic, self._defaults, self._state.racks(), start)
+
+    def _make(self, topic: NewTopic, assigned: dict[int, Assignment]) -> Steps[Topic]:
+        partitions = {number: Partition(assignment) for number, assignment in assigned.items()}
+        made = Topic(topic.name, self._new_topic_id(), partitions)
+        configs = {key: value for key, value in topic.configs.items() if value is not None}
+        if not (yield CreateTopic(topic.name, made.assignment(), configs)):
+            raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists in ZooKeeper")
+        self._state.add_topic(made)
+        return made
+
+    def _check_growth(self, growth: MorePartitions) -> tuple[Topic, dict[int, Assignment]]:
+        topic = self._state.topics.get(growth.name)
+        if topic is None or growth.name in self._state.deletions:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {growth.name!r}")
+        existing = {number: partition.assignment for number, partition in topic.partitions.items()}
+        if any(assignment.is_reassigning for assignment in existing.values()):
+            raise BrokerError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS,
+                f"partitions of topic {growth.name!r} are being reassigned; add more when that is over",
+            )
+        return topic, assign_more_partitions(growth, existing, self._state.racks())
+
+    def _finish(
+        self, token: int, new: Sequence[TopicPartition], results: dict[str, TopicResult]
+    ) -> Steps[None]:
+        yield from self._leaders.elect_leaderless(new)
+        yield from self._batch.flush()
+        made_of: dict[str, list[TopicPartition]] = {}
+        for at in new:
+            made_of.setdefault(at[0], []).append(at)
+        for name, result in results.items():
+            made = made_of.get(name, [])
+            yield Answer(token, name, result, after_told=bool(made), needed=self._leaders_of(made))
+
+    def _leaders_of(self, partitions: Sequence[TopicPartition]) -> tuple[int, ...]:
+        states = [self._state.partition(at).state for at in partitions]
+        leaders = dict.fromkeys(state.leader for state in states if state is not None)
+        return (*leaders, self._state.controller_id)
+
+
+def _named_twice(names: Sequence[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def _result(name: str, assigned: dict[int, Assignment], topic_id: uuid.UUID) -> TopicResult:
+    replicas = len(next(iter(assigned.values())).replicas)
+    return TopicResult(name, topic_id=topic_id, partition_count=len(assigned), replication_factor=replicas)

@@ -1,0 +1,296 @@
+"""What the controller writes in ZooKeeper.
+
+Every write is a multi that also checks the version of /controller_epoch, so that a controller which has been
+replaced changes nothing (`TermOver`). After a lost connection nobody knows whether a multi was made: what
+the znodes hold is read, and only what is missing is written again. Every write of a state carries the version
+that it expects, so that one which arrives late cannot undo another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from twisted.internet.defer import Deferred
+
+from coordinator.cluster.term import Term
+from coordinator.controller.effects import CreateTopic, StateWrite, StateWritten
+from coordinator.ownership.records import owned_topic_path
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.configs import encode_config, encode_config_change
+from coordinator.znodes.controller import encode_controller_brokers
+from coordinator.znodes.orders import encode_reassignment
+from coordinator.znodes.paths import TopicPartition
+from coordinator.znodes.topics import (
+    PartitionState,
+    TopicAssignment,
+    decode_partition_state,
+    decode_topic,
+    encode_partition_state,
+    encode_topic,
+)
+from coordinator.zookeeper.interface import (
+    BadVersion,
+    ConnectionLost,
+    Create,
+    Delete,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    OperationResult,
+    Session,
+    SetData,
+    Stat,
+    ZooKeeperError,
+)
+from coordinator.zookeeper.pipelined import read_all, results
+
+BATCH_SIZE = 200
+"""Writes in a multi: large enough that its round trip does not count, far below ZooKeeper's 1 MB."""
+
+T = TypeVar("T")
+
+
+class TermOver(Exception):
+    """Another controller has been elected."""
+
+
+async def write_states(term: Term, writes: Sequence[StateWrite]) -> list[StateWritten]:
+    """Write partition states, in multis that are pipelined; what each znode holds afterwards."""
+    batches = await results([Deferred.fromCoroutine(_write_batch(term, batch)) for batch in _batches(writes)])
+    return [written for batch in batches for written in batch]
+
+
+async def _write_batch(term: Term, writes: Sequence[StateWrite]) -> list[StateWritten]:
+    settled: dict[int, StateWritten] = {}
+    existing = {znodes.partitions_path(write.at[0]): None for write in writes}
+    while True:
+        open_writes = [(index, write) for index, write in enumerate(writes) if index not in settled]
+        if not open_writes:
+            return [settled[index] for index in range(len(writes))]
+        operations: list[Operation] = []
+        ends = []
+        for _, write in open_writes:
+            operations += _state_operations(write, existing)
+            ends.append(len(operations) - 1)
+            existing |= dict.fromkeys(_parents(write))
+        try:
+            made = await _guarded(term, operations)
+        except (MultiFailed, ConnectionLost) as error:
+            _raise_unless(error, BadVersion, NodeExists, NoNode)
+            settled |= await _look_into(term.session, open_writes)
+            existing = await _existing_parents(term.session, writes)
+            continue
+        for (index, write), end in zip(open_writes, ends, strict=True):
+            result = made[end]
+            settled[index] = StateWritten(
+                True, write.state, result.version if isinstance(result, Stat) else 0
+            )
+
+
+def _parents(write: StateWrite) -> tuple[str, str]:
+    topic, number = write.at
+    return znodes.partitions_path(topic), znodes.partition_path(topic, number)
+
+
+def _state_operations(write: StateWrite, existing: dict[str, None]) -> list[Operation]:
+    """What writes a state; of a new one's parents, those that are not `existing`."""
+    path = znodes.partition_state_path(*write.at)
+    data = encode_partition_state(write.state)
+    if write.version is not None:
+        return [SetData(path, data, write.version)]
+    made: list[Operation] = [Create(parent) for parent in _parents(write) if parent not in existing]
+    return [*made, Create(path, data)]
+
+
+async def _look_into(session: Session, writes: Sequence[tuple[int, StateWrite]]) -> dict[int, StateWritten]:
+    """Of writes that failed, or whose answer was lost: those about which the znodes leave no doubt."""
+    found = await read_all(session, [znodes.partition_state_path(*write.at) for _, write in writes])
+    settled = {}
+    for (index, write), there in zip(writes, found, strict=True):
+        if there is None:
+            if write.version is not None:
+                settled[index] = StateWritten(False, None, -1)
+        else:
+            data, stat = there
+            state: PartitionState = decode_partition_state(*write.at, data)
+            if state == write.state and stat.version == (0 if write.version is None else write.version + 1):
+                settled[index] = StateWritten(True, state, stat.version)
+            elif stat.version != write.version:
+                settled[index] = StateWritten(False, state, stat.version)
+    return settled
+
+
+async def _existing_parents(session: Session, writes: Sequence[StateWrite]) -> dict[str, None]:
+    paths = dict.fromkeys(path for write in writes if write.version is None for path in _parents(write))
+    found = await results([session.exists(path) for path in paths])
+    return {path: None for path, stat in zip(paths, found, strict=True) if stat is not None}
+
+
+async def create_topic(term: Term, topic: CreateTopic) -> bool:
+    """Make a topic's znode and its configs'; False where a topic of that name stood there before."""
+    path, data = znodes.topic_path(topic.name), encode_topic(topic.assignment)
+    config_path = znodes.config_path("topics", topic.name)
+    config = encode_config(topic.configs)
+    while True:
+        operations: list[Operation] = [Create(path, data), Create(znodes.partitions_path(topic.name))]
+        if await term.session.exists(config_path) is None:
+            operations.append(Create(config_path, config))
+        else:
+            operations.append(SetData(config_path, config))
+        if topic.configs:
+            operations.append(_config_change(topic.name))
+        try:
+            await _guarded(term, operations)
+            return True
+        except ConnectionLost:
+            continue
+        except MultiFailed as error:
+            if error.cause.path == config_path:
+                continue
+            _raise_unless(error, NodeExists)
+            found, _ = await term.session.get(path)
+            return found == data  # Its id is new: the same data is our own, made before a lost connection.
+
+
+async def write_assignments(term: Term, topics: Mapping[str, TopicAssignment]) -> None:
+    """Replace the data of topics' znodes, each in a multi of its own: a wide topic's data is large."""
+    writes = [SetData(znodes.topic_path(name), encode_topic(topic)) for name, topic in topics.items()]
+    await results([Deferred.fromCoroutine(_insist(term, [write])) for write in writes])
+
+
+async def write_reassignment_order(term: Term, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+    """Replace what /admin/reassign_partitions asks for; remove it where nothing is left."""
+    path = znodes.REASSIGN_PARTITIONS
+    operation = SetData(path, encode_reassignment(targets)) if targets else Delete(path)
+    try:
+        await _insist(term, [operation])
+    except MultiFailed as error:
+        _raise_unless(error, NoNode)  # Somebody has withdrawn it, or this is the second try.
+
+
+async def remove_orders(term: Term, paths: Sequence[str]) -> None:
+    """Remove orders that have been carried out."""
+    for path in paths:
+        try:
+            await _insist(term, [Delete(path)])
+        except MultiFailed as error:
+            _raise_unless(error, NoNode)  # The second try after a lost connection.
+
+
+async def record_brokers(term: Term, epochs: Mapping[int, int]) -> None:
+    """Replace the record of the brokers' lives that have been seen to."""
+    path, data = znodes.CONTROLLER_BROKERS, encode_controller_brokers(epochs)
+    while True:
+        there = await term.session.exists(path)
+        operation = Create(path, data) if there is None else SetData(path, data, there.version)
+        try:
+            await _guarded(term, [operation])
+            return
+        except (MultiFailed, ConnectionLost) as error:
+            _raise_unless(error, BadVersion, NodeExists, NoNode)
+
+
+async def mark_deleted(term: Term, names: Sequence[str]) -> None:
+    """Mark topics for deletion; those that are marked already stay so."""
+    for batch in _batches(names):
+        while True:
+            paths = [znodes.delete_topic_path(name) for name in batch]
+            found = await results([term.session.exists(path) for path in paths])
+            try:
+                await _guarded(
+                    term, [Create(path) for path, stat in zip(paths, found, strict=True) if stat is None]
+                )
+                break
+            except (MultiFailed, ConnectionLost) as error:
+                _raise_unless(error, NodeExists)
+
+
+async def remove_topic(term: Term, name: str) -> None:
+    """Remove all znodes of a topic, the leaves first and the mark of its deletion last."""
+    while True:
+        try:
+            gone = await _partition_znodes(term.session, name) + await _owner_znodes(term.session, name)
+            for batch in _batches(gone):
+                await _guarded(term, [Delete(path) for path in batch])
+            last = [
+                znodes.partitions_path(name),
+                znodes.topic_path(name),
+                znodes.config_path("topics", name),
+                znodes.delete_topic_path(name),
+            ]
+            found = await results([term.session.exists(path) for path in last])
+            there = [path for path, stat in zip(last, found, strict=True) if stat is not None]
+            if there:
+                await _guarded(term, [*(Delete(path) for path in there), _config_change(name)])
+            return
+        except (MultiFailed, ConnectionLost) as error:
+            _raise_unless(error, NoNode, NotEmpty)
+
+
+async def _partition_znodes(session: Session, topic: str) -> list[str]:
+    """The znodes of a topic's partitions, each after those below it."""
+    try:
+        numbers = [int(number) for number in await session.children(znodes.partitions_path(topic))]
+    except NoNode:
+        return []
+    states = [znodes.partition_state_path(topic, number) for number in numbers]
+    found = await results([session.exists(path) for path in states])
+    paths = []
+    for number, state, stat in zip(numbers, states, found, strict=True):
+        if stat is not None:
+            paths.append(state)
+        paths.append(znodes.partition_path(topic, number))
+    return paths
+
+
+async def _owner_znodes(session: Session, topic: str) -> list[str]:
+    """The znodes that say who owns a topic's partitions, those of the partitions first."""
+    try:
+        data, _ = await session.get(znodes.topic_path(topic))
+        topic_id = decode_topic(topic, data).topic_id
+        if topic_id is None:
+            return []
+        path = owned_topic_path(topic_id)
+        return [*(f"{path}/{number}" for number in await session.children(path)), path]
+    except NoNode:
+        return []
+
+
+def _config_change(topic: str) -> Create:
+    """Makes every broker read a topic's configs again."""
+    return Create(znodes.CONFIG_CHANGE_PREFIX, encode_config_change("topics", topic), sequence=True)
+
+
+async def _insist(term: Term, operations: Sequence[Operation]) -> None:
+    """Make operations that may be made twice."""
+    while True:
+        try:
+            await _guarded(term, operations)
+            return
+        except ConnectionLost:
+            continue
+
+
+def _raise_unless(error: MultiFailed | ConnectionLost, *expected: type[ZooKeeperError]) -> None:
+    """Raise an error that looking again would not help against."""
+    if isinstance(error, MultiFailed) and not isinstance(error.cause, expected):
+        raise error
+
+
+async def _guarded(term: Term, operations: Sequence[Operation]) -> list[OperationResult]:
+    """Make operations only while the term lasts. Raises `TermOver`, `MultiFailed`, `ConnectionLost`."""
+    try:
+        made = await term.session.multi([term.guard(), *operations])
+    except MultiFailed as error:
+        if error.index == 0:
+            raise TermOver(f"controller epoch {term.epoch} has been followed by another") from error
+        raise
+    return made[1:]
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), BATCH_SIZE):
+        yield items[start : start + BATCH_SIZE]

@@ -1,0 +1,102 @@
+"""Kafka's door to the coordinator: requests of the classic protocol find their group here, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from coordinator.groups.effects import ErrorAnswer, JoinAnswer, Request, Result, SyncAnswer
+from coordinator.groups.join import Join, Joiner
+from coordinator.groups.managed_group import ManagedGroup
+from coordinator.groups.records import fits
+from coordinator.groups.state import ClassicGroup
+from coordinator.groups.store import GroupStore
+from protocol.errors import ErrorCode
+
+
+class ClassicDoor:
+    """JoinGroup, SyncGroup and Heartbeat of one shard. Each gives one `Result`."""
+
+    def __init__(self, store: GroupStore, new_id: Callable[[], str]) -> None:
+        self._store = store
+        self._rebalancer = store.rebalancer
+        self._joiner = Joiner(store.rebalancer, new_id)
+
+    def join(self, group_id: str, join: Join, now_ms: int) -> Result:
+        """JoinGroup. A first member makes the group, or gives one that only keeps offsets its type."""
+        result = Result()
+        group = self._store.groups.get(group_id)
+        error = self._joiner.check(join)
+        if not group_id or not fits(group_id):
+            error = ErrorCode.INVALID_GROUP_ID
+        elif error is ErrorCode.NONE and isinstance(group, ManagedGroup):
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        elif error is ErrorCode.NONE and group is None and join.member_id:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        if error is not ErrorCode.NONE:
+            result.reply(join.request, JoinAnswer(error, join.member_id))
+            return result
+        if not isinstance(group, ClassicGroup):
+            group = self._store.groups[group_id] = ClassicGroup(group_id)
+        self._joiner.join(group, result, join, now_ms)
+        self._store.drop_if_unused(group_id)
+        return result
+
+    def sync(
+        self,
+        request: Request,
+        group_id: str,
+        *,
+        member_id: str,
+        generation: int,
+        now_ms: int,
+        instance_id: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+        assignments: Mapping[str, bytes] | None = None,
+    ) -> Result:
+        """SyncGroup; `assignments` by member id comes from the leader only."""
+        result = Result()
+        group = self._store.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            result.reply(request, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+            return result
+        self._rebalancer.sync(
+            group,
+            result,
+            request,
+            member_id=member_id,
+            instance_id=instance_id,
+            generation=generation,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=assignments or {},
+            now_ms=now_ms,
+        )
+        return result
+
+    def heartbeat(
+        self,
+        request: Request,
+        group_id: str,
+        *,
+        member_id: str,
+        generation: int,
+        now_ms: int,
+        instance_id: str | None = None,
+    ) -> Result:
+        """Heartbeat."""
+        result = Result()
+        group = self._store.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            result.reply(request, ErrorAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+            return result
+        self._rebalancer.heartbeat(
+            group,
+            result,
+            request,
+            member_id=member_id,
+            instance_id=instance_id,
+            generation=generation,
+            now_ms=now_ms,
+        )
+        return result

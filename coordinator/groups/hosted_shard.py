@@ -1,0 +1,340 @@
+"""A shard of groups at work: its events one by one, its records in the log, and only then its answers.
+
+The order in which a result is performed is that of coordinator/groups/effects.py. What waits for the log to
+be committed stands in one queue, so that nobody is told anything that rests on what may still be lost.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from coordinator.clock import Clock, DelayedCall, now_ms
+from coordinator.groups.claims import Claimer
+from coordinator.groups.effects import Claim, Decision, Refused, Reply, Request, Result
+from coordinator.groups.log import GroupLog, Watch
+from coordinator.groups.records import MalformedRecord
+from coordinator.groups.shard import GroupShard
+from protocol.errors import BrokerError, ErrorCode
+
+_log = logging.getLogger(__name__)
+
+Event: TypeAlias = Callable[[GroupShard, Request, int], Result]
+"""One request to a shard: `event(shard, request, now_ms)`, where `request` is to be answered."""
+
+_TRY_ANOTHER_BROKER = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
+class HostState(enum.Enum):
+    """Where a hosted shard stands."""
+
+    LOADING = "its records are being read"
+    ACTIVE = "it takes requests"
+    FAILED = "its records cannot be read"
+    CLOSED = "another broker has it now"
+
+
+@dataclass(slots=True)
+class _Unanswered:
+    """A result whose answers wait until the log is committed up to `offset`."""
+
+    offset: int
+    deadline_ms: int
+    replies: Sequence[Reply]
+    claims: Sequence[Claim]
+
+
+class HostedShard:
+    """The groups of one partition of `__consumer_offsets`, as long as this broker leads it in one epoch."""
+
+    def __init__(
+        self,
+        name: str,
+        shard: GroupShard,
+        log: GroupLog,
+        clock: Clock,
+        monotonic_s: Callable[[], float],
+        *,
+        commit_timeout_ms: int,
+        claimer: Claimer | None = None,
+    ) -> None:
+        self.state = HostState.LOADING
+        self._name = name
+        self._shard = shard
+        self._log = log
+        self._clock = clock
+        self._commit_timeout_ms = commit_timeout_ms
+        self._claimer = claimer
+        self._monotonic_s = monotonic_s
+        self._began_s = monotonic_s()
+        self._began_ms = now_ms(clock)
+        self._now_ms = self._began_ms
+        self._replayed = 0
+        self._unreadable = 0
+        self._events_to_come: list[Callable[[GroupShard, int], Result]] = []
+        self._end_offset = 0
+        self._unanswered: deque[_Unanswered] = deque()
+        self._claiming: dict[int, Sequence[Reply]] = {}
+        """Answers that wait for claims, by the number of the claiming."""
+        self._claimings = 0
+        self._is_appending = False
+        self._watch: Watch | None = None
+        self._timer: DelayedCall | None = None
+        self._timer_at_ms = 0
+
+    def __repr__(self) -> str:
+        return f"<HostedShard {self._name} {self.state.name}>"
+
+    # Coming and going
+
+    def load(self) -> None:
+        """Read the partition, and take requests when that is done."""
+        self._log.read_all(self._replay).addCallbacks(self._loaded, self._load_failed)
+
+    def close(self) -> None:
+        """Another broker has the partition: all who wait here are sent there."""
+        if self.state is HostState.CLOSED:
+            return
+        was_active = self.state is HostState.ACTIVE
+        self.state = HostState.CLOSED
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._stop_watching()
+        claiming, self._claiming = self._claiming, {}
+        if self._claimer is not None:
+            self._claimer.close()
+        for replies in claiming.values():
+            _refuse(replies, ErrorCode.NOT_COORDINATOR)
+        while self._unanswered:
+            _refuse(self._unanswered.popleft().replies, ErrorCode.NOT_COORDINATOR)
+        if was_active:
+            _answer(self._shard.closed(ErrorCode.NOT_COORDINATOR).replies)
+
+    def _replay(self, key: bytes, value: bytes | None) -> None:
+        try:
+            self._shard.replay(key, value)
+        except MalformedRecord as error:
+            self._unreadable += 1
+            _log.error("A record of %s is not readable, and left out: %s (key %r)", self._name, error, key)
+        self._replayed += 1
+
+    def _loaded(self, _: None) -> None:
+        if self.state is not HostState.LOADING:
+            return
+        self.state = HostState.ACTIVE
+        self._end_offset = self._log.end_offset
+        now = self._tell_time()
+        self._perform(self._shard.loaded(now))
+        events, self._events_to_come = self._events_to_come, []
+        for event in events:
+            self.happen(event)
+        if self._replayed:
+            _log.info(
+                "Groups of %s are here: %d records read in %d ms",
+                self._name, self._replayed, now - self._began_ms,
+            )  # fmt: skip
+
+    def _load_failed(self, failure: Failure) -> None:
+        if self.state is not HostState.LOADING:
+            return
+        self.state = HostState.FAILED
+        _log.error(
+            "The groups of %s cannot be served, because its records cannot be read: %s. Let another replica "
+            "lead the partition",
+            self._name, failure.getErrorMessage(),
+        )  # fmt: skip
+
+    # Events
+
+    def ask(self, event: Event, done: Deferred[Any]) -> None:
+        """Let one request happen; `done` has its answer when it may be told, or a BrokerError."""
+        error = self.refusal()
+        if error is None:
+            self._perform(event(self._shard, done, self._tell_time()))
+        else:
+            done.errback(error)
+
+    def refusal(self) -> BrokerError | None:
+        """Why no request is taken at the moment."""
+        match self.state:
+            case HostState.ACTIVE:
+                return None
+            case HostState.LOADING:
+                return BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            case HostState.FAILED:
+                return BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            case HostState.CLOSED:
+                return BrokerError(ErrorCode.NOT_COORDINATOR)
+
+    def happen(self, event: Callable[[GroupShard, int], Result]) -> None:
+        """Let something happen that is nobody's request; while the shard is loading it is kept for later."""
+        if self.state is HostState.ACTIVE:
+            self._perform(event(self._shard, self._tell_time()))
+        elif self.state is HostState.LOADING:
+            self._events_to_come.append(event)
+
+    def group_ids(self) -> list[str]:
+        return self._shard.group_ids() if self.state is HostState.ACTIVE else []
+
+    def _tell_time(self) -> int:
+        """The time of day when the shard came, and what has passed since: whoever sets the clock ends no
+        session by it, and prolongs none."""
+        self._now_ms = self._began_ms + int((self._monotonic_s() - self._began_s) * 1000)
+        return self._now_ms
+
+    # Performing results
+
+    def _perform(self, result: Result) -> None:
+        while result.records:
+            try:
+                self._append(result)
+                break
+            except BrokerError as error:
+                if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                    # Nobody knows what was written: the next leader will read it.
+                    _refuse(result.replies, ErrorCode.NOT_COORDINATOR)
+                    self.close()
+                    return
+                result = self._shard.refused(result, self._told_as(error, result), self._now_ms)
+                # That something was not done rests on nothing, and can be told at once.
+                refusals, result.replies = result.replies, []
+                _answer(refusals)
+        if self.state is HostState.CLOSED:
+            _refuse(result.replies, ErrorCode.NOT_COORDINATOR)
+            return
+        if result.replies or result.claims:
+            deadline_ms = self._now_ms + self._commit_timeout_ms
+            self._unanswered.append(_Unanswered(self._end_offset, deadline_ms, result.replies, result.claims))
+            self._settle()
+        self._set_timer()
+
+    def _append(self, result: Result) -> None:
+        # The append may itself commit what others wait for. They are answered after this result has its place
+        # in the queue, for an answer can bring the next request with it.
+        self._is_appending = True
+        try:
+            self._log.append(result.records, self._now_ms)
+            self._end_offset = self._log.end_offset
+        finally:
+            self._is_appending = False
+
+    def _told_as(self, error: BrokerError, result: Result) -> ErrorCode:
+        """What a refused append means to members."""
+        if error.code in _TRY_ANOTHER_BROKER:
+            return ErrorCode.NOT_COORDINATOR
+        if error.code in _TOO_LARGE:
+            groups = ", ".join(result.groups_before) or "offsets"
+            _log.error(
+                "A record of %s (%s) is larger than the topic's max.message.bytes: %s",
+                self._name, groups, error,
+            )  # fmt: skip
+            if not result.groups_before:
+                return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        _log.warning("A change of groups in %s could not be written: %s", self._name, error)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _settle(self) -> bool:
+        """Answer those whose results are committed; whether nobody waits any more."""
+        if self._is_appending:
+            return False
+        committed = self._log.committed_offset
+        while self._unanswered and self._unanswered[0].offset <= committed:
+            result = self._unanswered.popleft()
+            if result.claims and self._claimer is not None:
+                self._have_claimed(result, self._claimer)
+            else:
+                _answer(result.replies)
+        if not self._unanswered:
+            self._stop_watching()
+        elif self._watch is None:
+            self._watch = self._log.watch(self._settle)
+        return not self._unanswered
+
+    def _have_claimed(self, result: _Unanswered, claimer: Claimer) -> None:
+        """Answer once the claims are made. Others need not wait for that: what is written is committed."""
+        self._claimings += 1
+        number = self._claimings
+        self._claiming[number] = result.replies
+        decision = Decision(self._log.leader_epoch, result.offset)
+        claimer.claim(result.claims, decision).addCallback(lambda _: self._claimed(number))
+
+    def _claimed(self, number: int) -> None:
+        _answer(self._claiming.pop(number, ()))
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    # Time
+
+    def _set_timer(self) -> None:
+        """See that `_on_time` is called when something falls due; earlier does no harm."""
+        if self.state is not HostState.ACTIVE:
+            return
+        due_ms = self._shard.next_deadline_ms()
+        late_ms = next((result.deadline_ms for result in self._unanswered if result.replies), None)
+        if due_ms is None or (late_ms is not None and late_ms < due_ms):
+            due_ms = late_ms
+        if due_ms is None:
+            return
+        if self._timer is not None:
+            if self._timer_at_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = due_ms
+        delay_ms = max(0, due_ms - self._now_ms)
+        self._timer = self._clock.callLater(delay_ms / 1000, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        now = self._tell_time()
+        due_ms = self._shard.next_deadline_ms()
+        if due_ms is not None and due_ms <= now:
+            self._perform(self._shard.tick(now))
+        self._settle()
+        self._give_up(now)
+        self._set_timer()
+
+    def _give_up(self, now: int) -> None:
+        """Answer those who have waited for too long. What is written stands, and claims are still made."""
+        late: list[Reply] = []
+        for result in self._unanswered:
+            if result.deadline_ms > now:
+                break
+            late += result.replies
+            result.replies = ()
+        self._unanswered = deque(result for result in self._unanswered if result.replies or result.claims)
+        _refuse(late, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if late:
+            _log.warning(
+                "%d requests of groups in %s got no answer: what they rest on was not committed within %d ms",
+                len(late), self._name, self._commit_timeout_ms,
+            )  # fmt: skip
+
+
+def _answer(replies: Sequence[Reply]) -> None:
+    for done, answer in replies:
+        if isinstance(answer, Refused):
+            done.errback(BrokerError(answer.error))
+        else:
+            done.callback(answer)
+
+
+def _refuse(replies: Sequence[Reply], error: ErrorCode) -> None:
+    for done, _ in replies:
+        done.errback(BrokerError(error))

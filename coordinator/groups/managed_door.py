@@ -1,0 +1,216 @@
+"""The seed's door to the coordinator (client-rewrite, "Consumer Group Membership APIs").
+
+Requests of the membership protocol find their group here, or an error. The seed's DeleteGroup is
+`GroupShard.delete_groups`, which serves both doors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from coordinator.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNMENT_STRATEGY
+from coordinator.groups.effects import (
+    ErrorAnswer,
+    ManagedHeartbeatAnswer,
+    ManagedListAnswer,
+    RegisterAnswer,
+    Request,
+    Result,
+    RewindAnswer,
+    RewoundPartition,
+    TopicPartition,
+)
+from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup
+from coordinator.groups.records import fits
+from coordinator.groups.state import ClassicGroup, GroupState
+from coordinator.groups.store import GroupStore
+from coordinator.groups.views import managed_info
+from protocol.errors import ErrorCode
+
+
+class ManagedDoor:
+    """CreateGroup, RegisterConsumer, Heartbeat, RewindConsumer and ListGroups of one shard.
+
+    Each gives one `Result`.
+    """
+
+    def __init__(self, store: GroupStore) -> None:
+        self._store = store
+        self._rebalancer = store.managed_rebalancer
+
+    def create_group(
+        self,
+        request: Request,
+        group_id: str,
+        *,
+        session_timeout_ms: int,
+        topics: Sequence[str],
+        now_ms: int,
+        ephemeral: bool = False,
+        assignment_strategy: str = "",
+        single_reader: bool = False,
+    ) -> Result:
+        """CreateGroup: can be sent again, and by every consumer of a group as it starts.
+
+        A group that exists gets those of `topics` that it lacks. Its other properties have to agree, or the
+        answer is INCONSISTENT_GROUP_PROTOCOL, as for a group of the classic protocol. A group that only keeps
+        offsets keeps them.
+        """
+        result = Result()
+        strategy = assignment_strategy or DEFAULT_ASSIGNMENT_STRATEGY
+        error = self._check_create(group_id, session_timeout_ms, topics, strategy, single_reader)
+        group = self._store.groups.get(group_id)
+        if error is not ErrorCode.NONE:
+            result.reply(request, ErrorAnswer(error))
+            return result
+        if isinstance(group, ManagedGroup):
+            agrees = (
+                group.session_timeout_ms == session_timeout_ms
+                and group.ephemeral == ephemeral
+                and group.assignment_strategy == strategy
+                and group.single_reader == single_reader
+            )
+            if agrees:
+                self._rebalancer.widen(group, result, request, topics, now_ms)
+            else:
+                result.reply(request, ErrorAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        elif isinstance(group, ClassicGroup) and not (group.is_simple and group.state is GroupState.EMPTY):
+            result.reply(request, ErrorAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        else:
+            self._store.groups[group_id] = self._rebalancer.create(
+                group_id,
+                result,
+                request,
+                session_timeout_ms=session_timeout_ms,
+                topics=topics,
+                ephemeral=ephemeral,
+                assignment_strategy=strategy,
+                single_reader=single_reader,
+                now_ms=now_ms,
+            )
+        return result
+
+    def register_consumer(
+        self,
+        request: Request,
+        group_id: str,
+        *,
+        consumer_id: str,
+        client_id: str,
+        client_host: str,
+        now_ms: int,
+    ) -> Result:
+        """RegisterConsumer. The answer waits until all whom the change concerns have registered."""
+        result = Result()
+        group = self._find(group_id)
+        if group is None:
+            result.reply(request, RegisterAnswer(self._missing(group_id)))
+            return result
+        self._rebalancer.register(
+            group,
+            result,
+            request,
+            consumer_id=consumer_id,
+            client_id=client_id,
+            client_host=client_host,
+            now_ms=now_ms,
+        )
+        return result
+
+    def heartbeat(
+        self,
+        request: Request,
+        group_id: str,
+        *,
+        consumer_id: str,
+        generation: int,
+        now_ms: int,
+        session_timeout_ms: int = -1,
+    ) -> Result:
+        """Heartbeat."""
+        result = Result()
+        group = self._find(group_id)
+        if group is None:
+            result.reply(request, ManagedHeartbeatAnswer(self._missing(group_id)))
+            return result
+        self._rebalancer.heartbeat(
+            group,
+            result,
+            request,
+            consumer_id=consumer_id,
+            generation=generation,
+            session_timeout_ms=session_timeout_ms,
+            now_ms=now_ms,
+        )
+        return result
+
+    def rewind_consumer(
+        self,
+        request: Request,
+        group_id: str,
+        new_offsets: Sequence[tuple[TopicPartition, int]],
+        *,
+        now_ms: int,
+        consumer_id: str = "",
+        generation: int = -1,
+    ) -> Result:
+        """RewindConsumer. `consumer_id` is empty where a tool asks, and not a member.
+
+        Whether an offset is in the log is for the caller to see to.
+        """
+        result = Result()
+        group = self._find(group_id)
+        if group is None:
+            error = self._missing(group_id)
+            refused = [RewoundPartition(partition, -1, error) for partition, _ in new_offsets]
+            result.reply(request, RewindAnswer(-1, refused))
+            return result
+        self._rebalancer.rewind(
+            group,
+            result,
+            request,
+            consumer_id=consumer_id,
+            generation=generation,
+            new_offsets=new_offsets,
+            now_ms=now_ms,
+        )
+        return result
+
+    def list_groups(self, request: Request, group_ids: Collection[str] = ()) -> Result:
+        """The seed's ListGroups: those named, or all. Groups that do not exist are left out."""
+        result = Result()
+        infos = [
+            managed_info(group)
+            for group in self._store.groups.values()
+            if isinstance(group, ManagedGroup) and (not group_ids or group.group_id in group_ids)
+        ]
+        result.reply(request, ManagedListAnswer(infos))
+        return result
+
+    def _find(self, group_id: str) -> ManagedGroup | None:
+        group = self._store.groups.get(group_id)
+        return group if isinstance(group, ManagedGroup) else None
+
+    def _missing(self, group_id: str) -> ErrorCode:
+        """Why `_find` found nothing."""
+        if group_id in self._store.groups:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def _check_create(
+        self,
+        group_id: str,
+        session_timeout_ms: int,
+        topics: Sequence[str],
+        strategy: str,
+        single_reader: bool,
+    ) -> ErrorCode:
+        if not group_id or not fits(group_id) or (single_reader and len(group_id) > READER_NAME_MAX):
+            return ErrorCode.INVALID_GROUP_ID
+        if not self._store.config.allows_session_timeout(session_timeout_ms):
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if not all(topic and fits(topic) for topic in topics):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if strategy not in ASSIGNORS:
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE

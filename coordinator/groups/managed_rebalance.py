@@ -1,0 +1,408 @@
+"""The seed's membership protocol: registration, heartbeats, changes and rewinds, assigned by the server.
+
+A *change* concerns the whole group: a new member, a lost member, a new topic, a new partition. Every member
+learns of it from an error code in its heartbeat, stops fetching, commits and registers anew; when all have,
+all are answered with what they own and where to start. A *rewind* concerns the owners of the rewound
+partitions only, and goes the same way; the others keep their partitions and their generation.
+
+Nobody is waited for longer than two session timeouts: a member has one to hear of the change, and one from
+then on to register (its heartbeats no longer help it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from coordinator.groups.assignors import ASSIGNORS
+from coordinator.groups.config import GroupConfig
+from coordinator.groups.effects import (
+    ErrorAnswer,
+    LeaveAnswer,
+    LeftMember,
+    ManagedHeartbeatAnswer,
+    OwnedPartition,
+    RegisterAnswer,
+    Request,
+    Result,
+    RewindAnswer,
+    RewoundPartition,
+    TopicPartition,
+)
+from coordinator.groups.managed_claims import claim, claim_for_nobody
+from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup, ManagedMember, Rewind
+from coordinator.groups.managed_topics import NO_OFFSET, ManagedTopics
+from coordinator.groups.offsets import GroupOffsets
+from coordinator.groups.rebalance import TimerKey, TimerKind
+from coordinator.groups.records import fits, managed_group_record
+from coordinator.groups.state import GroupState
+from coordinator.groups.timers import Timers
+from protocol.errors import ErrorCode
+
+
+class ManagedRebalancer:
+    """What happens to a `ManagedGroup`. `partition_count` says how many partitions a topic has."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        timers: Timers[TimerKey],
+        offsets: GroupOffsets,
+        partition_count: Callable[[str], int],
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._topics = ManagedTopics(offsets, partition_count)
+
+    # Requests
+
+    def create(
+        self,
+        group_id: str,
+        result: Result,
+        request: Request,
+        *,
+        session_timeout_ms: int,
+        topics: Sequence[str],
+        ephemeral: bool,
+        assignment_strategy: str,
+        single_reader: bool,
+        now_ms: int,
+    ) -> ManagedGroup:
+        """CreateGroup, its arguments checked. Partitions that exist now are not new to the group."""
+        group = ManagedGroup(
+            group_id,
+            session_timeout_ms,
+            ephemeral,
+            assignment_strategy,
+            self._topics.counts(topics),
+            single_reader=single_reader,
+        )
+        self._persist(group, result)
+        self.expire_if_unused(group, now_ms)
+        result.reply(request, ErrorAnswer(ErrorCode.NONE))
+        return group
+
+    def widen(
+        self, group: ManagedGroup, result: Result, request: Request, topics: Iterable[str], now_ms: int
+    ) -> None:
+        """CreateGroup of a group that exists: the topics that it lacks are added, which is a change."""
+        added = [topic for topic in topics if topic not in group.partitions]
+        if added:
+            group.partitions.update(self._topics.counts(added))
+            self._persist(group, result)
+            if group.members:
+                self._begin_change(group, result, now_ms)
+        result.reply(request, ErrorAnswer(ErrorCode.NONE))
+
+    def register(
+        self,
+        group: ManagedGroup,
+        result: Result,
+        request: Request,
+        *,
+        consumer_id: str,
+        client_id: str,
+        client_host: str,
+        now_ms: int,
+    ) -> None:
+        """RegisterConsumer: answered when everybody whom the change concerns has registered."""
+        member = group.members.get(consumer_id)
+        if member is not None:
+            self._register_again(group, result, request, member, now_ms)
+            return
+        is_too_long = group.single_reader and len(consumer_id) > READER_NAME_MAX
+        if not consumer_id or is_too_long or not fits(consumer_id, client_id, client_host):
+            result.reply(request, RegisterAnswer(ErrorCode.INVALID_REQUEST))
+            return
+        if len(group.members) >= self._config.max_size:
+            result.reply(request, RegisterAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return
+        member = ManagedMember(
+            consumer_id, client_id, client_host, group.session_timeout_ms, registering=request
+        )
+        group.members[consumer_id] = member
+        self._timers.cancel(TimerKey(group.group_id, TimerKind.UNUSED))
+        self.keep_alive(group, member, now_ms)
+        self._begin_change(group, result, now_ms)
+
+    def heartbeat(
+        self,
+        group: ManagedGroup,
+        result: Result,
+        request: Request,
+        *,
+        consumer_id: str,
+        generation: int,
+        session_timeout_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Heartbeat: any error code tells the consumer to stop, commit and register.
+
+        A positive `session_timeout_ms` asks for a session shorter than the group's, never a longer one.
+        """
+        error = group.check_generation(consumer_id, generation)
+        if error is ErrorCode.NONE:
+            member = group.members[consumer_id]
+            if session_timeout_ms > 0:
+                shortest_ms = min(self._config.min_session_timeout_ms, group.session_timeout_ms)
+                longest_ms = group.session_timeout_ms
+                member.session_timeout_ms = max(shortest_ms, min(session_timeout_ms, longest_ms))
+            if not member.told:
+                self.keep_alive(group, member, now_ms)
+            if member.must_register:
+                member.told = True
+                error = ErrorCode.REBALANCE_IN_PROGRESS
+        result.reply(request, ManagedHeartbeatAnswer(error, group.generation))
+
+    def rewind(
+        self,
+        group: ManagedGroup,
+        result: Result,
+        request: Request,
+        *,
+        consumer_id: str,
+        generation: int,
+        new_offsets: Sequence[tuple[TopicPartition, int]],
+        now_ms: int,
+    ) -> None:
+        """RewindConsumer: answered when the owners have stopped and the offsets are recorded.
+
+        A member that asks has stopped fetching to do so: it is not waited for, and learns from the answer
+        where all its rewound partitions stand. In the middle of a change a member is to register first.
+        """
+        error = ErrorCode.NONE
+        if consumer_id:
+            error = group.check_generation(consumer_id, generation)
+            if error is ErrorCode.NONE and group.is_changing:
+                error = ErrorCode.REBALANCE_IN_PROGRESS
+        if error is not ErrorCode.NONE:
+            refused = [RewoundPartition(partition, NO_OFFSET, error) for partition, _ in new_offsets]
+            result.reply(request, RewindAnswer(group.generation, refused))
+            return
+        accepted: dict[TopicPartition, int] = {}
+        refused = []
+        for partition, offset in new_offsets:
+            error = self._check_rewind(group, partition, offset)
+            if error is ErrorCode.NONE:
+                accepted[partition] = offset
+            else:
+                refused.append(RewoundPartition(partition, NO_OFFSET, error))
+        group.rewinds.append(Rewind(request, consumer_id, accepted, refused))
+        if consumer_id:
+            requester = group.members[consumer_id]
+            requester.must_register = requester.told = False
+            self.keep_alive(group, requester, now_ms)
+        for owner in group.owners_of(accepted):
+            if not group.is_rewinding(owner.consumer_id):
+                owner.must_register = True
+        self._complete_if_all_registered(group, result, now_ms)
+
+    def leave(
+        self,
+        group: ManagedGroup,
+        result: Result,
+        request: Request,
+        members: Iterable[tuple[str, str | None]],
+        now_ms: int,
+    ) -> None:
+        """LeaveGroup works at this door too: a consumer that closes need not be waited for."""
+        left: list[LeftMember] = []
+        for consumer_id, instance_id in members:
+            known = consumer_id in group.members
+            left.append(
+                LeftMember(consumer_id, instance_id, ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID)
+            )
+            if known:
+                self._remove(group, result, consumer_id, now_ms)
+        result.reply(request, LeaveAnswer(left))
+
+    # Other events
+
+    def resume(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+        """Begin to watch over a group that has been read back, and catch up with what happened meanwhile.
+
+        This writes nothing: after a refused append the log may be as it was. The coordinator before may have
+        left claims unmade.
+        """
+        for member in group.members.values():
+            self.keep_alive(group, member, now_ms)
+            claim(group, result, member)
+        if not group.members:
+            claim_for_nobody(group, result)
+        self.expire_if_unused(group, now_ms)
+        self._topics.forget_lost_partitions(group, group.partitions)
+        # Partitions have come or gone, or a topic was added in a change that was cut short
+        if group.members and not self._topics.is_fully_owned(group):
+            self._begin_change(group, result, now_ms)
+
+    def topics_changed(
+        self, group: ManagedGroup, result: Result, topics: Collection[str], now_ms: int
+    ) -> None:
+        """Some of `topics` may have been created, deleted or given more partitions."""
+        if not any(topic in group.partitions for topic in topics):
+            return
+        if self._topics.forget_lost_partitions(group, topics):
+            self._persist(group, result)
+        if group.members and not self._topics.is_fully_owned(group):
+            self._begin_change(group, result, now_ms)
+
+    def session_over(self, group: ManagedGroup, result: Result, consumer_id: str, now_ms: int) -> None:
+        member = group.members.get(consumer_id)
+        if member is None:
+            return
+        if member.registering is not None or group.is_rewinding(consumer_id):
+            self.keep_alive(group, member, now_ms)  # it cannot heartbeat while it waits for us
+        else:
+            self._remove(group, result, consumer_id, now_ms)
+
+    def unused_over(self, group: ManagedGroup, result: Result) -> None:
+        if group.ephemeral and group.state is GroupState.EMPTY:
+            self.delete(group, result)
+
+    def delete(self, group: ManagedGroup, result: Result) -> None:
+        """Remove an empty group with its offsets."""
+        group.transition_to(GroupState.DEAD)
+        self._timers.cancel(TimerKey(group.group_id, TimerKind.UNUSED))
+        self._topics.delete_offsets(group, result)
+        result.groups_before.setdefault(group.group_id, group.durable)
+        group.durable = None
+        result.records.append(managed_group_record(group.group_id, None))
+
+    def expire_if_unused(self, group: ManagedGroup, now_ms: int) -> None:
+        """An ephemeral group that nobody comes to must not stay for ever."""
+        if group.ephemeral and group.state is GroupState.EMPTY:
+            key = TimerKey(group.group_id, TimerKind.UNUSED)
+            self._timers.set(key, now_ms + group.session_timeout_ms)
+
+    def keep_alive(self, group: ManagedGroup, member: ManagedMember, now_ms: int) -> None:
+        key = TimerKey(group.group_id, TimerKind.SESSION, member.consumer_id)
+        self._timers.set(key, now_ms + member.session_timeout_ms)
+
+    def forget_timers(self, group: ManagedGroup) -> None:
+        self._timers.cancel(TimerKey(group.group_id, TimerKind.UNUSED))
+        for consumer_id in group.members:
+            self._timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, consumer_id))
+
+    # Changes and rewinds
+
+    def _register_again(
+        self, group: ManagedGroup, result: Result, request: Request, member: ManagedMember, now_ms: int
+    ) -> None:
+        if member.registering is not None:  # it gave up on its first request and sent another
+            result.reply(member.registering, RegisterAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.registering = request
+        self.keep_alive(group, member, now_ms)
+        if group.is_changing or member.must_register:
+            self._complete_if_all_registered(group, result, now_ms)
+        else:
+            # Nobody asked it to: it has been restarted, or the answer was lost. It gets what it has, under a
+            # generation that its former self does not know.
+            group.generation += 1
+            self._give(group, result, (member,), now_ms)
+            self._persist(group, result)
+
+    def _begin_change(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+        if not group.is_changing:
+            group.transition_to(GroupState.PREPARING_REBALANCE)
+        for rewind in group.rewinds:
+            if rewind.consumer_id:  # it would wait for us, and we for it to register
+                actual = [
+                    RewoundPartition(partition, NO_OFFSET, ErrorCode.REBALANCE_IN_PROGRESS)
+                    for partition in rewind.new_offsets
+                ]
+                result.reply(rewind.request, RewindAnswer(group.generation, [*actual, *rewind.refused]))
+        group.rewinds = [rewind for rewind in group.rewinds if not rewind.consumer_id]
+        for member in group.members.values():
+            member.must_register = True
+        self._complete_if_all_registered(group, result, now_ms)
+
+    def _complete_if_all_registered(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+        if not group.awaits_nobody():
+            return
+        if group.is_changing:
+            self._complete_change(group, result, now_ms)
+        elif group.rewinds:
+            self._complete_rewinds(group, result, now_ms)
+
+    def _complete_change(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+        counts = self._topics.counts(group.partitions)
+        rewinds, group.rewinds = group.rewinds, []
+        self._record_rewinds(group, result, rewinds, now_ms)
+        self._topics.begin_new_partitions(group, result, counts, now_ms)
+        group.partitions = counts
+        group.generation += 1
+        if group.members:
+            group.transition_to(GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+            owned = {member.consumer_id: member.owned for member in group.members.values()}
+            assignment = ASSIGNORS[group.assignment_strategy](list(group.members), counts, owned)
+            for member in group.members.values():
+                member.owned = assignment[member.consumer_id]
+            self._give(group, result, group.members.values(), now_ms)
+        else:
+            group.transition_to(GroupState.EMPTY)
+            claim_for_nobody(group, result)
+        self._answer_rewinds(group, result, rewinds)
+        self._persist(group, result)
+        if group.ephemeral and not group.members:
+            self.delete(group, result)
+
+    def _complete_rewinds(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+        rewinds, group.rewinds = group.rewinds, []
+        self._record_rewinds(group, result, rewinds, now_ms)
+        affected = group.owners_of(partition for rewind in rewinds for partition in rewind.new_offsets)
+        if affected:
+            group.generation += 1
+            self._give(group, result, affected, now_ms)
+            self._persist(group, result)
+        self._answer_rewinds(group, result, rewinds)
+
+    def _give(
+        self, group: ManagedGroup, result: Result, members: Iterable[ManagedMember], now_ms: int
+    ) -> None:
+        """Let `members` own what is theirs from this generation on, and answer those that wait for it."""
+        for member in members:
+            member.generation = group.generation
+            member.must_register = member.told = False
+            self.keep_alive(group, member, now_ms)
+            claim(group, result, member)
+            request, member.registering = member.registering, None
+            if request is not None:
+                owned = [
+                    OwnedPartition(partition, self._topics.offset(group, partition))
+                    for partition in member.owned
+                ]
+                answer = RegisterAnswer(ErrorCode.NONE, group.generation, owned, group.single_reader)
+                result.reply(request, answer)
+
+    def _record_rewinds(
+        self, group: ManagedGroup, result: Result, rewinds: Iterable[Rewind], now_ms: int
+    ) -> None:
+        for rewind in rewinds:
+            for partition, offset in rewind.new_offsets.items():
+                self._topics.commit(group, result, partition, offset, now_ms)
+
+    def _answer_rewinds(self, group: ManagedGroup, result: Result, rewinds: Sequence[Rewind]) -> None:
+        rewound = dict.fromkeys(partition for rewind in rewinds for partition in rewind.new_offsets)
+        for rewind in rewinds:
+            requester = group.members.get(rewind.consumer_id)
+            owned = () if requester is None else requester.owned
+            to_tell = [p for p in rewound if p in rewind.new_offsets or p in owned]
+            actual = [RewoundPartition(p, self._topics.offset(group, p), ErrorCode.NONE) for p in to_tell]
+            result.reply(rewind.request, RewindAnswer(group.generation, [*actual, *rewind.refused]))
+
+    def _check_rewind(self, group: ManagedGroup, partition: TopicPartition, offset: int) -> ErrorCode:
+        if not self._topics.has(group, partition):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE if offset >= 0 else ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def _remove(self, group: ManagedGroup, result: Result, consumer_id: str, now_ms: int) -> None:
+        member = group.members.pop(consumer_id)
+        self._timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, consumer_id))
+        if member.registering is not None:
+            result.reply(member.registering, RegisterAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._begin_change(group, result, now_ms)
+
+    def _persist(self, group: ManagedGroup, result: Result) -> None:
+        result.groups_before.setdefault(group.group_id, group.durable)
+        group.durable = group.to_value()
+        result.records.append(managed_group_record(group.group_id, group.durable))

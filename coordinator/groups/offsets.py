@@ -1,0 +1,117 @@
+"""The committed offsets of one coordinator shard, and when they have been kept long enough."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from coordinator.groups.effects import Result, TopicPartition
+from coordinator.groups.records import CommittedOffset, offset_record
+
+_NONE: dict[TopicPartition, CommittedOffset] = {}
+
+
+class GroupOffsets:
+    """Offsets by group and partition.
+
+    `commit` and `delete` emit the record with the change; `restore` changes without a record, as when
+    records are read back from the log.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._readers: dict[str, dict[str, int]] = {}
+        """By topic, of how many of its partitions each group has an offset."""
+
+    def get(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
+        return self._groups.get(group_id, _NONE).get(partition)
+
+    def of_group(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """All of a group's offsets, to be looked at only."""
+        return self._groups.get(group_id, _NONE)
+
+    def has_any(self, group_id: str) -> bool:
+        return group_id in self._groups
+
+    def group_ids(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def commit(
+        self, result: Result, group_id: str, partition: TopicPartition, committed: CommittedOffset
+    ) -> None:
+        self._remember(result, group_id, partition)
+        self.restore(group_id, partition, committed)
+        result.records.append(offset_record(group_id, partition, committed))
+
+    def delete(self, result: Result, group_id: str, partition: TopicPartition) -> None:
+        """Delete one offset; nothing happens where there is none."""
+        if self.get(group_id, partition) is None:
+            return
+        self._remember(result, group_id, partition)
+        self.restore(group_id, partition, None)
+        result.records.append(offset_record(group_id, partition, None))
+
+    def delete_group(self, result: Result, group_id: str) -> None:
+        for partition in list(self.of_group(group_id)):
+            self.delete(result, group_id, partition)
+
+    def delete_topics(self, result: Result, topics: Collection[str]) -> None:
+        """Delete what has been committed for topics that are no more."""
+        for topic in sorted(topics):
+            for group_id in list(self._readers.get(topic, ())):
+                for partition in [each for each in self.of_group(group_id) if each.topic == topic]:
+                    self.delete(result, group_id, partition)
+
+    def restore(self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> None:
+        """Let the offset be `committed`, None for no offset, without a record."""
+        offsets = self._groups.get(group_id)
+        if committed is not None:
+            if offsets is None:
+                offsets = self._groups[group_id] = {}
+            if partition not in offsets:
+                readers = self._readers.setdefault(partition.topic, {})
+                readers[group_id] = readers.get(group_id, 0) + 1
+            offsets[partition] = committed
+        elif offsets is not None and offsets.pop(partition, None) is not None:
+            if not offsets:
+                del self._groups[group_id]
+            self._unread(group_id, partition.topic)
+
+    def _unread(self, group_id: str, topic: str) -> None:
+        """A group has one offset less of a topic."""
+        readers = self._readers[topic]
+        readers[group_id] -= 1
+        if not readers[group_id]:
+            del readers[group_id]
+            if not readers:
+                del self._readers[topic]
+
+    def expired(
+        self,
+        group_id: str,
+        *,
+        retention_ms: int,
+        unused_since_ms: int | None,
+        still_read: Collection[str],
+        now_ms: int,
+    ) -> list[TopicPartition]:
+        """The partitions whose offsets have been kept long enough (KIP-211).
+
+        Kept is counted from `unused_since_ms`, when the group became empty, or where that is None from the
+        commit; a commit that named its own expiry (before OffsetCommit v5) has its way. Topics that are
+        `still_read` do not expire.
+        """
+        expired: list[TopicPartition] = []
+        for partition, committed in self.of_group(group_id).items():
+            if partition.topic in still_read:
+                continue
+            if committed.expire_timestamp_ms is not None:
+                expire_ms = committed.expire_timestamp_ms
+            else:
+                since_ms = committed.commit_timestamp_ms if unused_since_ms is None else unused_since_ms
+                expire_ms = since_ms + retention_ms
+            if expire_ms <= now_ms:
+                expired.append(partition)
+        return expired
+
+    def _remember(self, result: Result, group_id: str, partition: TopicPartition) -> None:
+        result.offsets_before.setdefault((group_id, partition), self.get(group_id, partition))

@@ -1,0 +1,169 @@
+"""The groups of one broker: a shard for each partition of `__consumer_offsets` that it leads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList, fail
+
+from coordinator.clock import Clock, DelayedCall
+from coordinator.groups.claims import Claimer
+from coordinator.groups.config import GroupConfig
+from coordinator.groups.effects import Result
+from coordinator.groups.hosted_shard import Event, HostedShard, HostState
+from coordinator.groups.log import GroupLog
+from coordinator.groups.partitions import OFFSETS_TOPIC
+from coordinator.groups.shard import GroupShard
+from protocol.errors import BrokerError, ErrorCode
+
+_log = logging.getLogger(__name__)
+
+_EXPIRED_PER_TURN = 200
+"""Groups that are looked at for expired offsets before others get their turn."""
+
+
+class GroupService:
+    """Finds the shard that a request is for, and tells all shards what concerns them all.
+
+    `monotonic_s` is a clock that nobody sets, for sessions; `partition_of` gives the partition of a group,
+    None while there is no `__consumer_offsets`; `new_id` the random part of member ids; `partition_count` how
+    many partitions a topic has. `new_claimer` gives each shard what makes its claims; without it none
+    are made.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        monotonic_s: Callable[[], float],
+        *,
+        partition_of: Callable[[str], int | None],
+        new_id: Callable[[], str],
+        partition_count: Callable[[str], int],
+        commit_timeout_ms: int,
+        new_claimer: Callable[[], Claimer] | None = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._monotonic_s = monotonic_s
+        self._partition_of = partition_of
+        self._new_id = new_id
+        self._partition_count = partition_count
+        self._commit_timeout_ms = commit_timeout_ms
+        self._new_claimer = new_claimer
+        self._hosts: dict[int, HostedShard] = {}
+        self._expiring: DelayedCall | None = None
+
+    # What this broker leads
+
+    def lead(self, partition: int, log: GroupLog) -> None:
+        """This broker leads a partition of `__consumer_offsets` from a new leader epoch on."""
+        self.resign(partition)
+        host = HostedShard(
+            f"{OFFSETS_TOPIC}-{partition}",
+            GroupShard(self._config, new_id=self._new_id, partition_count=self._partition_count),
+            log,
+            self._clock,
+            self._monotonic_s,
+            commit_timeout_ms=self._commit_timeout_ms,
+            claimer=None if self._new_claimer is None else self._new_claimer(),
+        )
+        self._hosts[partition] = host
+        host.load()
+
+    def resign(self, partition: int) -> None:
+        """This broker leads the partition no more. Harmless for one that it does not lead."""
+        host = self._hosts.pop(partition, None)
+        if host is not None:
+            host.close()
+
+    def stop(self) -> None:
+        for partition in list(self._hosts):
+            self.resign(partition)
+        if self._expiring is not None:
+            self._expiring.cancel()
+            self._expiring = None
+
+    # Requests
+
+    def ask(self, group_id: str, event: Event) -> Deferred[Any]:
+        """Let a request happen to the shard of `group_id`; its answer, when it may be told.
+
+        Fails with BrokerError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, and
+        what else kept its records from the log.
+        """
+        partition = self._partition_of(group_id)
+        if partition is None:
+            return fail(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        host = self._hosts.get(partition)
+        if host is None:
+            return fail(BrokerError(ErrorCode.NOT_COORDINATOR))
+        done: Deferred[Any] = Deferred()
+        host.ask(event, done)
+        return done
+
+    def ask_all(self, event: Event) -> Deferred[tuple[list[Any], ErrorCode]]:
+        """Let a request happen to every shard that this broker has.
+
+        Gives their answers, and the error of a shard that has none to give. One that another broker takes
+        over meanwhile is no error: that broker answers for it. Never fails.
+        """
+        asked = []
+        for host in list(self._hosts.values()):
+            done: Deferred[Any] = Deferred()
+            host.ask(event, done)
+            asked.append(done)
+        return DeferredList(asked, consumeErrors=True).addCallback(_sorted_out)
+
+    # What concerns all
+
+    def topics_changed(self, topics: Collection[str]) -> None:
+        """`topics` have been created or given more partitions."""
+        for host in list(self._hosts.values()):
+            host.happen(lambda shard, now: shard.topics_changed(topics, now))
+
+    def topics_deleted(self, topics: Collection[str]) -> None:
+        """`topics` are no more."""
+        for host in list(self._hosts.values()):
+            host.happen(lambda shard, now: shard.topics_deleted(topics, now))
+
+    def expire_offsets(self) -> None:
+        """Look through all groups for offsets that have been kept long enough; others get turns between."""
+        if self._expiring is None:
+            self._expire_some(self._all_groups())
+
+    def _all_groups(self) -> Iterator[tuple[HostedShard, str]]:
+        for host in list(self._hosts.values()):
+            for group_id in host.group_ids():
+                yield host, group_id
+
+    def _expire_some(self, groups: Iterator[tuple[HostedShard, str]]) -> None:
+        self._expiring = None
+        for _ in range(_EXPIRED_PER_TURN):
+            found = next(groups, None)
+            if found is None:
+                return
+            host, group_id = found
+            if host.state is HostState.ACTIVE:
+                host.happen(partial(_expire, group_id))
+        self._expiring = self._clock.callLater(0, self._expire_some, groups)
+
+
+def _expire(group_id: str, shard: GroupShard, now_ms: int) -> Result:
+    return shard.expire_offsets(group_id, now_ms)
+
+
+def _sorted_out(outcomes: list[tuple[bool, Any]]) -> tuple[list[Any], ErrorCode]:
+    answers = []
+    error = ErrorCode.NONE
+    for succeeded, outcome in outcomes:
+        if succeeded:
+            answers.append(outcome)
+            continue
+        outcome.trap(BrokerError)
+        if outcome.value.code is not ErrorCode.NOT_COORDINATOR:
+            error = outcome.value.code
+    return answers, error

@@ -1,0 +1,307 @@
+"""The coordinator of groups, as a pure machine: one shard for each partition of `__consumer_offsets`.
+
+Requests, the passing of time and changes of topics go in; each gives one `Result` of records, claims and
+answers (group_effects.py says in which order they are performed). There are two doors to the same offsets:
+Kafka's classic protocol, and the one of the client-rewrite seed, in which the server assigns. A group is of
+the type by whose door it came in; a group that only keeps offsets takes on a type when its first member or
+its CreateGroup arrives.
+
+State changes in memory at once, so that later requests see it in their order; nothing is told before the
+records that it rests on are durable. If the log refuses a result's records, the groups concerned fall back
+to their last record, as after a change of coordinator, and all who wait on them are answered with the error
+(`refused`).
+
+Nothing here knows a clock, the network or the log. Times are ms since the epoch and must not go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from coordinator.groups.classic_door import ClassicDoor
+from coordinator.groups.config import GroupConfig
+from coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from coordinator.groups.effects import (
+    DeleteAnswer,
+    FetchedOffset,
+    LeaveAnswer,
+    LeftMember,
+    ListAnswer,
+    OffsetsAnswer,
+    PartitionErrorsAnswer,
+    Request,
+    Result,
+    TopicPartition,
+)
+from coordinator.groups.managed_door import ManagedDoor
+from coordinator.groups.managed_group import ManagedGroup
+from coordinator.groups.rebalance import TimerKey, TimerKind
+from coordinator.groups.records import CommittedOffset, fits
+from coordinator.groups.state import ClassicGroup, GroupState
+from coordinator.groups.store import GroupStore
+from coordinator.groups.views import Group, describe, listed
+from protocol.errors import ErrorCode
+
+NO_GENERATION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetToCommit:
+    """One partition of an OffsetCommit. Only v1 of the request carries a `commit_timestamp_ms`."""
+
+    partition: TopicPartition
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int | None = None
+
+
+class GroupShard:
+    """The groups and offsets of one partition of `__consumer_offsets`.
+
+    `new_id` gives the random part of member ids. `partition_count` says how many partitions a topic has, 0
+    where there is no such topic; it has to know the cluster's topics by the time `loaded` is called.
+    """
+
+    def __init__(
+        self, config: GroupConfig, *, new_id: Callable[[], str], partition_count: Callable[[str], int]
+    ) -> None:
+        self._config = config
+        self._store = GroupStore(config, partition_count)
+        self._offsets = self._store.offsets
+        self._timers = self._store.timers
+        self.classic = ClassicDoor(self._store, new_id)
+        """JoinGroup, SyncGroup, Heartbeat."""
+        self.managed = ManagedDoor(self._store)
+        """The requests of the seed's protocol."""
+
+    # The log
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Take in one record of the log; see `GroupStore.replay`. Raises `MalformedRecord`."""
+        self._store.replay(key, value)
+
+    def loaded(self, now_ms: int) -> Result:
+        """All records have been taken in; requests may come."""
+        result = Result()
+        self._store.loaded(result, now_ms)
+        return result
+
+    def refused(self, result: Result, error: ErrorCode, now_ms: int) -> Result:
+        """The log did not take the records of `result`, the last one that this shard gave.
+
+        What comes back replaces it, and is performed in the same way.
+        """
+        return self._store.refused(result, error, now_ms)
+
+    def closed(self, error: ErrorCode) -> Result:
+        """The partition is another broker's now: answer all who wait. The shard is of no use any more."""
+        result = Result()
+        for group in self._store.groups.values():
+            self._store.abandon(group, result, error)
+        return result
+
+    # Time and topics
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` is to be called; ask again after every event."""
+        return self._timers.next_ms()
+
+    def tick(self, now_ms: int) -> Result:
+        """Whatever is due happens."""
+        result = Result()
+        while (key := self._timers.pop_due(now_ms)) is not None:
+            group = self._store.groups.get(key.group_id)
+            if group is not None:
+                self._fall_due(group, key, result, now_ms)
+                self._store.drop_if_unused(key.group_id)
+        return result
+
+    def group_ids(self) -> list[str]:
+        """All groups there are, for whoever goes through them with `expire_offsets`."""
+        return list(self._store.groups)
+
+    def expire_offsets(self, group_id: str, now_ms: int) -> Result:
+        """Delete the offsets of one group that `offsets.retention.minutes` no longer keeps (KIP-211)."""
+        result = Result()
+        self._store.expire_offsets(group_id, result, now_ms)
+        return result
+
+    def topics_changed(self, topics: Collection[str], now_ms: int) -> Result:
+        """`topics` have been created or given more partitions."""
+        result = Result()
+        for group in list(self._store.groups.values()):
+            if isinstance(group, ManagedGroup):
+                self._store.managed_rebalancer.topics_changed(group, result, topics, now_ms)
+        return result
+
+    def topics_deleted(self, topics: Collection[str], now_ms: int) -> Result:
+        """`topics` are no more: their offsets must not be taken for those of topics that get their names."""
+        result = self.topics_changed(topics, now_ms)
+        self._offsets.delete_topics(result, frozenset(topics))
+        for group_id in dict.fromkeys(group_id for group_id, _ in result.offsets_before):
+            self._store.drop_if_unused(group_id)
+        return result
+
+    # Both doors
+
+    def leave(
+        self, request: Request, group_id: str, members: Sequence[tuple[str, str | None]], now_ms: int
+    ) -> Result:
+        """LeaveGroup, for groups of both types: (member id, instance id) each."""
+        result = Result()
+        match self._store.groups.get(group_id):
+            case ClassicGroup() as group:
+                self._store.rebalancer.leave(group, result, request, members, now_ms)
+            case ManagedGroup() as group:
+                self._store.managed_rebalancer.leave(group, result, request, members, now_ms)
+            case None:
+                error = ErrorCode.UNKNOWN_MEMBER_ID
+                left = [LeftMember(member_id, instance_id, error) for member_id, instance_id in members]
+                result.reply(request, LeaveAnswer(left))
+        self._store.drop_if_unused(group_id)
+        return result
+
+    def commit_offsets(
+        self,
+        request: Request,
+        group_id: str,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        now_ms: int,
+        generation: int = NO_GENERATION,
+        member_id: str = "",
+        instance_id: str | None = None,
+        retention_ms: int | None = None,
+    ) -> Result:
+        """OffsetCommit. `retention_ms` is what v2-4 of the request may carry.
+
+        Partitions that do not exist are for the caller to refuse.
+        """
+        result = Result()
+        error, group = self._check_commit(group_id, generation, member_id, instance_id)
+        if error is not ErrorCode.NONE:
+            result.reply(request, PartitionErrorsAnswer(error, [(o.partition, error) for o in offsets]))
+            return result
+        if group is None:
+            self._store.groups[group_id] = ClassicGroup(group_id)
+        elif isinstance(group, ClassicGroup) and member_id in group.members:
+            self._store.rebalancer.keep_alive(group, group.members[member_id], now_ms)
+        expire_timestamp_ms = None if retention_ms is None else now_ms + retention_ms
+        outcomes: list[tuple[TopicPartition, ErrorCode]] = []
+        for offset in offsets:
+            if isinstance(group, ManagedGroup) and not group.may_commit(member_id, offset.partition):
+                outcomes.append((offset.partition, ErrorCode.ILLEGAL_GENERATION))
+                continue
+            if len(offset.metadata.encode()) > self._config.metadata_max_bytes:
+                outcomes.append((offset.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+                continue
+            committed = CommittedOffset(
+                offset.offset,
+                offset.leader_epoch,
+                offset.metadata,
+                now_ms if offset.commit_timestamp_ms is None else offset.commit_timestamp_ms,
+                expire_timestamp_ms,
+            )
+            self._offsets.commit(result, group_id, offset.partition, committed)
+            outcomes.append((offset.partition, ErrorCode.NONE))
+        self._store.drop_if_unused(group_id)
+        result.reply(request, PartitionErrorsAnswer(ErrorCode.NONE, outcomes))
+        return result
+
+    def fetch_offsets(
+        self, request: Request, group_id: str, partitions: Iterable[TopicPartition] | None
+    ) -> Result:
+        """OffsetFetch of one group; None for all its partitions. A group that nobody knows has no offsets."""
+        result = Result()
+        committed = self._offsets.of_group(group_id)
+        offsets: list[FetchedOffset] = []
+        for partition in committed if partitions is None else partitions:
+            found = committed.get(partition)
+            offsets.append(
+                FetchedOffset(partition)
+                if found is None
+                else FetchedOffset(partition, found.offset, found.leader_epoch, found.metadata)
+            )
+        result.reply(request, OffsetsAnswer(group_id, offsets))
+        return result
+
+    def delete_offsets(self, request: Request, group_id: str, partitions: Sequence[TopicPartition]) -> Result:
+        """OffsetDelete: of an empty group any, of consumers those of topics that none of them reads."""
+        result = Result()
+        group = self._store.groups.get(group_id)
+        if group is None:
+            result.reply(request, PartitionErrorsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
+            return result
+        still_read: Collection[str] = ()
+        if group.state is not GroupState.EMPTY:
+            if isinstance(group, ManagedGroup):
+                still_read = group.partitions
+            elif group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.topics is not None:
+                still_read = group.topics
+            else:
+                result.reply(request, PartitionErrorsAnswer(ErrorCode.NON_EMPTY_GROUP))
+                return result
+        outcomes: list[tuple[TopicPartition, ErrorCode]] = []
+        for partition in partitions:
+            if partition.topic in still_read:
+                outcomes.append((partition, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
+            else:
+                self._offsets.delete(result, group_id, partition)
+                outcomes.append((partition, ErrorCode.NONE))
+        self._store.drop_if_unused(group_id)
+        result.reply(request, PartitionErrorsAnswer(ErrorCode.NONE, outcomes))
+        return result
+
+    def describe_group(self, request: Request, group_id: str) -> Result:
+        """DescribeGroups, one group at a time."""
+        result = Result()
+        result.reply(request, describe(group_id, self._store.groups.get(group_id)))
+        return result
+
+    def list_groups(
+        self, request: Request, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> Result:
+        """ListGroups, as far as they are this shard's."""
+        result = Result()
+        result.reply(request, ListAnswer(listed(self._store.groups.values(), states, types)))
+        return result
+
+    def delete_groups(self, request: Request, group_ids: Sequence[str]) -> Result:
+        """DeleteGroups, and the seed's DeleteGroup: empty groups only, and not ephemeral ones."""
+        result = Result()
+        outcomes = [(group_id, self._store.delete(group_id, result)) for group_id in group_ids]
+        result.reply(request, DeleteAnswer(outcomes))
+        return result
+
+    def _check_commit(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None
+    ) -> tuple[ErrorCode, Group | None]:
+        group = self._store.groups.get(group_id)
+        if group is not None:
+            return group.check_commit(generation, member_id, instance_id), group
+        if not fits(group_id):
+            return ErrorCode.INVALID_GROUP_ID, None
+        # Whoever names a generation was a member once; others use the group for its offsets only
+        return ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE, None
+
+    def _fall_due(self, group: Group, key: TimerKey, result: Result, now_ms: int) -> None:
+        if isinstance(group, ManagedGroup):
+            managed = self._store.managed_rebalancer
+            match key.kind:
+                case TimerKind.SESSION:
+                    managed.session_over(group, result, key.member_id, now_ms)
+                case TimerKind.UNUSED:
+                    managed.unused_over(group, result)
+            return
+        classic = self._store.rebalancer
+        match key.kind:
+            case TimerKind.SESSION:
+                classic.session_over(group, result, key.member_id, now_ms)
+            case TimerKind.PENDING:
+                classic.pending_over(group, result, key.member_id, now_ms)
+            case TimerKind.ROUND:
+                classic.round_over(group, result, now_ms)
+            case TimerKind.SYNC:
+                classic.sync_over(group, result, now_ms)

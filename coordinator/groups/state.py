@@ -1,0 +1,336 @@
+"""A classic group: its states, its members, and the questions that can be asked of them.
+
+Nothing here answers a request, writes a record or sets a timer: what happens to a group on which event is
+said in group_join.py and group_rebalance.py.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from coordinator.groups.effects import JoinedMember, Request
+from coordinator.groups.records import GroupValue, MemberValue
+from protocol.errors import ErrorCode
+
+
+class GroupState(enum.Enum):
+    """Where a group stands; the values are the names that Kafka's tools show.
+
+    EMPTY: no members. It lives on for the sake of its offsets, or as a new group before its first member.
+    PREPARING_REBALANCE: waiting for every member to join (seed's protocol: to register).
+    COMPLETING_REBALANCE: every member knows the generation; waiting for the leader's assignment.
+    STABLE: every member has, or can fetch, its assignment.
+    DEAD: removed. Nothing leads out of it.
+    """
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+_E, _P, _C, _S, _D = GroupState
+CAME_FROM: dict[GroupState, frozenset[GroupState]] = {
+    _E: frozenset({_P}),  # the last member left, and the round that followed found nobody
+    _P: frozenset({_E, _C, _S}),  # a member came, left, died or joined anew
+    _C: frozenset({_P}),  # the round is over: everybody joined, or the time was up
+    _S: frozenset({_C}),  # the leader has sent the assignment
+    _D: frozenset({_E, _P, _C, _S}),  # deleted, expired, or the partition went to another broker
+}
+"""The one table of transitions: each state, and the states from which a group may enter it."""
+
+
+class GroupType(enum.Enum):
+    """By which door a group came in; it is of one type as long as it exists."""
+
+    CLASSIC = "classic"
+    MANAGED = "managed"
+
+
+@dataclass(slots=True)
+class ClassicMember:
+    """One member. `joining` and `syncing` are its requests that wait for an answer.
+
+    `is_new` holds until its first JoinGroup is answered: till then it knows no member id, so it cannot
+    heartbeat, and if it gives up it comes back as somebody else. Only a long deadline bounds its waiting.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+    joining: Request = None
+    syncing: Request = None
+    is_new: bool = False
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """What it said under `protocol_name`, empty where it said nothing."""
+        return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
+
+
+@dataclass(slots=True)
+class ClassicGroup:
+    """A group of Kafka's classic protocol, or one that only keeps offsets (`protocol_type` is None)."""
+
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    state_since_ms: int | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    generation: int = 0
+    leader_id: str | None = None
+    members: dict[str, ClassicMember] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    """Group instance id → the member id that it has now."""
+    pending_members: dict[str, None] = field(default_factory=dict)
+    """Member ids given out with MEMBER_ID_REQUIRED, whose owners have not come back yet."""
+    unsynced_members: dict[str, None] = field(default_factory=dict)
+    """Members that know the generation and have not asked for their assignment."""
+    joining_count: int = 0
+    """How many members wait for an answer to JoinGroup."""
+    protocol_counts: dict[str, int] = field(default_factory=dict)
+    """How many members know each protocol."""
+    new_member_added: bool = False
+    initial_delay_left_ms: int | None = None
+    """While the first round of an empty group is being delayed: by how much it may still be."""
+    topics: frozenset[str] | None = None
+    """What the members of a group of consumers read; None where that cannot be known."""
+    durable: GroupValue | None = None
+    """The value of the last record written; a refused append falls back to it."""
+
+    type = GroupType.CLASSIC
+
+    @classmethod
+    def from_value(cls, group_id: str, value: GroupValue) -> ClassicGroup:
+        """The group as a new coordinator finds it in the log: Stable where it has members."""
+        group = cls(
+            group_id,
+            state=GroupState.STABLE if value.members else GroupState.EMPTY,
+            state_since_ms=value.state_since_ms,
+            protocol_type=value.protocol_type or None,
+            protocol_name=value.protocol_name,
+            generation=value.generation,
+            leader_id=value.leader_id,
+            durable=value,
+        )
+        for member in value.members:
+            group.add(
+                ClassicMember(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.session_timeout_ms,
+                    value.protocol_type,
+                    ((value.protocol_name or "", member.subscription),),
+                    assignment=member.assignment,
+                )
+            )
+        group.topics = group.subscribed_topics()
+        return group
+
+    def to_value(self) -> GroupValue:
+        """What the log has to hold of the group as it is now."""
+        return GroupValue(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol_name,
+            self.leader_id,
+            self.state_since_ms,
+            tuple(
+                MemberValue(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.session_timeout_ms,
+                    member.metadata(self.protocol_name),
+                    member.assignment,
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    def transition_to(self, state: GroupState, now_ms: int) -> None:
+        assert self.state in CAME_FROM[state], f"{self.group_id}: {self.state.value} to {state.value}"
+        self.state = state
+        self.state_since_ms = now_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in CAME_FROM[GroupState.PREPARING_REBALANCE]
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether it only keeps offsets: nobody has ever been a member."""
+        return self.protocol_type is None and not self.pending_members
+
+    def all_have_joined(self) -> bool:
+        return not self.pending_members and self.joining_count == len(self.members)
+
+    def rebalance_timeout_ms(self) -> int:
+        """How long a round waits for its members: as long as the most patient of them."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID for one who is not, or is no longer, a member."""
+        if instance_id is not None:
+            current_id = self.static_members.get(instance_id)
+            if current_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        if member_id not in self.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
+
+    def add(self, member: ClassicMember) -> None:
+        """Take `member` in; the first of a group decides its protocol type, and is its leader."""
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        self.members[member.member_id] = member
+        self._count_protocols(member, +1)
+        self.pending_members.pop(member.member_id, None)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+
+    def update(
+        self,
+        member: ClassicMember,
+        protocols: tuple[tuple[str, bytes], ...],
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+    ) -> None:
+        """Take over what `member` says of itself as it joins anew."""
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, +1)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def park_join(self, member: ClassicMember, request: Request) -> None:
+        """Let `request` wait for the end of the round."""
+        self.joining_count += member.joining is None
+        member.joining = request
+
+    def unpark_join(self, member: ClassicMember) -> Request:
+        """The request that waited, None where there was none."""
+        request, member.joining = member.joining, None
+        self.joining_count -= request is not None
+        return request
+
+    def remove(self, member_id: str) -> ClassicMember:
+        """Forget a member, whose waiting requests have been answered."""
+        member = self.members.pop(member_id)
+        assert member.joining is None and member.syncing is None, "a request would wait for ever"
+        self._count_protocols(member, -1)
+        self.unsynced_members.pop(member_id, None)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def replace_static_member(self, member: ClassicMember, member_id: str) -> None:
+        """Give the static `member` a new id: whoever used the old one is fenced from here on."""
+        assert member.instance_id is not None
+        was_leader = self.leader_id == member.member_id
+        if member.member_id in self.unsynced_members:
+            del self.unsynced_members[member.member_id]
+            self.unsynced_members[member_id] = None
+        del self.members[member.member_id]
+        member.member_id = member_id
+        self.members[member_id] = member
+        self.static_members[member.instance_id] = member_id
+        if was_leader:
+            self.leader_id = member_id
+
+    def supports(self, protocol_type: str, protocol_names: Iterable[str]) -> bool:
+        """Whether a member with these protocols can take part: one of them must be everybody's."""
+        names = tuple(protocol_names)
+        if not protocol_type or not names:
+            return False
+        if not self.members:
+            return True
+        return protocol_type == self.protocol_type and any(self._is_common(name) for name in names)
+
+    def choose_protocol(self) -> str:
+        """The protocol for the next generation: each member votes for its favourite of those that all know.
+
+        Of two with as many votes, the one that got its first vote from the older member.
+        """
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            favourite = next(name for name, _ in member.protocols if self._is_common(name))
+            votes[favourite] = votes.get(favourite, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def elect_joined_leader(self) -> bool:
+        """See that the leader is one who has joined this round; False where nobody has."""
+        leader = None if self.leader_id is None else self.members.get(self.leader_id)
+        if leader is not None and leader.joining is not None:
+            return True
+        joined = next((m for m in self.members.values() if m.joining is not None), None)
+        if joined is not None:
+            self.leader_id = joined.member_id
+        return joined is not None
+
+    def joined_members(self) -> list[JoinedMember]:
+        """The members as the leader is shown them, in the order in which they came."""
+        return [
+            JoinedMember(m.member_id, m.instance_id, m.metadata(self.protocol_name))
+            for m in self.members.values()
+        ]
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """What the members read between them, where they are consumers and say so in the usual form."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE or not self.protocol_name:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            subscribed = subscribed_topics(member.metadata(self.protocol_name))
+            if subscribed is None:
+                return None
+            topics |= subscribed
+        return frozenset(topics)
+
+    def check_commit(self, generation: int, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether this generation of this member may commit offsets now."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        error = self.check_member(member_id, instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        # In a rebalance's first half commits are welcome: that is what members do before they join anew. In
+        # its second half a member has joined, and should not hold anything that it has not committed.
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _is_common(self, protocol_name: str) -> bool:
+        return self.protocol_counts.get(protocol_name) == len(self.members)
+
+    def _count_protocols(self, member: ClassicMember, change: int) -> None:
+        for name in dict.fromkeys(name for name, _ in member.protocols):
+            count = self.protocol_counts.get(name, 0) + change
+            if count:
+                self.protocol_counts[name] = count
+            else:
+                del self.protocol_counts[name]

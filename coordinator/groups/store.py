@@ -1,0 +1,213 @@
+"""Groups and offsets between memory and log: reading back, falling back, dropping what nobody uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coordinator.groups.config import GroupConfig
+from coordinator.groups.effects import Refused, Result
+from coordinator.groups.managed_group import ManagedGroup
+from coordinator.groups.managed_rebalance import ManagedRebalancer
+from coordinator.groups.offsets import GroupOffsets
+from coordinator.groups.rebalance import Rebalancer, TimerKey
+from coordinator.groups.records import (
+    GroupKey,
+    GroupValue,
+    ManagedGroupKey,
+    ManagedGroupValue,
+    OffsetKey,
+    decode_group_value,
+    decode_key,
+    decode_managed_group_value,
+    decode_offset_value,
+    group_record,
+)
+from coordinator.groups.state import ClassicGroup, GroupState
+from coordinator.groups.timers import Timers
+from coordinator.groups.views import Group
+from protocol.errors import ErrorCode
+
+
+class GroupStore:
+    """All groups of one shard, with their offsets and deadlines, and the machines that move them."""
+
+    def __init__(self, config: GroupConfig, partition_count: Callable[[str], int]) -> None:
+        self.config = config
+        self.groups: dict[str, Group] = {}
+        self.offsets = GroupOffsets()
+        self.timers: Timers[TimerKey] = Timers()
+        self.rebalancer = Rebalancer(config, self.timers)
+        self.managed_rebalancer = ManagedRebalancer(config, self.timers, self.offsets, partition_count)
+
+    # Reading back
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Take in one record of the log, in the log's order; keys of unknown versions are skipped.
+
+        Raises `MalformedRecord`, and then nothing has changed.
+        """
+        match decode_key(key):
+            case OffsetKey(group_id, partition):
+                committed = None if value is None else decode_offset_value(value)
+                self.offsets.restore(group_id, partition, committed)
+            case GroupKey(group_id):
+                classic = None if value is None else decode_group_value(value)
+                self._restore(group_id, classic, ClassicGroup)
+            case ManagedGroupKey(group_id):
+                managed = None if value is None else decode_managed_group_value(value)
+                self._restore(group_id, managed, ManagedGroup)
+
+    def loaded(self, result: Result, now_ms: int) -> None:
+        """All records have been taken in: members have one session from now on to be heard of."""
+        for group_id in self.offsets.group_ids():
+            self.groups.setdefault(group_id, ClassicGroup(group_id))
+        for group in list(self.groups.values()):
+            self._resume(group, result, now_ms)
+
+    # Falling back
+
+    def refused(self, refused: Result, error: ErrorCode, now_ms: int) -> Result:
+        """The log did not take the records of `refused`: undo it, and answer with `error`.
+
+        Offsets go back to what they were. A group goes back to its last record, just as a new coordinator
+        would find it; whoever waits in it is answered too, and joins anew.
+        """
+        result = Result()
+        for request, _ in refused.replies:
+            result.reply(request, Refused(error))
+        for (group_id, partition), committed in refused.offsets_before.items():
+            self.offsets.restore(group_id, partition, committed)
+        for group_id, value in refused.groups_before.items():
+            group = self.groups.pop(group_id, None)
+            if group is not None:
+                self.abandon(group, result, error)
+            if isinstance(value, GroupValue):
+                self.groups[group_id] = ClassicGroup.from_value(group_id, value)
+            elif isinstance(value, ManagedGroupValue):
+                self.groups[group_id] = ManagedGroup.from_value(group_id, value)
+        touched = dict.fromkeys(group_id for group_id, _ in refused.offsets_before)
+        for group_id in [*touched, *refused.groups_before]:
+            if self.offsets.has_any(group_id):
+                self.groups.setdefault(group_id, ClassicGroup(group_id))
+            self.drop_if_unused(group_id)
+        for group_id in refused.groups_before:
+            if group_id in self.groups:
+                self._resume(self.groups[group_id], result, now_ms)
+        return result
+
+    def abandon(self, group: Group, result: Result, error: ErrorCode) -> None:
+        """Let go of a group in memory, answering all who wait in it."""
+        if isinstance(group, ManagedGroup):
+            self.managed_rebalancer.forget_timers(group)
+            waiting = [member.registering for member in group.members.values()]
+            waiting += [rewind.request for rewind in group.rewinds]
+        else:
+            self.rebalancer.forget_timers(group)
+            waiting = [member.joining for member in group.members.values()]
+            waiting += [member.syncing for member in group.members.values()]
+        for request in waiting:
+            if request is not None:
+                result.reply(request, Refused(error))
+
+    # Dropping
+
+    def drop_if_unused(self, group_id: str) -> None:
+        """Forget a group that is dead, or that has neither members nor offsets nor a record."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return
+        is_unused = (
+            isinstance(group, ClassicGroup)
+            and group.state is GroupState.EMPTY
+            and not group.pending_members
+            and group.durable is None
+            and not self.offsets.has_any(group_id)
+        )
+        if is_unused or group.state is GroupState.DEAD:
+            del self.groups[group_id]
+
+    def delete(self, group_id: str, result: Result) -> ErrorCode:
+        """Delete a group with its offsets. Only an empty one, and not one that deletes itself."""
+        group = self.groups.get(group_id)
+        match group:
+            case None:
+                return ErrorCode.GROUP_ID_NOT_FOUND
+            case _ if group.state is not GroupState.EMPTY:
+                return ErrorCode.NON_EMPTY_GROUP
+            case ManagedGroup(ephemeral=True):
+                return ErrorCode.INVALID_REQUEST
+            case ManagedGroup():
+                self.managed_rebalancer.delete(group, result)
+            case ClassicGroup():
+                self._delete_classic(group, result)
+        self.drop_if_unused(group_id)
+        return ErrorCode.NONE
+
+    def expire_offsets(self, group_id: str, result: Result, now_ms: int) -> None:
+        """Delete the offsets of a group that have been kept long enough, and then a group left with nothing.
+
+        A managed group was made on purpose and stays until it is deleted, and so do the offsets of its
+        topics.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            return
+        unused_since_ms: int | None = None
+        still_read: frozenset[str] = frozenset()
+        if isinstance(group, ManagedGroup):
+            still_read = frozenset(group.partitions)
+        elif group.state is GroupState.EMPTY:
+            unused_since_ms = None if group.is_simple else group.state_since_ms
+        elif group.state is GroupState.STABLE and group.topics is not None:
+            still_read = group.topics
+        else:
+            return  # in the middle of a rebalance, or its members do not say what they read
+        expired = self.offsets.expired(
+            group_id,
+            retention_ms=self.config.offsets_retention_ms,
+            unused_since_ms=unused_since_ms,
+            still_read=still_read,
+            now_ms=now_ms,
+        )
+        for partition in expired:
+            self.offsets.delete(result, group_id, partition)
+        is_left_with_nothing = (
+            isinstance(group, ClassicGroup)
+            and group.state is GroupState.EMPTY
+            and not group.pending_members
+            and not self.offsets.has_any(group_id)
+        )
+        if is_left_with_nothing:
+            self.delete(group_id, result)
+
+    def _restore(
+        self,
+        group_id: str,
+        value: GroupValue | ManagedGroupValue | None,
+        kind: type[ClassicGroup] | type[ManagedGroup],
+    ) -> None:
+        if isinstance(value, GroupValue):
+            self.groups[group_id] = ClassicGroup.from_value(group_id, value)
+        elif isinstance(value, ManagedGroupValue):
+            self.groups[group_id] = ManagedGroup.from_value(group_id, value)
+        elif isinstance(self.groups.get(group_id), kind):
+            del self.groups[group_id]
+
+    def _resume(self, group: Group, result: Result, now_ms: int) -> None:
+        """Begin to watch over a group that has been read back."""
+        if isinstance(group, ManagedGroup):
+            self.managed_rebalancer.resume(group, result, now_ms)
+            return
+        for member in group.members.values():
+            self.rebalancer.keep_alive(group, member, now_ms)
+        if len(group.members) > self.config.max_size:
+            self.rebalancer.prepare(group, result, now_ms)
+
+    def _delete_classic(self, group: ClassicGroup, result: Result) -> None:
+        group.state = GroupState.DEAD
+        self.rebalancer.forget_timers(group)
+        self.offsets.delete_group(result, group.group_id)
+        if group.durable is not None:
+            result.groups_before.setdefault(group.group_id, group.durable)
+            group.durable = None
+            result.records.append(group_record(group.group_id, None))

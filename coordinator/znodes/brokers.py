@@ -1,0 +1,103 @@
+"""/brokers/ids/N: a live broker. Ephemeral; its czxid is the broker's epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, encode_json
+from coordinator.znodes.paths import NO_EPOCH, broker_path
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a broker's listener is reached."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """What a broker says of itself. `features` maps a feature to its lowest and highest version.
+
+    `start_epoch` is the broker epoch under which this process registered first; -1: this is the first time.
+    """
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    start_epoch: int = NO_EPOCH
+
+
+def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
+    """Version 5. `host` and `port` are for readers older than endpoints: those of a PLAINTEXT listener.
+
+    `start_epoch` is not one of Kafka's fields; its readers pass over what they do not know.
+    """
+    plaintext = next(
+        (endpoint for endpoint in info.endpoints if endpoint.security_protocol == "PLAINTEXT"), None
+    )
+    value: dict[str, Any] = {
+        "version": 5,
+        "features": {
+            name: {"min_version": low, "max_version": high}
+            for name, (low, high) in sorted(info.features.items())
+        },
+        "listener_security_protocol_map": {
+            endpoint.listener: endpoint.security_protocol for endpoint in info.endpoints
+        },
+        "endpoints": [
+            f"{endpoint.listener}://{_bracketed(endpoint.host)}:{endpoint.port}"
+            for endpoint in info.endpoints
+        ],
+        "jmx_port": -1,
+        "port": plaintext.port if plaintext else -1,
+        "host": plaintext.host if plaintext else None,
+        "timestamp": str(timestamp_ms),
+    }
+    if info.rack is not None:
+        value["rack"] = info.rack
+    if info.start_epoch != NO_EPOCH:
+        value["start_epoch"] = info.start_epoch
+    return encode_json(value)
+
+
+def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
+    """Any version from 1 on."""
+    path = broker_path(broker_id)
+    value = decode_json(path, data)
+    try:
+        return BrokerInfo(
+            broker_id=broker_id,
+            endpoints=_decode_endpoints(value),
+            rack=value.get("rack"),
+            features={
+                name: (int(versions["min_version"]), int(versions["max_version"]))
+                for name, versions in (value.get("features") or {}).items()
+            },
+            start_epoch=int(value.get("start_epoch", NO_EPOCH)),
+        )
+    except WRONG_SHAPE as error:
+        raise BadZnode(f"{path} does not describe a broker: {error!r}") from None
+
+
+def _decode_endpoints(value: Mapping[str, Any]) -> tuple[Endpoint, ...]:
+    if int(value["version"]) == 1:
+        return (Endpoint("PLAINTEXT", value["host"], int(value["port"]), "PLAINTEXT"),)
+    protocols = value.get("listener_security_protocol_map") or {}
+    endpoints = []
+    for text in value["endpoints"]:
+        listener, address = text.split("://", 1)
+        host, port = address.rsplit(":", 1)
+        protocol = protocols.get(listener, listener)
+        endpoints.append(Endpoint(listener, host.strip("[]"), int(port), protocol))
+    return tuple(endpoints)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,95 @@
+"""Topics: where their partitions are kept (/brokers/topics/T), and who leads each (…/partitions/P/state)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.placement import Assignment
+from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, decode_uuid, encode_json, encode_uuid
+from coordinator.znodes.paths import partition_state_path, topic_path
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """A topic: its id (None in clusters that had none yet) and where each partition is kept."""
+
+    topic_id: uuid.UUID | None
+    partitions: Mapping[int, Assignment]
+
+
+def encode_topic(topic: TopicAssignment) -> bytes:
+    """Version 3."""
+    partitions = sorted(topic.partitions.items())
+    value: dict[str, Any] = {
+        "version": 3,
+        "partitions": {str(number): list(assignment.replicas) for number, assignment in partitions},
+        "adding_replicas": {
+            str(number): list(assignment.adding) for number, assignment in partitions if assignment.adding
+        },
+        "removing_replicas": {
+            str(number): list(assignment.removing) for number, assignment in partitions if assignment.removing
+        },
+    }
+    if topic.topic_id is not None:
+        value["topic_id"] = encode_uuid(topic.topic_id)
+    return encode_json(value)
+
+
+def decode_topic(topic: str, data: bytes) -> TopicAssignment:
+    """Any version."""
+    path = topic_path(topic)
+    value = decode_json(path, data)
+    try:
+        adding, removing = value.get("adding_replicas") or {}, value.get("removing_replicas") or {}
+        return TopicAssignment(
+            decode_uuid(value["topic_id"]) if value.get("topic_id") else None,
+            {
+                int(number): Assignment(
+                    tuple(map(int, replicas)),
+                    tuple(map(int, adding.get(number, ()))),
+                    tuple(map(int, removing.get(number, ()))),
+                )
+                for number, replicas in value["partitions"].items()
+            },
+        )
+    except WRONG_SHAPE as error:
+        raise BadZnode(f"{path} does not describe a topic: {error!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Leader, leader epoch and in-sync replicas; `controller_epoch` is that of the controller that wrote it.
+
+    The znode's version, which is the partition epoch that leaders name in AlterPartition, is not in its data.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+
+
+def encode_partition_state(state: PartitionState) -> bytes:
+    # Written out: a failover writes ten thousand of these before anybody has a leader again.
+    isr = ",".join(map(str, state.isr))
+    return (
+        f'{{"version":1,"leader":{state.leader},"leader_epoch":{state.leader_epoch},"isr":[{isr}],'
+        f'"controller_epoch":{state.controller_epoch}}}'
+    ).encode()
+
+
+def decode_partition_state(topic: str, partition: int, data: bytes) -> PartitionState:
+    path = partition_state_path(topic, partition)
+    value = decode_json(path, data)
+    try:
+        return PartitionState(
+            int(value["leader"]),
+            int(value["leader_epoch"]),
+            tuple(map(int, value["isr"])),
+            int(value["controller_epoch"]),
+        )
+    except WRONG_SHAPE as error:
+        raise BadZnode(f"{path} does not hold a partition's state: {error!r}") from None

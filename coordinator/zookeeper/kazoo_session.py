@@ -1,0 +1,339 @@
+"""One session of the real ZooKeeper, by kazoo. The only file that knows kazoo; its threads end here.
+
+Kazoo runs one thread for each client. Its callbacks do nothing but hand over to the reactor, from that one
+thread, so that watches and answers keep ZooKeeper's order.
+
+Kazoo would go on with a new session by itself once one has expired, and what was asked for in the belief of
+the old session would then happen in the new. So a kazoo client here lives for exactly one session: on
+expiry it is barred, in kazoo's own thread, from connecting ever again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from coordinator.zookeeper.handover import CallFromThread, Handover
+from coordinator.zookeeper.interface import (
+    ANY_VERSION,
+    AccessDenied,
+    BadVersion,
+    ConnectionLost,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    OperationResult,
+    RequestRefused,
+    SessionExpired,
+    Stat,
+    Watch,
+    WatchEvent,
+    WatchKind,
+    ZooKeeperError,
+)
+from coordinator.zookeeper.jute import MultiRead, MultiWrite, found_all, made_all
+from coordinator.zookeeper.session_memory import SessionKey
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+CONNECTED: str = KazooState.CONNECTED
+SUSPENDED: str = KazooState.SUSPENDED
+LOST: str = KazooState.LOST
+"""How a session stands: `SUSPENDED` may become `CONNECTED` again, `LOST` is the end."""
+
+_ERRORS: tuple[tuple[type[Exception], type[ZooKeeperError]], ...] = (
+    (NoNodeError, NoNode),
+    (NodeExistsError, NodeExists),
+    (BadVersionError, BadVersion),
+    (NotEmptyError, NotEmpty),
+    (NoAuthError, AccessDenied),
+    (SessionExpiredError, SessionExpired),
+    (ConnectionLoss, ConnectionLost),
+    (ConnectionClosedError, SessionExpired),  # Kazoo says this of a client that is closed for good.
+)
+_RECONNECT_DELAY_S = 0.05
+_RECONNECT_DELAY_MAX_S = 1.0
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Runs kazoo's callbacks at once, on the connection's thread, and bars an expired client from connecting.
+
+    As long as a handler does not say that it is running, kazoo calls back directly.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.barred = False
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def dispatch_callback(self, callback: Any) -> None:
+        callback.func(*callback.args)
+
+    def create_connection(self, *args: Any, **options: Any) -> Any:
+        if self.barred:
+            raise KazooTimeoutError("this session has expired")
+        return super().create_connection(*args, **options)
+
+
+class KazooSession:
+    """Implements `coordinator.zookeeper.interface.Session` on a kazoo client of its own.
+
+    `changed` is called with each new state.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        chroot: str,
+        timeout_ms: int,
+        call_from_thread: CallFromThread,
+        changed: Callable[[KazooSession, str], None],
+        key: SessionKey | None = None,
+    ) -> None:
+        """Opens a session of its own at the start; with a `key`, takes that one up, if it still is."""
+        self.expired = False
+        self.session_id = 0
+        self.password = b""
+        self._chroot = chroot
+        self._hand_over = Handover(call_from_thread)
+        self._changed = changed
+        self._state = ""
+        self._waiting: list[Callable[[], None]] | None = []
+        """What was asked for before the first connection; None once there has been one."""
+        self._handler = _Handler()
+        self._client = KazooClient(
+            hosts=hosts,
+            timeout=timeout_ms / 1000,
+            handler=self._handler,
+            client_id=None if key is None else (key.session_id, key.password),
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=_RECONNECT_DELAY_S, max_delay=_RECONNECT_DELAY_MAX_S
+            ),
+        )
+        self._client.add_listener(self._state_changed)
+
+    def start(self) -> None:
+        self._client.start_async()
+
+    def close(self) -> Deferred[None]:
+        """End the session. Waiting for kazoo's thread blocks, so another thread does it."""
+        closed: Deferred[None] = Deferred()
+        self._expire()
+
+        def stop() -> None:
+            try:
+                self._client.stop()
+                self._client.close()
+            except Exception as error:  # The server will expire what could not be closed.
+                _log.warning("ZooKeeper session 0x%x was not closed in order: %s", self.session_id, error)
+            self._hand_over(closed.callback, None)
+
+        threading.Thread(target=stop, name="zookeeper-close", daemon=True).start()
+        return closed
+
+    # Operations
+
+    def get(self, path: str, watch: Watch | None = None) -> Deferred[tuple[bytes, Stat]]:
+        def ask() -> Any:
+            return self._client.get_async(self._full(path), watch=self._watcher(watch))
+
+        return self._read(path, ask, lambda answer: (answer[0], _stat(answer[1])))
+
+    def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
+        if not paths:
+            return succeed([])
+        request = MultiRead([self._full(path) for path in paths])
+        return self._read(paths[0], lambda: self._call(request), lambda found: found_all(paths, found))
+
+    def exists(self, path: str, watch: Watch | None = None) -> Deferred[Stat | None]:
+        def ask() -> Any:
+            return self._client.exists_async(self._full(path), watch=self._watcher(watch))
+
+        return self._read(path, ask, lambda answer: None if answer is None else _stat(answer))
+
+    def children(self, path: str, watch: Watch | None = None) -> Deferred[list[str]]:
+        def ask() -> Any:
+            return self._client.get_children_async(self._full(path), watch=self._watcher(watch))
+
+        return self._read(path, ask, sorted)
+
+    def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
+    ) -> Deferred[tuple[str, Stat]]:
+        def ask() -> Any:
+            return self._client.create_async(
+                self._full(path), data, ephemeral=ephemeral, sequence=sequence, include_data=True
+            )
+
+        return self._write(path, ask, lambda answer: (self._relative(answer[0]), _stat(answer[1])))
+
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Deferred[Stat]:
+        return self._write(path, lambda: self._client.set_async(self._full(path), data, version), _stat)
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> Deferred[None]:
+        return self._write(
+            path, lambda: self._client.delete_async(self._full(path), version), lambda answer: None
+        )
+
+    def multi(self, operations: Sequence[Operation]) -> Deferred[list[OperationResult]]:
+        first = operations[0].path if operations else ""
+        request = MultiWrite(operations, self._chroot)
+        return self._write(
+            first, lambda: self._call(request), lambda made: made_all(operations, self._chroot, made)
+        )
+
+    def _call(self, request: MultiRead | MultiWrite) -> Any:
+        """Have kazoo send a request that it does not know itself."""
+        answer = self._handler.async_result()
+        self._client._call(request, answer)
+        return answer
+
+    # Between the two threads
+
+    def _read(self, path: str, ask: Callable[[], Any], convert: Callable[[Any], T]) -> Deferred[T]:
+        """Ask, and ask again whenever the connection is lost: reading twice does no harm."""
+        answered: Deferred[T] = Deferred()
+
+        def attempt() -> None:
+            self._ask(path, ask, convert).addCallbacks(answered.callback, failed)
+
+        def failed(failure: Failure) -> None:
+            if isinstance(failure.value, ConnectionLost) and not self.expired:
+                attempt()
+            else:
+                answered.errback(failure)
+
+        attempt()
+        return answered
+
+    def _write(self, path: str, ask: Callable[[], Any], convert: Callable[[Any], T]) -> Deferred[T]:
+        return self._ask(path, ask, convert)
+
+    def _ask(self, path: str, ask: Callable[[], Any], convert: Callable[[Any], T]) -> Deferred[T]:
+        answered: Deferred[T] = Deferred()
+
+        def send() -> None:
+            if self.expired:
+                answered.errback(SessionExpired(path))
+            else:
+                ask().rawlink(lambda result: self._hand_over(answer, result))
+
+        def answer(result: Any) -> None:
+            try:
+                converted = convert(result.get_nowait())
+            except ZooKeeperError as error:
+                answered.errback(error)
+            except KazooException as error:
+                # Kazoo may fail what is asked for before it reports the loss; here the loss is told first.
+                if isinstance(error, ConnectionLoss):
+                    self._on_state(SUSPENDED, None)
+                elif isinstance(error, SessionExpiredError):
+                    self._on_state(LOST, None)
+                answered.errback(_typed(error, path))
+            else:
+                answered.callback(converted)
+
+        if self._waiting is None or self.expired:
+            send()
+        else:
+            self._waiting.append(send)
+        return answered
+
+    def _watcher(self, watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
+        if watch is None:
+            return None
+
+        def fire(event: WatchEvent) -> None:
+            if not self.expired:
+                watch(event)
+
+        def seen(event: WatchedEvent) -> None:
+            self._hand_over(fire, self._watch_event(event))
+
+        return seen
+
+    def _watch_event(self, event: WatchedEvent) -> WatchEvent:
+        if event.path is None:
+            return WatchEvent(WatchKind.LOST, "")
+        kind = {"CREATED": WatchKind.CREATED, "DELETED": WatchKind.DELETED, "CHANGED": WatchKind.CHANGED}
+        return WatchEvent(kind.get(event.type, WatchKind.CHILDREN), self._relative(event.path))
+
+    def _state_changed(self, state: str) -> None:
+        """On kazoo's thread. An expired client is barred here, before it could connect again."""
+        if state == LOST:
+            self._handler.barred = True
+        client_id = self._client.client_id if state == CONNECTED else None
+        self._hand_over(self._on_state, state, client_id)
+
+    def _on_state(self, state: str, client_id: tuple[int, bytes] | None) -> None:
+        if self.expired or state == self._state:
+            return
+        self._state = state
+        if client_id is not None:
+            self.session_id, self.password = client_id
+        if state == LOST:
+            self._expire()
+        elif state == CONNECTED and self._waiting is not None:
+            self._make_chroot()
+            self._send_waiting()
+        self._changed(self, state)
+
+    def _expire(self) -> None:
+        self.expired = True
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        for send in waiting:
+            send()
+
+    def _make_chroot(self) -> None:
+        """Ask for the chroot and all above it; what is asked for afterwards is done afterwards."""
+        names = self._chroot.split("/")
+        for depth in range(2, len(names) + 1):
+            self._client.create_async("/".join(names[:depth]))
+
+    def _full(self, path: str) -> str:
+        return self._chroot + path if path != "/" else self._chroot or "/"
+
+    def _relative(self, path: str) -> str:
+        return path[len(self._chroot) :] or "/"
+
+
+def _stat(stat: ZnodeStat) -> Stat:
+    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ephemeralOwner, stat.mtime)
+
+
+def _typed(error: Exception, path: str) -> ZooKeeperError:
+    for kazoo_kind, kind in _ERRORS:
+        if isinstance(error, kazoo_kind):
+            return kind(path)
+    return RequestRefused(path, type(error).__name__)

@@ -1,0 +1,114 @@
+"""The way of a process to the real ZooKeeper: one session after the other, each with a client of its own."""
+
+from __future__ import annotations
+
+import logging
+
+from twisted.internet.defer import Deferred
+
+from coordinator.zookeeper.handover import CallFromThread
+from coordinator.zookeeper.interface import SessionListener
+from coordinator.zookeeper.kazoo_session import CONNECTED, SUSPENDED, KazooSession
+from coordinator.zookeeper.session_memory import SessionKey, SessionMemory
+
+_log = logging.getLogger(__name__)
+
+
+def split_connect(connect: str) -> tuple[str, str]:
+    """The hosts and the chroot ("" for none) of a `zookeeper.connect` value such as `a:2181,b:2181/kafka`.
+
+    Raises ValueError where there is no host.
+    """
+    hosts, slash, chroot = connect.strip().partition("/")
+    if not hosts.strip():
+        raise ValueError("a list of host:port, with a path behind the last if there is a chroot")
+    return hosts, (slash + chroot).rstrip("/")
+
+
+class KazooZooKeeper:
+    """Implements `coordinator.zookeeper.interface.ZooKeeper`.
+
+    `connect` is `host:port,…[/chroot]`; the chroot is made where it is missing. With a `memory`, what a
+    process before this one has left in ZooKeeper is removed at the start, instead of when its session has run
+    out.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        session_timeout_ms: int,
+        call_from_thread: CallFromThread,
+        memory: SessionMemory | None = None,
+    ) -> None:
+        self.hosts, self.chroot = split_connect(connect)
+        self.session_timeout_ms = session_timeout_ms
+        self._call_from_thread = call_from_thread
+        self._memory = memory
+        self._listeners: list[SessionListener] = []
+        self._closed = False
+        self._former: KazooSession | None = None
+        """The session of a process before this one, until it has been ended."""
+        self._session = self._new_session()
+
+    @property
+    def session(self) -> KazooSession:
+        return self._session
+
+    def add_listener(self, listener: SessionListener) -> None:
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        key = None if self._memory is None else self._memory.recall()
+        if key is None:
+            self._session.start()
+        else:
+            _log.info("ending ZooKeeper session 0x%x, left by a broker that was killed", key.session_id)
+            self._former = self._new_session(key)
+            self._former.start()
+
+    def close(self) -> Deferred[None]:
+        self._closed = True
+        closed = self._session.close()
+        if self._former is not None:
+            former, self._former = self._former, None
+            closed.addCallback(lambda _: former.close())
+        elif self._memory is not None:
+            memory = self._memory
+            closed.addCallback(lambda _: memory.forget())
+        return closed
+
+    def _new_session(self, key: SessionKey | None = None) -> KazooSession:
+        return KazooSession(
+            self.hosts, self.chroot, self.session_timeout_ms, self._call_from_thread, self._changed, key
+        )
+
+    def _end_former(self, former: KazooSession) -> None:
+        """Being connected it is the former session, or a new one because that had run out: let it end."""
+        former.close().addCallback(self._former_ended, former)
+
+    def _former_ended(self, _: None, former: KazooSession) -> None:
+        if self._former is former:
+            self._former = None
+            self._session.start()
+
+    def _changed(self, session: KazooSession, state: str) -> None:
+        if session is self._former and state == CONNECTED:
+            self._end_former(session)
+        if self._closed or session is not self._session:
+            return
+        if state == CONNECTED:
+            if self._memory is not None:
+                self._memory.remember(SessionKey(session.session_id, session.password))
+            for listener in self._listeners:
+                listener.session_connected(session)
+        elif state == SUSPENDED:
+            _log.warning("the connection to ZooKeeper is lost; session 0x%x is suspended", session.session_id)
+            for listener in self._listeners:
+                listener.session_suspended(session)
+        else:
+            _log.warning("ZooKeeper session 0x%x has expired", session.session_id)
+            self._session = self._new_session()
+            for listener in self._listeners:
+                listener.session_expired(session)
+            session.close()
+            self._session.start()

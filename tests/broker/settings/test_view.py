@@ -1,0 +1,144 @@
+"""Settings as administrators see and alter them."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.settings.alterations import Alteration
+from broker.settings.in_force import DynamicSettings
+from broker.settings.rows import broker_settings
+from broker.settings.view import ConfigEntry, ConfigView
+from clients.settings import SettingError
+from protocol.configs import ConfigOperation, ConfigSource
+from protocol.errors import BrokerError
+
+
+def view(**broker: str) -> ConfigView:
+    given = {name.replace("_", "."): value for name, value in broker.items()}
+    return ConfigView(DynamicSettings(broker_settings({"zookeeper.connect": "z:1", **given})))
+
+
+def entry(entries: list[ConfigEntry], name: str) -> ConfigEntry:
+    (found,) = [entry for entry in entries if entry.name == name]
+    return found
+
+
+def sources(found: ConfigEntry) -> list[tuple[str, str | None, ConfigSource]]:
+    return [(synonym.name, synonym.value, synonym.source) for synonym in found.synonyms]
+
+
+def test_a_topics_value_is_its_own_then_the_brokers_then_the_default() -> None:
+    configs = view(log_retention_ms="5000")
+    own = entry(configs.describe_topic({"retention.ms": "1000"}), "retention.ms")
+    assert (own.value, own.source) == ("1000", ConfigSource.DYNAMIC_TOPIC)
+    assert sources(own) == [
+        ("retention.ms", "1000", ConfigSource.DYNAMIC_TOPIC),
+        ("log.retention.ms", "5000", ConfigSource.STATIC_BROKER),
+        ("log.retention.ms", "604800000", ConfigSource.DEFAULT),
+    ]
+    inherited = entry(configs.describe_topic({}), "retention.ms")
+    assert (inherited.value, inherited.source) == ("5000", ConfigSource.STATIC_BROKER)
+    default = entry(view().describe_topic({}), "retention.ms")
+    assert (default.value, default.source) == ("604800000", ConfigSource.DEFAULT)
+
+
+def test_a_coarser_unit_of_the_brokers_setting_counts() -> None:
+    found = entry(view(log_retention_hours="1").describe_topic({}), "retention.ms")
+    assert (found.value, found.source) == ("3600000", ConfigSource.STATIC_BROKER)
+
+
+def test_values_are_shown_as_a_properties_file_has_them() -> None:
+    shown = view().describe_topic({})
+    assert entry(shown, "cleanup.policy").value == "delete"
+    assert entry(shown, "preallocate").value == "false"
+    assert entry(view().describe_broker(), "broker.rack").value is None
+
+
+def test_only_what_is_asked_for_is_shown() -> None:
+    assert [entry.name for entry in view().describe_topic({}, ["retention.ms"])] == ["retention.ms"]
+    assert [entry.name for entry in view().describe_broker(["broker.id"])] == ["broker.id"]
+
+
+def test_a_brokers_settings_say_whether_they_were_given() -> None:
+    described = view(num_partitions="3").describe_broker()
+    given, default = entry(described, "num.partitions"), entry(described, "default.replication.factor")
+    assert (given.value, given.source, given.read_only) == ("3", ConfigSource.STATIC_BROKER, True)
+    assert (default.value, default.source) == ("1", ConfigSource.DEFAULT)
+    required = entry(described, "zookeeper.connect")
+    assert sources(required) == [("zookeeper.connect", "z:1", ConfigSource.STATIC_BROKER)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("retention", "1", "topics have no setting retention; did you mean retention.ms"),
+        ("retention.ms", "soon", "retention.ms='soon' is not allowed"),
+        ("retention.ms", None, "retention.ms has no value"),
+        ("cleanup.policy", "", "cleanup.policy"),
+    ],
+)
+def test_what_a_topic_does_not_take_is_refused_with_the_reason(
+    name: str, value: str | None, message: str
+) -> None:
+    with pytest.raises(SettingError) as refused:
+        view().check({name: value})
+    assert message in str(refused.value)
+
+
+def alter(own: dict[str, str], *alterations: tuple[str, ConfigOperation, str | None]) -> dict[str, str]:
+    return view().altered(own, [Alteration(*alteration) for alteration in alterations])
+
+
+def test_values_are_set_and_deleted() -> None:
+    own = {"retention.ms": "1", "segment.ms": "2"}
+    changed = alter(
+        own,
+        ("retention.ms", ConfigOperation.DELETE, None),
+        ("segment.bytes", ConfigOperation.SET, "1000"),
+    )
+    assert changed == {"segment.ms": "2", "segment.bytes": "1000"}
+    assert own == {"retention.ms": "1", "segment.ms": "2"}
+
+
+def test_lists_are_added_to_and_taken_from() -> None:
+    added = alter({}, ("cleanup.policy", ConfigOperation.APPEND, "compact"))
+    assert added == {"cleanup.policy": "delete,compact"}
+    assert alter(added, ("cleanup.policy", ConfigOperation.APPEND, "compact")) == added
+    assert alter(added, ("cleanup.policy", ConfigOperation.SUBTRACT, "delete")) == {
+        "cleanup.policy": "compact"
+    }
+
+
+def test_what_is_no_list_is_not_added_to() -> None:
+    with pytest.raises(SettingError, match="is no list"):
+        alter({}, ("retention.ms", ConfigOperation.APPEND, "1"))
+
+
+def test_a_setting_named_twice_is_refused() -> None:
+    change = ("retention.ms", ConfigOperation.SET, "1")
+    with pytest.raises(BrokerError, match="several times"):
+        alter({}, change, change)
+
+
+def test_the_outcome_is_checked_as_a_whole() -> None:
+    with pytest.raises(SettingError, match=r"min\.compaction\.lag\.ms"):
+        alter(
+            {"max.compaction.lag.ms": "10"},
+            ("min.compaction.lag.ms", ConfigOperation.SET, "20"),
+        )
+
+
+@pytest.mark.parametrize(
+    ("broker", "own", "allowed"),
+    [
+        ("false", {}, False),
+        ("true", {}, True),
+        ("true", {"unclean.leader.election.enable": "false"}, False),
+        ("false", {"unclean.leader.election.enable": "true"}, True),
+        ("true", {"unclean.leader.election.enable": "perhaps"}, False),
+        # Of settings that do not go together this one is still understood.
+        ("true", {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, True),
+    ],
+)
+def test_whether_an_unclean_election_is_allowed(broker: str, own: dict[str, str], allowed: bool) -> None:
+    assert view(unclean_leader_election_enable=broker).unclean_election_allowed(own) is allowed

@@ -1,0 +1,231 @@
+"""Messages that rest on other partitions too (KIP-27), against brokers in memory."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from clients.errors import DeliveryTimeoutError, GuardElsewhereError, GuardMismatchError
+from clients.message import Message, TopicPartition
+from clients.producer import Producer
+from clients.sending.conditions import FEATURE
+from clients.sending.responses import SendResponse
+from protocol.errors import ErrorCode, OffsetMismatchError
+from protocol.messages.produce import PartitionProduceData, ProduceRequest
+from tests.clients.fake_cluster import FakeCluster
+
+TERM = TopicPartition("log", 1)
+"""The guard in most tests: its log ends at 2."""
+PLAIN = TopicPartition("log", 2)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster(brokers=2)
+    for partition in cluster.add_topic("log", 4):
+        partition.leader = 1
+    for broker in cluster.brokers.values():
+        broker.features[FEATURE] = 1
+    with producer_on(cluster) as producer:
+        producer.send(*(Message("log", value="term", partition=TERM.partition) for _ in range(2)))
+    cluster.brokers[1].requests.clear()
+    return cluster
+
+
+def producer_on(cluster: FakeCluster, **properties: Any) -> Producer:
+    given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, **properties}
+    return Producer(given, network=cluster.network(), rng=random.Random(1), is_threaded=False)
+
+
+def send_at(
+    producer: Producer, offset: int, term: int, value: str = "x", partition: int = 0, *, rest: int = 0
+) -> SendResponse:
+    """Send a message that is guarded by where the log of the terms ends, and so many behind it."""
+    messages = [Message("log", value=value, partition=partition)] * (1 + rest)
+    return producer.send_at(offset, *messages, guards={TERM: term})
+
+
+def values_in(cluster: FakeCluster, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in cluster.topics["log"][partition].records()]
+
+
+def sent(cluster: FakeCluster) -> list[list[PartitionProduceData]]:
+    """What the requests to the first broker were about."""
+    return [
+        [data for topic in request.topic_data for data in topic.partition_data]
+        for request in cluster.brokers[1].requests
+        if isinstance(request, ProduceRequest)
+    ]
+
+
+def test_a_guard_that_holds_lets_the_message_through_and_is_not_written_to(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+
+    response = send_at(producer, 0, term=2, rest=2)
+
+    assert producer.flush(10_000)
+    assert response.error is None
+    assert values_in(cluster) == [b"x"] * 3 and len(values_in(cluster, 1)) == 2
+    ((batch, guard),) = sent(cluster)
+    assert (batch.index, batch.expected_offset) == (0, 0)
+    assert (guard.index, guard.expected_offset, guard.records) == (1, 2, None)
+
+
+def test_a_guard_that_does_not_hold_refuses_the_message_and_says_where_its_log_ends(
+    cluster: FakeCluster,
+) -> None:
+    producer = producer_on(cluster)
+
+    response = send_at(producer, 0, term=1)
+
+    assert producer.flush(10_000)
+    error = response.error
+    assert isinstance(error, GuardMismatchError) and not isinstance(error, OffsetMismatchError)
+    assert error.next_offsets == {TERM: 2} and "log-1" in str(error)
+    assert values_in(cluster) == []
+    again = send_at(producer, 0, term=2, value="y")
+    assert producer.flush(10_000)
+    assert again.error is None and values_in(cluster) == [b"y"]
+
+
+def test_of_several_guards_those_are_named_that_failed(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    guards = {TERM: 2, PLAIN: 7, TopicPartition("log", 3): 8}
+    response = producer.send_at(0, Message("log", partition=0), guards=guards)
+    assert producer.flush(10_000)
+    assert isinstance(response.error, GuardMismatchError)
+    assert response.error.next_offsets == {PLAIN: 0, TopicPartition("log", 3): 0}
+
+
+def test_where_its_own_partition_ends_elsewhere_that_is_what_the_message_is_told(
+    cluster: FakeCluster,
+) -> None:
+    producer = producer_on(cluster)
+    response = send_at(producer, 5, term=1)
+    assert producer.flush(10_000)
+    assert isinstance(response.error, OffsetMismatchError) and response.error.next_offset == 0
+
+
+def test_what_rests_on_a_message_that_a_guard_refused_fails_with_it(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster, **{"batch.size": 1})
+    guarded = send_at(producer, 0, term=9)
+    behind = [producer.send(Message("log", value="b", partition=0, offset=offset)) for offset in (0, 1)]
+    assert producer.flush(10_000)
+    assert [type(each.error) for each in (guarded, *behind)] == [GuardMismatchError] * 3
+    assert values_in(cluster) == []
+
+
+def test_neighbours_are_not_disturbed_by_the_guard_of_another(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster, retries=1)
+    refused = send_at(producer, 0, term=9)
+    plain = producer.send(Message("log", value="p", partition=2))
+    to_guard = producer.send(Message("log", value="t", partition=TERM.partition))
+    assert producer.flush(10_000)
+    assert isinstance(refused.error, GuardMismatchError)
+    assert (plain.offset, to_guard.offset) == (0, 2)
+
+
+def test_a_partition_is_named_once_in_a_request_be_it_as_a_guard(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    responses = [
+        send_at(producer, 0, term=2),
+        send_at(producer, 0, term=2, partition=2),
+        producer.send(Message("log", value="t", partition=TERM.partition)),
+        producer.send_at(0, Message("log", partition=3), guards={TopicPartition("log", 0): 1}),
+    ]
+    assert producer.flush(10_000)
+    for request in sent(cluster):
+        indexes = [data.index for data in request]
+        assert len(indexes) == len(set(indexes))
+    assert [each.error for each in responses] == [None] * 4
+
+
+def test_messages_are_sent_again_while_the_leader_of_a_guard_moves(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    producer.send(Message("log", value="known", partition=2))
+    assert producer.flush(10_000)
+    for partition in cluster.topics["log"]:
+        partition.leader, partition.leader_epoch = 2, 1
+
+    response = send_at(producer, 0, term=2)
+
+    assert producer.flush(60_000)
+    assert response.error is None and values_in(cluster) == [b"x"]
+
+
+def test_a_guard_that_another_broker_leads_is_refused_and_what_rests_on_it(cluster: FakeCluster) -> None:
+    cluster.topics["log"][TERM.partition].leader = 2
+    producer = producer_on(cluster, **{"batch.size": 1})
+
+    responses = [send_at(producer, 0, term=2), producer.send(Message("log", partition=0, offset=1))]
+
+    assert producer.flush(60_000)
+    assert [type(each.error) for each in responses] == [GuardElsewhereError] * 2
+    assert "same leader" in str(responses[0].error)
+    assert sent(cluster) == []
+
+
+def test_a_guard_that_has_moved_away_refuses_only_what_is_not_written_yet(cluster: FakeCluster) -> None:
+    """ "A producer can re-send a message indefinitely and be sure that at most one of those attempts will
+    succeed" (KIP-27): what was written before its answer was lost is answered with its offset."""
+    producer = producer_on(cluster)
+
+    def move() -> None:
+        cluster.topics["log"][TERM.partition].leader = 2
+
+    cluster.at(cluster.now_ms() + 50, move)
+    cluster.brokers[1].fail_next(ProduceRequest, "cut after")
+    written = send_at(producer, 0, term=2)
+    assert producer.flush(60_000)
+    assert (written.error, written.offset) == (None, 0)
+
+    cluster.topics["log"][TERM.partition].leader = 1
+    cluster.at(cluster.now_ms() + 50, move)
+    cluster.brokers[1].fail_next(ProduceRequest, "cut")
+    unwritten = send_at(producer, 1, term=2)
+    assert producer.flush(60_000)
+    assert isinstance(unwritten.error, GuardElsewhereError)
+    assert values_in(cluster) == [b"x"]
+
+
+@pytest.mark.parametrize("how", ["cut", "cut after", ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_retry_answers_the_original_offset_whatever_became_of_the_guard(
+    cluster: FakeCluster, how: str | ErrorCode
+) -> None:
+    producer = producer_on(cluster, **{"batch.size": 1})
+    cluster.brokers[1].fail_next(ProduceRequest, how)
+    responses = [send_at(producer, offset, term=2, value=str(offset)) for offset in range(3)]
+    assert producer.flush(60_000)
+    assert [each.offset for each in responses] == [0, 1, 2]
+    assert values_in(cluster) == [b"0", b"1", b"2"]
+
+
+def test_a_guard_behind_a_refused_message_of_its_partition_is_judged_by_where_that_ends(
+    cluster: FakeCluster,
+) -> None:
+    """A broker refuses all of an attempt that it has refused once, also a guard that holds: it goes again."""
+    producer = producer_on(cluster)
+    wrong = producer.send(Message("log", value="w", partition=TERM.partition, offset=9))
+    guarded = send_at(producer, 0, term=2)
+    assert producer.flush(60_000)
+    assert isinstance(wrong.error, OffsetMismatchError)
+    assert guarded.offset == 0
+
+
+def test_while_nobody_leads_a_guard_its_message_waits(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster, **{"delivery.timeout.ms": 40_000})
+    response = producer.send_at(0, Message("log", partition=0), guards={TopicPartition("log", 9): 0})
+    assert producer.flush(60_000)
+    assert isinstance(response.error, DeliveryTimeoutError)
+    assert "who leads log-9, a guard" in str(response.error)
+
+
+def test_what_is_no_guard_is_refused_at_once(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    message = Message("log", partition=0)
+    with pytest.raises(ValueError, match="log-0 is written to"):
+        producer.send_at(0, message, guards={TopicPartition("log", 0): 0})
+    with pytest.raises(ValueError, match="no log ends at offset -1"):
+        producer.send_at(0, message, guards={TERM: -1})

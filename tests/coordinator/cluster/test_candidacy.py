@@ -1,0 +1,75 @@
+"""Standing for controller through what can happen to a session."""
+
+from __future__ import annotations
+
+from coordinator.cluster.candidacy import Candidacy
+from coordinator.cluster.membership import Membership
+from coordinator.cluster.term import Term
+from coordinator.znodes.brokers import BrokerInfo
+from tests.sim.world import Process, World
+from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
+
+SESSION_TIMEOUT_MS = 6000
+
+
+class Candidate:
+    """A broker that does nothing but be a member and stand for controller."""
+
+    def __init__(self, world: World, model: ZooKeeperModel, broker_id: int) -> None:
+        self.terms: list[int] = []
+        self.resignations = 0
+        self.process = Process(world, f"b{broker_id}")
+        self.client = SimZooKeeper(model, self.process, SESSION_TIMEOUT_MS)
+        self.candidacy = Candidacy(broker_id, self.process.clock)
+        self.candidacy.add_listener(self)
+        membership = Membership(
+            self.client,
+            self.process.clock,
+            lambda: BrokerInfo(broker_id, (), None),
+            conflict_timeout_ms=SESSION_TIMEOUT_MS + 1000,
+        )
+        membership.add_listener(self.candidacy)
+        self.client.start()
+        membership.start()
+
+    def elected(self, term: Term) -> None:
+        self.terms.append(term.epoch)
+
+    def resigned(self) -> None:
+        self.resignations += 1
+
+    def controller_is(self, broker_id: int | None) -> None:
+        pass
+
+
+def test_a_look_that_is_under_way_when_the_session_ends_is_taken_up_by_the_next() -> None:
+    world = World(3)
+    model = ZooKeeperModel(world)
+    candidate = Candidate(world, model, 1)
+    world.run(2)
+    assert candidate.terms == [1]
+    candidate.client.cut()  # The watch is lost: it looks again, and waits for an answer that never comes.
+    world.run(7)
+    candidate.client.mend()
+    world.run(2)
+    assert candidate.terms == [1, 2]
+    assert candidate.resignations == 1
+    assert world.problems == []
+
+
+def test_another_takes_over_when_the_controller_is_cut_off() -> None:
+    world = World(4)
+    model = ZooKeeperModel(world)
+    one = Candidate(world, model, 1)
+    world.run(2)
+    other = Candidate(world, model, 2)
+    world.run(2)
+    assert (one.terms, other.terms) == ([1], [])
+    one.client.cut()
+    world.run(7)
+    assert other.terms == [2]
+    assert other.candidacy.controller_id == 2
+    one.client.mend()
+    world.run(2)
+    assert one.candidacy.controller_id == 2
+    assert one.resignations == 1

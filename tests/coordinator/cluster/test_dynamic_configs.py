@@ -1,0 +1,111 @@
+"""Dynamic configs on a real ZooKeeper: a change reaches every broker, and only what is old is purged."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from twisted.internet.defer import gatherResults
+from twisted.internet.task import Clock
+
+from coordinator.cluster.dynamic_configs import CHANGE_EXPIRATION_MS, DynamicConfigs
+from coordinator.cluster.identity import prepare_layout
+from coordinator.znodes import paths as znodes
+from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from tests.coordinator.zookeeper.test_zookeeper import connected
+from tests.reactor import on_reactor, reactor, until
+
+
+@asynccontextmanager
+async def following(
+    connect: str, clock: object = reactor
+) -> AsyncIterator[tuple[DynamicConfigs, KazooZooKeeper]]:
+    async with connected(connect) as client:
+        await prepare_layout(client.session)
+        configs = DynamicConfigs(client, clock)  # type: ignore[arg-type]
+        await configs.load()
+        configs.registered(client.session, 1)
+        yield configs, client
+
+
+@on_reactor
+async def test_a_change_reaches_other_brokers(zookeeper: str) -> None:
+    async with following(zookeeper) as (one, _), following(zookeeper) as (two, _):
+        heard: list[tuple[str, str, dict[str, str]]] = []
+        two.add_listener(lambda kind, name, configs: heard.append((kind, name, dict(configs))))
+        await one.update("topics", "t", lambda old: {**old, "retention.ms": "5"})
+        assert one.get("topics", "t") == {"retention.ms": "5"}
+        await until(lambda: two.get("topics", "t") == {"retention.ms": "5"})
+        await one.update("clients", "c", lambda old: {"producer_byte_rate": "1024"})
+        await one.update("topics", "t", lambda old: {})
+        await until(lambda: two.get("topics", "t") == {} and two.get("clients", "c") != {})
+        assert heard == [
+            ("topics", "t", {"retention.ms": "5"}),
+            ("clients", "c", {"producer_byte_rate": "1024"}),
+            ("topics", "t", {}),
+        ]
+        assert two.entities("clients") == ["c"]
+
+
+@on_reactor
+async def test_changes_at_the_same_time_are_all_kept(zookeeper: str) -> None:
+    async with following(zookeeper) as (one, _), following(zookeeper) as (two, _):
+
+        def adding(key: str) -> Callable[[dict[str, str]], dict[str, str]]:
+            return lambda old: {**old, key: "x"}
+
+        await gatherResults(
+            [
+                each.update("topics", "t", adding(f"{name}{number}"))
+                for name, each in (("one", one), ("two", two))
+                for number in range(5)
+            ]
+        )
+        found = await one.refresh("topics", "t")
+        assert sorted(found) == sorted(f"{name}{number}" for name in ("one", "two") for number in range(5))
+
+
+@on_reactor
+async def test_a_change_that_is_refused_changes_nothing(zookeeper: str) -> None:
+    async with following(zookeeper) as (one, client):
+
+        def refuse(old: dict[str, str]) -> dict[str, str]:
+            raise ValueError("not allowed")
+
+        with pytest.raises(ValueError, match="not allowed"):
+            await one.update("topics", "t", refuse)
+        assert await client.session.exists(znodes.config_path("topics", "t")) is None
+        assert await client.session.children(znodes.CONFIG_CHANGES) == []
+
+
+@on_reactor
+async def test_what_cannot_be_read_leaves_configs_as_they_were(
+    zookeeper: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(zookeeper) as (one, client):
+        await one.update("topics", "t", lambda old: {"a": "1"})
+        await client.session.set(znodes.config_path("topics", "t"), b"not JSON")
+        assert await one.refresh("topics", "t") == {"a": "1"}
+        await client.session.create(znodes.CONFIG_CHANGE_PREFIX, b"nonsense", sequence=True)
+        await one.update("topics", "u", lambda old: {"b": "2"})
+        await until(lambda: one.get("topics", "u") == {"b": "2"})
+        assert "left as they were" in caplog.text
+
+
+@on_reactor
+async def test_old_notifications_are_purged(zookeeper: str) -> None:
+    clock = Clock()
+    clock.advance(reactor.seconds())
+    async with following(zookeeper, clock) as (one, client):
+        await one.update("topics", "t", lambda old: {"a": "1"})
+        (first,) = await client.session.children(znodes.CONFIG_CHANGES)
+        clock.advance(CHANGE_EXPIRATION_MS / 1000 + 5)
+        # The server's clock is the real one: to the broker whose clock was moved, both are old now.
+        await one.update("topics", "t", lambda old: {"a": "2"})
+        while await client.session.children(znodes.CONFIG_CHANGES):
+            pass
+        assert first.endswith("0000000000")
+        clock.advance(-CHANGE_EXPIRATION_MS / 1000)
+        await one.update("topics", "t", lambda old: {"a": "3"})
+        assert len(await client.session.children(znodes.CONFIG_CHANGES)) == 1

@@ -1,0 +1,49 @@
+"""What a cluster has once, made on sessions that end at the wrong moment."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from twisted.internet.defer import ensureDeferred
+
+from coordinator.cluster.identity import prepare_layout
+from coordinator.znodes import paths as znodes
+from coordinator.zookeeper.interface import SessionExpired
+from tests.sim.cluster import logs_in_trace
+from tests.sim.world import Process, World
+from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
+
+
+@pytest.fixture
+def world() -> World:
+    return World(5)
+
+
+@pytest.fixture
+def client(world: World) -> SimZooKeeper:
+    client = SimZooKeeper(ZooKeeperModel(world), Process(world, "b1"), session_timeout_ms=6000)
+    client.start()
+    return client
+
+
+def test_the_layout_is_made_and_found(world: World, client: SimZooKeeper) -> None:
+    for _ in range(2):
+        done = ensureDeferred(prepare_layout(client.session))
+        world.run(2)
+        assert done.called
+    assert all(client.model.exists(path) for path in znodes.PERSISTENT_PATHS)
+
+
+def test_a_session_that_ends_meanwhile_is_told_once(world: World, client: SimZooKeeper) -> None:
+    with logs_in_trace(world):
+        world.run(1)
+        failures = []
+        ensureDeferred(prepare_layout(client.session)).addErrback(failures.append)
+        client.cut()
+        world.run(7)
+        client.mend()
+        world.run(1)
+        assert [failure.type for failure in failures] == [SessionExpired]
+        gc.collect()
+    assert world.problems == []

@@ -1,0 +1,272 @@
+"""Drives the controller's machine without ZooKeeper or brokers: its effects are performed on a dictionary."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from coordinator.controller.effects import (
+    Answer,
+    CreateTopic,
+    Effect,
+    MarkDeleted,
+    Order,
+    Pause,
+    ReadOrder,
+    RecordBrokers,
+    RemoveOrders,
+    RemoveTopic,
+    Send,
+    SetBrokers,
+    StateWrite,
+    StateWritten,
+    WriteAssignments,
+    WriteReassignmentOrder,
+    WriteStates,
+)
+from coordinator.controller.events import (
+    AlterPartitions,
+    BrokerAnswered,
+    BrokersChanged,
+    CreateTopics,
+    DeleteTopics,
+    Elected,
+    Event,
+    NewTopic,
+)
+from coordinator.controller.machine import Controller
+from coordinator.controller.state import LiveBroker, Partition, Snapshot, Topic
+from coordinator.znodes.paths import TopicPartition
+from coordinator.znodes.topics import PartitionState, TopicAssignment
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.stop_replica import StopReplicaRequest
+from tests.coordinator.groups.members import broker_info, healthy_answer, policy
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Store:
+    """What ZooKeeper would hold."""
+
+    states: dict[TopicPartition, tuple[PartitionState, int]] = field(default_factory=dict)
+    topics: dict[str, TopicAssignment] = field(default_factory=dict)
+    deleting: list[str] = field(default_factory=list)
+    orders: dict[Order, Any] = field(
+        default_factory=lambda: {
+            Order.REASSIGNMENT: None,
+            Order.ELECTION: [],
+            Order.DELETION: [],
+            Order.LOG_DIRS: {},
+        }
+    )
+    removed_orders: list[str] = field(default_factory=list)
+    recorded_epochs: dict[int, int] | None = None
+    zxid: int = -1
+    """The transaction in which all states are said to have been written."""
+    next_epoch: int = 100
+
+    def new_epoch(self) -> int:
+        """A broker epoch that no life of a broker has had."""
+        self.next_epoch += 1
+        return self.next_epoch - 1
+
+    def write(self, write: StateWrite) -> StateWritten:
+        there = self.states.get(write.at)
+        version = there[1] if there else None
+        if version != write.version:
+            state = there[0] if there else None
+            return StateWritten(False, state, -1 if version is None else version)
+        self.states[write.at] = (write.state, 0 if version is None else version + 1)
+        return StateWritten(True, write.state, self.states[write.at][1])
+
+    def snapshot(self, brokers: dict[int, LiveBroker]) -> Snapshot:
+        """What a new controller would read."""
+        topics = {}
+        for name, assignment in self.topics.items():
+            assert assignment.topic_id is not None
+            topics[name] = Topic(name, assignment.topic_id)
+            for number, replicas in assignment.partitions.items():
+                state, version = self.states.get((name, number), (None, -1))
+                topics[name].partitions[number] = Partition(replicas, state, version, self.zxid)
+        return Snapshot(brokers, topics, tuple(self.deleting), self.recorded_epochs)
+
+
+class Machine:
+    """A controller, its store, and what it has said. Brokers answer only when a test lets them."""
+
+    def __init__(
+        self,
+        *broker_ids: int,
+        store: Store | None = None,
+        epoch: int = 1,
+        unclean: bool = False,
+        brokers: Mapping[int, LiveBroker] | None = None,
+    ) -> None:
+        self.store = store or Store()
+        self.effects: list[Effect] = []
+        self._ids = itertools.count(1)
+        self.brokers = dict(brokers or {broker_id: self.life(broker_id) for broker_id in broker_ids})
+        self.controller = Controller(
+            broker_ids[0],
+            epoch,
+            policy(unclean=unclean, new_topic_id=lambda: uuid.UUID(int=next(self._ids))),
+        )
+        self.handle(Elected(self.store.snapshot(self.brokers)))
+
+    def life(self, broker_id: int) -> LiveBroker:
+        """A broker under an epoch that no life of a broker has had."""
+        return LiveBroker(broker_info(broker_id), self.store.new_epoch())
+
+    def registration(self, broker_id: int) -> LiveBroker:
+        """A broker that lives, and has registered anew because its session had run out."""
+        known = self.brokers[broker_id]
+        return LiveBroker(replace(known.info, start_epoch=known.start_epoch), self.store.new_epoch())
+
+    def handle(self, event: Event, *, cut: int | None = None) -> list[Effect]:
+        """Handle one event to its end, or until the controller dies after `cut` effects; what came of it."""
+        steps = self.controller.handle(event)
+        effects: list[Effect] = []
+        result: Any = None
+        while cut is None or len(effects) < cut:
+            try:
+                effect = steps.send(result)
+            except StopIteration:
+                break
+            effects.append(effect)
+            result = self._perform(effect)
+        self.effects += effects
+        return effects
+
+    def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case WriteStates():
+                return [self.store.write(write) for write in effect.writes]
+            case CreateTopic():
+                made = effect.name not in self.store.topics
+                self.store.topics.setdefault(effect.name, effect.assignment)
+                return made
+            case WriteAssignments():
+                self.store.topics.update(effect.topics)
+            case WriteReassignmentOrder():
+                self.store.orders[Order.REASSIGNMENT] = dict(effect.targets) or None
+            case ReadOrder():
+                return self.store.orders[effect.order]
+            case RemoveOrders():
+                self.store.removed_orders += effect.paths
+            case MarkDeleted():
+                self.store.deleting += effect.names
+            case RemoveTopic():
+                self.store.topics.pop(effect.name, None)
+                if effect.name in self.store.deleting:
+                    self.store.deleting.remove(effect.name)
+                for at in [at for at in self.store.states if at[0] == effect.name]:
+                    del self.store.states[at]
+            case RecordBrokers():
+                self.store.recorded_epochs = dict(effect.epochs)
+            case Send() | Answer() | SetBrokers() | Pause():
+                pass
+        return None
+
+    # What tests say
+
+    def lose(self, *broker_ids: int) -> list[Effect]:
+        """Brokers lose their sessions."""
+        for broker_id in broker_ids:
+            del self.brokers[broker_id]
+        return self.handle(BrokersChanged(dict(self.brokers)))
+
+    def start(self, *broker_ids: int) -> list[Effect]:
+        """Brokers register, for the first time or anew."""
+        for broker_id in broker_ids:
+            self.brokers[broker_id] = self.life(broker_id)
+        return self.handle(BrokersChanged(dict(self.brokers)))
+
+    def create(self, name: str, *replicas: tuple[int, ...]) -> list[Effect]:
+        """A topic with these replicas of each partition."""
+        return self.handle(CreateTopics(1, [NewTopic(name, assignments=dict(enumerate(replicas)))]))
+
+    def delete(self, name: str) -> list[Effect]:
+        return self.handle(DeleteTopics(2, [name]))
+
+    def answer_all(self, effects: list[Effect], kind: type = StopReplicaRequest) -> list[Effect]:
+        """The live brokers answer the requests of a kind among these effects."""
+        answered = []
+        for broker_id, request in sent(effects):
+            if isinstance(request, kind) and broker_id in self.brokers:
+                answered += self.answer(broker_id, request, healthy_answer(request))
+        return answered
+
+    def answer(self, broker_id: int, request: Any, response: Any) -> list[Effect]:
+        epoch = self.brokers[broker_id].epoch
+        return self.handle(BrokerAnswered(broker_id, epoch, request, response))
+
+    def state(self, topic: str, partition: int = 0) -> PartitionState:
+        return self.store.states[topic, partition][0]
+
+    def propose(self, topic: str, *isr: int, partition: int = 0) -> list[Effect]:
+        """The leader proposes this in-sync set; it may be refused."""
+        return self.handle(AlterPartitions([(3, self.proposal(topic, *isr, partition=partition))]))
+
+    def proposal(self, topic: str, *isr: int, partition: int = 0) -> AlterPartitionRequest:
+        state, version = self.store.states[topic, partition]
+        leader = self.brokers[state.leader]
+        members = [BrokerState(broker_id=each, broker_epoch=self.brokers[each].epoch) for each in isr]
+        row = PartitionData(
+            partition_index=partition,
+            leader_epoch=state.leader_epoch,
+            new_isr=[],
+            new_isr_with_epochs=members,
+            partition_epoch=version,
+        )
+        topic_id = self.controller.state.topics[topic].topic_id
+        return AlterPartitionRequest(
+            broker_id=state.leader,
+            broker_epoch=leader.epoch,
+            topics=[TopicData(topic_id=topic_id, partitions=[row])],
+        )
+
+    def shrink(self, topic: str, *isr: int) -> None:
+        """As if the leader had proposed this in-sync set: written, and known to the controller."""
+        state, version = self.store.states[topic, 0]
+        new = PartitionState(state.leader, state.leader_epoch, isr, state.controller_epoch)
+        self.store.states[topic, 0] = (new, version + 1)
+        known = self.controller.state.partition((topic, 0))
+        known.state, known.version = new, version + 1
+
+
+def sent(effects: list[Effect]) -> list[tuple[int, Any]]:
+    """The requests among effects, with the brokers they go to."""
+    return [request for effect in effects if isinstance(effect, Send) for request in effect.requests]
+
+
+def sent_to(effects: list[Effect], broker_id: int, kind: type[R]) -> list[R]:
+    return [request for to, request in sent(effects) if to == broker_id and isinstance(request, kind)]
+
+
+def led(effects: list[Effect], broker_id: int) -> dict[TopicPartition, int]:
+    """The leaders that a broker is told of by LeaderAndIsr."""
+    return {
+        (topic.topic_name, row.partition_index): row.leader
+        for request in sent_to(effects, broker_id, LeaderAndIsrRequest)
+        for topic in request.topic_states
+        for row in topic.partition_states
+    }
+
+
+def answers(effects: list[Effect]) -> dict[Any, Any]:
+    """The results among effects, by the part of the request that they are for."""
+    return {effect.key: effect.result for effect in effects if isinstance(effect, Answer)}
+
+
+def writes(effects: list[Effect]) -> list[WriteStates]:
+    return [effect for effect in effects if isinstance(effect, WriteStates)]

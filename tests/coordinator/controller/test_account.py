@@ -1,0 +1,70 @@
+"""What the controller says of a broker's loss, once every broker has been told."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from coordinator.controller.account import EventAccount
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.update_metadata import UpdateMetadataRequest
+
+LEADERS = LeaderAndIsrRequest(
+    type=0, controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[], live_leaders=[]
+)
+METADATA = UpdateMetadataRequest(
+    controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[], live_brokers=[]
+)
+
+
+@pytest.fixture(autouse=True)
+def _everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+def test_it_is_told_how_much_was_done_when_the_last_broker_has_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    account = EventAccount(clock)
+    clock.advance(0.2)
+    account.wrote(200)
+    clock.advance(0.05)
+    account.wrote(7)
+    answers: list[Deferred[bool]] = [Deferred(), Deferred(), Deferred()]
+    account.sent(LEADERS, answers[0])
+    account.sent(LEADERS, answers[1])
+    account.sent(METADATA, answers[2])
+    answers[0].callback(True)
+    account.close([1, 3])
+    clock.advance(0.5)
+    answers[1].callback(True)
+    assert caplog.messages == []
+    answers[2].callback(False)
+
+    assert caplog.messages == [
+        "brokers are now [1, 3]: 207 partition states written within 250 ms, "
+        "2 LeaderAndIsr, 1 UpdateMetadata answered within 750 ms"
+    ]
+
+
+def test_what_came_of_a_request_is_handed_on() -> None:
+    account = EventAccount(Clock())
+    answer: Deferred[bool] = Deferred()
+    account.sent(LEADERS, answer)
+    seen: list[bool] = []
+    answer.addCallback(seen.append)
+    answer.callback(False)
+
+    assert seen == [False]
+
+
+def test_an_event_that_changes_nothing_is_told_of_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    EventAccount(Clock()).close([2])
+
+    assert caplog.messages == [
+        "brokers are now [2]: 0 partition states written within 0 ms, no requests answered within 0 ms"
+    ]

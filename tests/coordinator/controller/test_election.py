@@ -1,0 +1,85 @@
+"""Leader choice, as tables and as properties."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.controller.election import (
+    Leadership,
+    elect_after_failure,
+    elect_for_controlled_shutdown,
+    elect_for_new_partition,
+    elect_for_reassignment,
+    elect_preferred,
+    isr_without,
+)
+
+NOBODY = None
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "live", "unclean", "elected"),
+    [
+        ((1, 2, 3), (1, 2, 3), (2, 3), False, Leadership(2, (2, 3))),
+        ((1, 2, 3), (3, 1), (2, 3), False, Leadership(3, (3,))),
+        ((1, 2, 3), (1,), (2, 3), False, NOBODY),
+        ((1, 2, 3), (1,), (2, 3), True, Leadership(2, (2,), unclean=True)),
+        ((1, 2, 3), (1, 3), (2, 3), True, Leadership(3, (3,))),
+        ((1, 2), (1, 2), (), True, NOBODY),
+    ],
+)
+def test_after_a_failure(
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    live: tuple[int, ...],
+    unclean: bool,
+    elected: Leadership | None,
+) -> None:
+    assert elect_after_failure(replicas, isr, live, unclean_allowed=unclean) == elected
+
+
+def test_a_new_partition_is_led_by_its_first_live_replica_and_all_live_are_in_sync() -> None:
+    assert elect_for_new_partition((3, 1, 2), (1, 2)) == Leadership(1, (1, 2))
+    assert elect_for_new_partition((3, 1, 2), ()) is NOBODY
+
+
+def test_the_preferred_leader_must_be_alive_and_in_sync() -> None:
+    assert elect_preferred((1, 2), (2, 1), (1, 2)) == Leadership(1, (2, 1))
+    assert elect_preferred((1, 2), (2,), (1, 2)) is NOBODY
+    assert elect_preferred((1, 2), (1, 2), (2,)) is NOBODY
+
+
+def test_a_reassignment_elects_among_those_that_stay() -> None:
+    assert elect_for_reassignment((4, 3), (1, 3), (1, 3, 4)) == Leadership(3, (1, 3))
+    assert elect_for_reassignment((4, 3), (1,), (1, 3, 4)) is NOBODY
+
+
+def test_a_controlled_shutdown_leaves_the_in_sync_set_too() -> None:
+    assert elect_for_controlled_shutdown((1, 2, 3), (1, 2, 3), (2, 3), (1,)) == Leadership(2, (2, 3))
+    assert elect_for_controlled_shutdown((1, 2), (1,), (2,), (1,)) is NOBODY
+
+
+def test_the_last_in_sync_stay_in_sync() -> None:
+    assert isr_without((1, 2, 3), (2,)) == (1, 3)
+    assert isr_without((1, 2), (3,)) == (1, 2)
+    assert isr_without((1, 2), (1, 2)) == (1, 2)
+
+
+MEMBERS = st.lists(st.integers(1, 6), unique=True, min_size=1)
+
+
+@given(replicas=MEMBERS, in_sync=st.sets(st.integers(1, 6), min_size=1), live=st.sets(st.integers(1, 6)))
+def test_a_clean_election_never_loses_a_committed_record(
+    replicas: list[int], in_sync: set[int], live: set[int]
+) -> None:
+    isr = tuple(replica for replica in replicas if replica in in_sync)
+    elected = elect_after_failure(replicas, isr, live, unclean_allowed=False)
+    if elected is None:
+        assert not live & set(isr)
+    else:
+        assert elected.leader in isr
+        assert elected.leader in live
+        assert elected.leader in elected.isr
+        assert set(elected.isr) <= set(isr) & live

@@ -1,0 +1,187 @@
+"""The controller dies after any effect of any decision, and the next one brings it to the same end.
+
+Each scenario is run as often as its event has effects, cut after the first, the second and so on. A fresh
+machine then reads what the store holds. Whoever has asked asks again, as clients do that got no answer, and
+the brokers go on doing what they do. What comes of it must be what comes of a controller that lives.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from coordinator.controller.effects import Order
+from coordinator.controller.events import (
+    AlterPartitions,
+    AlterReassignments,
+    BrokersChanged,
+    ControlledShutdown,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    Event,
+    MorePartitions,
+    NewTopic,
+    Ordered,
+)
+from coordinator.placement import Assignment
+from coordinator.znodes.paths import TopicPartition
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.stop_replica import StopReplicaRequest
+from tests.coordinator.controller.machine import Machine, Store, sent
+
+BROKERS = (1, 2, 3, 4)
+Outcome = dict[TopicPartition, tuple[Assignment, int, tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`prepare` a cluster, then comes the `event` in which the controller dies."""
+
+    prepare: Callable[[Machine], None]
+    event: Callable[[Machine], Event]
+    again: bool = True
+    """Whether somebody asks again."""
+
+
+def topic(machine: Machine) -> None:
+    machine.create("t", (1, 2), (2, 1))
+
+
+def moving(machine: Machine) -> None:
+    topic(machine)
+    machine.handle(AlterReassignments(5, {("t", 0): (3, 4), ("t", 1): (2, 3)}))
+
+
+def half_moved(machine: Machine) -> None:
+    moving(machine)
+    machine.propose("t", 1, 2, 3)
+
+
+def led_by_others(machine: Machine) -> None:
+    topic(machine)
+    machine.lose(1)
+    machine.start(1)
+    machine.propose("t", 2, 1)
+
+
+def ordered(machine: Machine) -> None:
+    topic(machine)
+    machine.store.orders[Order.REASSIGNMENT] = {("t", 0): (3, 4), ("t", 1): (4, 3)}
+
+
+def brokers_without(*gone: int) -> Callable[[Machine], Event]:
+    def event(machine: Machine) -> Event:
+        for broker_id in gone:
+            machine.brokers.pop(broker_id, None)
+        return BrokersChanged(dict(machine.brokers))
+
+    return event
+
+
+def caught_up(*isr: int) -> Callable[[Machine], Event]:
+    return lambda machine: AlterPartitions([(3, machine.proposal("t", *isr))])
+
+
+SCENARIOS = {
+    "create a topic": Scenario(
+        lambda machine: None,
+        lambda machine: CreateTopics(1, [NewTopic("t", assignments={0: (1, 2), 1: (2, 3)})]),
+    ),
+    "add partitions": Scenario(topic, lambda machine: CreatePartitions(1, [MorePartitions("t", 4)])),
+    "delete a topic": Scenario(topic, lambda machine: DeleteTopics(1, ["t"])),
+    "a leader dies": Scenario(topic, brokers_without(1), again=False),
+    "a broker dies in the midst of a move": Scenario(half_moved, brokers_without(2), again=False),
+    "a new replica dies": Scenario(half_moved, brokers_without(3), again=False),
+    "controlled shutdown": Scenario(topic, lambda machine: ControlledShutdown(1, 1)),
+    "preferred leaders": Scenario(led_by_others, lambda machine: ElectLeaders(1, None)),
+    "move": Scenario(topic, lambda machine: AlterReassignments(1, {("t", 0): (3, 4), ("t", 1): (4, 2)})),
+    "move what is in sync": Scenario(topic, lambda machine: AlterReassignments(1, {("t", 0): (2,)})),
+    "reorder": Scenario(topic, lambda machine: AlterReassignments(1, {("t", 0): (2, 1)})),
+    "the last new replica is in sync": Scenario(half_moved, caught_up(1, 2, 3, 4)),
+    "cancel": Scenario(half_moved, lambda machine: AlterReassignments(1, {("t", 0): None})),
+    "move elsewhere": Scenario(half_moved, lambda machine: AlterReassignments(1, {("t", 0): (2, 4)})),
+    "an order in ZooKeeper": Scenario(ordered, lambda machine: Ordered(Order.REASSIGNMENT), again=False),
+}
+
+
+def run(scenario: Scenario, cut: int | None) -> tuple[Machine, list[Machine]]:
+    """The controller that is left at the end, and all there have been."""
+    first = Machine(*BROKERS, store=Store())
+    scenario.prepare(first)
+    effects = first.handle(scenario.event(first), cut=cut)
+    if cut is None or len(effects) < cut:
+        settle(first)
+        return first, [first]
+    second = Machine(*first.brokers, store=copy.deepcopy(first.store), epoch=2, brokers=first.brokers)
+    if scenario.again:
+        second.handle(scenario.event(second))
+    settle(second)
+    return second, [first, second]
+
+
+def settle(machine: Machine) -> None:
+    """Brokers answer, and replicas catch up, until nothing changes any more."""
+    machine.answer_all(machine.effects)
+    for name in list(machine.store.topics):
+        for number in machine.store.topics[name].partitions:
+            replicas = machine.store.topics[name].partitions[number].replicas
+            state = machine.state(name, number)
+            alive = [each for each in replicas if each in machine.brokers and each not in state.isr]
+            if state.leader in machine.brokers and not machine.controller.state.shutting_down:
+                machine.propose(name, *state.isr, *alive, partition=number)
+
+
+def outcome(machine: Machine) -> Outcome:
+    """Where partitions are, who leads, and who is in sync."""
+    found = {}
+    for name, assigned in machine.store.topics.items():
+        for number, assignment in assigned.partitions.items():
+            state = machine.state(name, number)
+            found[name, number] = (assignment, state.leader, tuple(sorted(state.isr)))
+    return found
+
+
+def kept(machines: list[Machine]) -> dict[tuple[int, TopicPartition], None]:
+    """The replicas that live brokers keep after all that they were told, in order."""
+    logs: dict[tuple[int, TopicPartition], None] = {}
+    for machine in machines:
+        for broker_id, request in sent(machine.effects):
+            if isinstance(request, LeaderAndIsrRequest):
+                for topic in request.topic_states:
+                    for row in topic.partition_states:
+                        logs[broker_id, (topic.topic_name, row.partition_index)] = None
+            elif isinstance(request, StopReplicaRequest):
+                for stopped in request.topic_states:
+                    for gone in stopped.partition_states:
+                        if gone.delete_partition:
+                            logs.pop((broker_id, (stopped.topic_name, gone.partition_index)), None)
+    last = machines[-1]
+    return {key: None for key in sorted(logs) if key[0] in last.brokers}
+
+
+def cuts() -> list[tuple[str, int]]:
+    found = []
+    for name, scenario in SCENARIOS.items():
+        machine = Machine(*BROKERS, store=Store())
+        scenario.prepare(machine)
+        effects = machine.handle(scenario.event(machine))
+        found += [(name, cut) for cut in range(1, len(effects) + 1)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "cut"), cuts())
+def test_the_next_controller_brings_it_to_the_same_end(name: str, cut: int) -> None:
+    undisturbed, alone = run(SCENARIOS[name], None)
+    left, both = run(SCENARIOS[name], cut)
+
+    assert outcome(left) == outcome(undisturbed)
+    assert kept(both) == kept(alone)
+    assert left.store.deleting == undisturbed.store.deleting
+    assert left.store.orders == undisturbed.store.orders
+    for at, (state, _) in left.store.states.items():
+        assert state.leader_epoch >= both[0].store.states.get(at, (state, 0))[0].leader_epoch

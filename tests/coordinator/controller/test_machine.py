@@ -1,0 +1,745 @@
+"""The controller as scenarios: events in, effects out, no ZooKeeper and no broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.controller.effects import Answer, Effect, RemoveTopic, Send, SetBrokers, WriteStates
+from coordinator.controller.events import (
+    AlterPartitions,
+    BalanceDue,
+    BrokerAnswered,
+    BrokersChanged,
+    ControlledShutdown,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    MorePartitions,
+    NewTopic,
+    UncleanElectionEnabled,
+)
+from coordinator.controller.requests import EPOCH_DURING_DELETE, FULL, INCREMENTAL, LEADER_DURING_DELETE
+from coordinator.controller.state import LiveBroker
+from coordinator.znodes.paths import NO_LEADER
+from coordinator.znodes.topics import PartitionState
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.stop_replica import StopReplicaRequest
+from protocol.messages.update_metadata import UpdateMetadataRequest
+from tests.coordinator.controller.machine import Machine, answers, led, sent, sent_to, writes
+from tests.coordinator.groups.members import healthy_answer
+
+# Topics
+
+
+def test_a_new_topic_is_durable_before_anybody_is_told() -> None:
+    machine = Machine(1, 2)
+    effects = machine.create("t", (1, 2), (2, 1))
+    kinds = [type(effect).__name__ for effect in effects]
+    assert kinds == ["CreateTopic", "WriteStates", "Send", "Answer"]
+    assert machine.state("t", 1) == PartitionState(2, 0, (2, 1), 1)
+    # One request of a kind for each broker, not one for each partition.
+    assert [(to, type(request)) for to, request in sent(effects)] == [
+        (1, LeaderAndIsrRequest),
+        (1, UpdateMetadataRequest),
+        (2, LeaderAndIsrRequest),
+        (2, UpdateMetadataRequest),
+    ]
+    assert led(effects, 1) == {("t", 0): 1, ("t", 1): 2}
+    answer = effects[-1]
+    assert isinstance(answer, Answer)
+    assert answer.after_told
+    assert answer.result.error == ErrorCode.NONE
+    assert set(answer.needed) == {1, 2}
+
+
+def test_some_topics_of_a_request_may_be_refused() -> None:
+    machine = Machine(1)
+    machine.create("old", (1,))
+    results = answers(
+        machine.handle(
+            CreateTopics(
+                9,
+                [
+                    NewTopic("new"),
+                    NewTopic("old"),
+                    NewTopic("twice"),
+                    NewTopic("twice"),
+                    NewTopic("wide", 1, 2),
+                    NewTopic("odd", configs={"bad": "1"}),
+                ],
+            )
+        )
+    )
+    assert {name: result.error for name, result in results.items()} == {
+        "new": ErrorCode.NONE,
+        "old": ErrorCode.TOPIC_ALREADY_EXISTS,
+        "twice": ErrorCode.INVALID_REQUEST,
+        "wide": ErrorCode.INVALID_REPLICATION_FACTOR,
+        "odd": ErrorCode.INVALID_CONFIG,
+    }
+    assert results["odd"].message == "bad is not a config"
+
+
+def test_a_request_only_to_be_checked_changes_nothing() -> None:
+    machine = Machine(1)
+    effects = machine.handle(CreateTopics(9, [NewTopic("t", 3)], validate_only=True))
+    assert [type(effect) for effect in effects] == [Answer]
+    assert answers(effects)["t"].partition_count == 3
+    machine.create("t", (1,))
+    effects = machine.handle(CreatePartitions(9, [MorePartitions("t", 3)], validate_only=True))
+    assert [type(effect) for effect in effects] == [Answer]
+    assert len(machine.store.topics["t"].partitions) == 1
+
+
+def test_leaders_of_small_topics_are_spread() -> None:
+    machine = Machine(1, 2, 3)
+    for name in ("a", "b", "c"):
+        machine.handle(CreateTopics(1, [NewTopic(name, 1, 1)]))
+    assert [machine.state(name).leader for name in ("a", "b", "c")] == [1, 2, 3]
+
+
+def test_added_partitions_are_written_and_told() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    effects = machine.handle(CreatePartitions(9, [MorePartitions("t", 2), MorePartitions("none", 2)]))
+    assert [type(effect).__name__ for effect in effects[:3]] == ["WriteAssignments", "WriteStates", "Send"]
+    assert machine.state("t", 1).leader == 2
+    assert led(effects, 1) == {("t", 1): 2}
+    assert answers(effects)["none"].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# Deletion
+
+
+def test_a_topic_goes_once_all_its_replicas_have_answered() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    effects = machine.delete("t")
+    assert machine.store.deleting == ["t"]
+    told = sent_to(effects, 2, UpdateMetadataRequest)[0].topic_states[0].partition_states[0]
+    assert (told.leader, told.leader_epoch) == (LEADER_DURING_DELETE, EPOCH_DURING_DELETE)
+    stops = [(to, request) for to, request in sent(effects) if isinstance(request, StopReplicaRequest)]
+    assert [to for to, _ in stops] == [1, 2]
+    assert stops[0][1].topic_states[0].partition_states[0].delete_partition
+    assert answers(effects) == {}
+    effects = machine.answer(1, stops[0][1], healthy_answer(stops[0][1]))
+    assert "t" in machine.store.topics
+    effects = machine.answer(2, stops[1][1], healthy_answer(stops[1][1]))
+    assert "t" not in machine.store.topics
+    assert answers(effects)["t"].error == ErrorCode.NONE
+    assert answers(machine.create("t", (1,)))["t"].error == ErrorCode.NONE
+
+
+def test_a_topic_with_a_replica_on_a_dead_broker_waits_for_it() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    machine.lose(2)
+    effects = machine.delete("t")
+    assert not sent_to(effects, 1, StopReplicaRequest)
+    assert answers(effects)["t"].error == ErrorCode.NONE  # Out of sight.
+    assert answers(machine.create("t", (1,)))["t"].error == ErrorCode.TOPIC_ALREADY_EXISTS
+    effects = machine.start(2)
+    assert led(effects, 2) == {}  # What is to go is not taken up again.
+    machine.answer_all(effects)
+    assert "t" not in machine.store.topics
+
+
+def test_a_broker_that_dies_in_the_midst_of_a_deletion_is_told_again() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    effects = machine.delete("t")
+    request = sent_to(effects, 1, StopReplicaRequest)[0]
+    machine.answer(1, request, healthy_answer(request))
+    machine.lose(2)
+    effects = machine.start(2)
+    assert sent_to(effects, 2, StopReplicaRequest)
+    machine.answer_all(effects)
+    assert "t" not in machine.store.topics
+
+
+def test_a_replica_that_is_to_go_is_not_taken_up_again_when_another_is_lost() -> None:
+    machine = Machine(1, 2)
+    created = machine.create("t", (1, 2))
+    stops = machine.delete("t")
+    machine.answer(2, *_answered(stops, 2))
+    request = sent_to(created, 1, LeaderAndIsrRequest)[0]
+    response = healthy_answer(request)
+    response.topics[0].partition_errors[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    effects = machine.answer(1, request, response)  # Told late that its disk has failed.
+    assert led(effects, 2) == {}
+
+
+def _answered(effects: list[Effect], broker_id: int) -> tuple[StopReplicaRequest, object]:
+    request = sent_to(effects, broker_id, StopReplicaRequest)[0]
+    return request, healthy_answer(request)
+
+
+def test_a_replica_that_cannot_be_removed_keeps_the_topic() -> None:
+    machine = Machine(1)
+    machine.create("t", (1,))
+    request = sent_to(machine.delete("t"), 1, StopReplicaRequest)[0]
+    response = healthy_answer(request)
+    response.partition_errors[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    machine.answer(1, request, response)
+    assert "t" in machine.store.topics
+    machine.answer_all(machine.start(1))
+    assert "t" not in machine.store.topics
+
+
+def test_everyone_who_asked_for_a_deletion_hears_of_it() -> None:
+    machine = Machine(1)
+    machine.create("t", (1,))
+    effects = machine.delete("t")
+    assert answers(machine.handle(DeleteTopics(3, ["t"]))) == {}
+    ended = [effect for effect in machine.answer_all(effects) if isinstance(effect, Answer)]
+    assert [answer.token for answer in ended] == [2, 3]
+
+
+# Brokers come and go
+
+
+def test_a_dead_leader_is_replaced_by_one_in_sync_and_the_survivors_are_told_once() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", *[(1, 2, 3)] * 50)
+    effects = machine.lose(1)
+    assert isinstance(effects[0], SetBrokers)
+    assert len(writes(effects)) == 1
+    assert len(writes(effects)[0].writes) == 50
+    assert machine.state("t") == PartitionState(2, 1, (2, 3), 1)
+    assert [(to, type(request)) for to, request in sent(effects)] == [
+        (2, LeaderAndIsrRequest),
+        (2, UpdateMetadataRequest),
+        (3, LeaderAndIsrRequest),
+        (3, UpdateMetadataRequest),
+    ]
+    told = sent_to(effects, 2, UpdateMetadataRequest)[0]
+    assert [broker.id for broker in told.live_brokers] == [2, 3]
+    assert told.topic_states[0].partition_states[0].offline_replicas == [1]
+
+
+def test_the_last_in_sync_stays_in_sync_and_nobody_else_may_lead() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    machine.shrink("t", 2)
+    machine.lose(2)
+    assert machine.state("t") == PartitionState(NO_LEADER, 1, (2,), 1)
+    effects = machine.start(2)
+    assert machine.state("t") == PartitionState(2, 2, (2,), 1)
+    assert led(effects, 1) == {("t", 0): 2}
+
+
+def test_an_unclean_election_happens_only_where_it_is_allowed() -> None:
+    machine = Machine(1, 2, unclean=True)
+    machine.create("t", (2, 1))
+    machine.shrink("t", 2)
+    machine.lose(2)
+    assert machine.state("t") == PartitionState(1, 1, (1,), 1)
+
+
+def test_allowing_unclean_elections_frees_what_was_stuck() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    machine.shrink("t", 2)
+    machine.lose(2)
+    machine.handle(UncleanElectionEnabled("t"))
+    assert machine.state("t").leader == NO_LEADER
+    machine.controller._leaders._unclean_allowed = lambda topic: True
+    machine.handle(UncleanElectionEnabled("t"))
+    assert machine.state("t").leader == 1
+
+
+def test_a_broker_that_has_bounced_loses_what_it_led() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    machine.create("alone", (2,))
+    effects = machine.start(2)
+    assert machine.state("t") == PartitionState(1, 1, (1,), 1)
+    # It had gone and come back: two epochs, so that nobody takes its old leadership for the new.
+    assert machine.state("alone") == PartitionState(2, 2, (2,), 1)
+    request = sent_to(effects, 2, LeaderAndIsrRequest)[0]
+    assert request.broker_epoch == machine.brokers[2].epoch
+    assert request.type == FULL
+    assert led(effects, 2) == {("t", 0): 1, ("alone", 0): 2}
+    assert {request.type for request in sent_to(effects, 1, LeaderAndIsrRequest)} == {INCREMENTAL}
+
+
+def test_a_broker_that_has_only_registered_anew_goes_on_with_what_it_led() -> None:
+    """Its session had run out and nobody noticed: it has all that it had, and is told everything again."""
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    machine.create("alone", (2,))
+    machine.brokers[2] = machine.registration(2)
+    effects = machine.handle(BrokersChanged(dict(machine.brokers)))
+    assert writes(effects) == []
+    request = sent_to(effects, 2, LeaderAndIsrRequest)[0]
+    assert (request.type, request.broker_epoch) == (FULL, machine.brokers[2].epoch)
+    assert led(effects, 2) == {("t", 0): 2, ("alone", 0): 2}
+    # The life in which it is in sync is the new one now.
+    machine.propose("t", 2)
+    machine.propose("t", 2, 1)
+    assert machine.state("t").isr == (2, 1)
+
+
+def test_a_broker_that_registers_anew_after_it_was_missed_joins_as_anybody() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    again = machine.registration(2)
+    machine.lose(2)
+    assert machine.state("t") == PartitionState(1, 1, (1,), 1)
+    machine.brokers[2] = again
+    machine.handle(BrokersChanged(dict(machine.brokers)))
+    assert machine.state("t") == PartitionState(1, 1, (1,), 1)
+
+
+def test_a_broker_that_registers_anew_and_then_starts_anew_has_started_anew() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    machine.brokers[2] = machine.registration(2)
+    machine.start(2)
+    assert machine.state("t") == PartitionState(1, 1, (1,), 1)
+
+
+def test_a_broker_that_registers_anew_hears_again_what_is_to_be_deleted() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (2, 1))
+    effects = machine.delete("t")
+    (unheard,) = sent_to(effects, 2, StopReplicaRequest)
+    machine.answer(1, sent_to(effects, 1, StopReplicaRequest)[0], healthy_answer(unheard))
+    machine.brokers[2] = machine.registration(2)
+    effects = machine.handle(BrokersChanged(dict(machine.brokers)))
+    assert len(sent_to(effects, 2, StopReplicaRequest)) == 1
+    machine.answer_all(effects)
+    assert "t" not in machine.store.topics
+
+
+def test_a_partition_without_a_state_gets_its_leader_when_a_replica_comes() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (2,))
+    del machine.store.states["t", 0]
+    machine.lose(2)
+    new = Machine(1, store=machine.store, epoch=2)
+    assert ("t", 0) not in new.store.states
+    effects = new.start(2)
+    assert new.state("t") == PartitionState(2, 0, (2,), 2)
+    told = sent_to(effects, 2, LeaderAndIsrRequest)[-1].topic_states[0].partition_states[0]
+    assert told.is_new
+
+
+def test_a_change_of_endpoints_is_told_to_all() -> None:
+    machine = Machine(1, 2)
+    machine.brokers[2] = LiveBroker(machine.brokers[1].info, machine.brokers[2].epoch)
+    effects = machine.handle(BrokersChanged(dict(machine.brokers)))
+    assert not writes(effects)
+    assert [to for to, request in sent(effects) if isinstance(request, UpdateMetadataRequest)] == [1, 2]
+
+
+def test_a_replica_on_a_failed_disk_is_replaced_though_its_broker_lives() -> None:
+    machine = Machine(1, 2)
+    effects = machine.create("t", (1, 2))
+    request = sent_to(effects, 1, LeaderAndIsrRequest)[0]
+    response = healthy_answer(request)
+    response.topics[0].partition_errors[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    effects = machine.answer(1, request, response)
+    assert machine.state("t") == PartitionState(2, 1, (2,), 1)
+    told = sent_to(effects, 2, UpdateMetadataRequest)[0].topic_states[0].partition_states[0]
+    assert told.offline_replicas == [1]
+
+
+def test_an_answer_from_an_earlier_life_of_a_broker_is_ignored() -> None:
+    machine = Machine(1, 2)
+    effects = machine.create("t", (1, 2))
+    request = sent_to(effects, 1, LeaderAndIsrRequest)[0]
+    response = healthy_answer(request)
+    response.topics[0].partition_errors[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    assert machine.handle(BrokerAnswered(1, machine.brokers[1].epoch - 1, request, response)) == []
+
+
+# Controlled shutdown
+
+
+def test_a_broker_that_stops_in_order_is_relieved_first() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("led", (1, 2, 3))
+    machine.create("followed", (2, 1))
+    machine.create("alone", (1,))
+    effects = machine.handle(ControlledShutdown(7, 1, machine.brokers[1].epoch))
+    assert machine.state("led") == PartitionState(2, 1, (2, 3), 1)
+    assert machine.state("followed") == PartitionState(2, 1, (2,), 1)
+    assert machine.state("alone") == PartitionState(1, 0, (1,), 1)
+    assert answers(effects)[None].remaining == ()
+    stopped = sent_to(effects, 1, StopReplicaRequest)[0]
+    assert [topic.topic_name for topic in stopped.topic_states] == ["led", "followed"]
+    assert not any(row.delete_partition for topic in stopped.topic_states for row in topic.partition_states)
+    # Nothing new is placed on it, and its end changes nothing more for these partitions.
+    machine.handle(CreateTopics(8, [NewTopic("new", 3, 2)]))
+    assert all(1 not in each.replicas for each in machine.store.topics["new"].partitions.values())
+    machine.lose(1)
+    assert machine.state("led").leader_epoch == 1
+
+
+def test_a_broker_that_nobody_can_replace_is_told_what_it_still_leads() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    machine.shrink("t", 1)
+    effects = machine.handle(ControlledShutdown(7, 1))
+    assert answers(effects)[None].remaining == (("t", 0),)
+    assert machine.state("t").leader == 1
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "epoch", "error"),
+    [(9, -1, ErrorCode.BROKER_ID_NOT_REGISTERED), (1, 5, ErrorCode.STALE_BROKER_EPOCH)],
+)
+def test_a_shutdown_of_nobody_is_refused(broker_id: int, epoch: int, error: ErrorCode) -> None:
+    machine = Machine(1)
+    assert answers(machine.handle(ControlledShutdown(7, broker_id, epoch)))[None].error == error
+    assert machine.controller.state.shutting_down == {}
+
+
+# In-sync sets
+
+
+def proposal(
+    machine: Machine,
+    *isr: int,
+    broker_id: int = 1,
+    leader_epoch: int = 0,
+    partition_epoch: int = 0,
+    topic: str = "t",
+    partition: int = 0,
+    epochs: dict[int, int] | None = None,
+) -> AlterPartitionRequest:
+    known = {**{each: broker.epoch for each, broker in machine.brokers.items()}, **(epochs or {})}
+    return AlterPartitionRequest(
+        broker_id=broker_id,
+        broker_epoch=known.get(broker_id, 0),
+        topics=[
+            TopicData(
+                topic_id=machine.controller.state.topics[topic].topic_id,
+                partitions=[
+                    PartitionData(
+                        partition_index=partition,
+                        leader_epoch=leader_epoch,
+                        new_isr=[],
+                        new_isr_with_epochs=[
+                            BrokerState(broker_id=member, broker_epoch=known.get(member, -1))
+                            for member in isr
+                        ],
+                        partition_epoch=partition_epoch,
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def altered(machine: Machine, *requests: AlterPartitionRequest) -> list[AlterPartitionResponse]:
+    effects = machine.handle(AlterPartitions(list(enumerate(requests))))
+    return [effect.result for effect in effects if isinstance(effect, Answer)]
+
+
+def test_proposals_that_waited_together_are_one_write() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    machine.create("u", (2, 1))
+    effects = machine.handle(
+        AlterPartitions([(5, proposal(machine, 1)), (6, proposal(machine, 2, broker_id=2, topic="u"))])
+    )
+    assert [type(effect) for effect in effects] == [WriteStates, Answer, Answer, Send]
+    assert machine.state("t").isr == (1,)
+    assert machine.state("u").isr == (2,)
+    # Followers need not hear of it; clients and other brokers do.
+    assert {type(request) for _, request in sent(effects)} == {UpdateMetadataRequest}
+
+
+def test_a_proposal_sent_again_is_confirmed_again() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    altered(machine, proposal(machine, 1))
+    row = altered(machine, proposal(machine, 1))[0].topics[0].partitions[0]
+    assert (row.error_code, row.partition_epoch, row.isr) == (ErrorCode.NONE, 1, [1])
+
+
+def test_proposals_that_rest_on_the_past_are_refused() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2))
+    altered(machine, proposal(machine, 1))
+    machine.create("gone", (1,))
+    gone = proposal(machine, 1, topic="gone")
+    machine.answer_all(machine.delete("gone"))
+    cases = [
+        (proposal(machine, 1, 2, partition_epoch=0), ErrorCode.INVALID_UPDATE_VERSION),
+        (proposal(machine, 1, 2, partition_epoch=9), ErrorCode.NOT_CONTROLLER),
+        (proposal(machine, 1, 2, partition_epoch=1, leader_epoch=1), ErrorCode.NOT_CONTROLLER),
+        (proposal(machine, 1, 2, partition_epoch=1, leader_epoch=-1), ErrorCode.FENCED_LEADER_EPOCH),
+        (proposal(machine, 1, 2, partition_epoch=1, broker_id=2), ErrorCode.INVALID_REQUEST),
+        (proposal(machine, 2, partition_epoch=1), ErrorCode.INVALID_REQUEST),
+        (proposal(machine, 1, 3, partition_epoch=1), ErrorCode.INELIGIBLE_REPLICA),
+        (proposal(machine, 1, 2, partition_epoch=1, epochs={2: 5}), ErrorCode.INELIGIBLE_REPLICA),
+        (proposal(machine, 1, partition=7), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (gone, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    for request, error in cases:
+        assert altered(machine, request)[0].topics[0].partitions[0].error_code == error
+    assert machine.state("t").isr == (1,)
+    stale = proposal(machine, 1, 2, partition_epoch=1, epochs={1: 5})
+    assert altered(machine, stale)[0].error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_dead_or_stopping_broker_does_not_come_back_in_sync() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2, 3))
+    machine.handle(ControlledShutdown(7, 2))
+    machine.lose(3)
+    state, version = machine.store.states["t", 0]
+    for member in (2, 3):
+        request = proposal(machine, 1, member, leader_epoch=state.leader_epoch, partition_epoch=version)
+        row = altered(machine, request)[0].topics[0].partitions[0]
+        assert row.error_code == ErrorCode.INELIGIBLE_REPLICA
+
+
+# Preferred leaders
+
+
+def test_leadership_returns_to_preferred_leaders() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2), (2, 1))
+    machine.lose(1)
+    machine.start(1)
+    effects = machine.handle(ElectLeaders(5, [("t", 0), ("t", 1), ("x", 0)]))
+    assert answers(effects)[None] == {
+        ("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ("t", 1): ErrorCode.ELECTION_NOT_NEEDED,
+        ("x", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    for partition in (0, 1):
+        state, version = machine.store.states["t", partition]
+        altered(
+            machine,
+            proposal(
+                machine,
+                2,
+                1,
+                broker_id=2,
+                partition=partition,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=version,
+            ),
+        )
+    effects = machine.handle(ElectLeaders(6, None))
+    assert answers(effects)[None] == {("t", 0): ErrorCode.NONE}
+    assert machine.state("t").leader == 1
+    assert led(effects, 2) == {("t", 0): 1}
+
+
+def test_an_unclean_election_by_hand_takes_whom_it_can_get() -> None:
+    machine = Machine(1, 2)
+    machine.create("stuck", (2, 1))
+    machine.shrink("stuck", 2)
+    machine.create("gone", (2,))
+    machine.create("led", (1,))
+    machine.lose(2)
+    asked = [("stuck", 0), ("gone", 0), ("led", 0), ("none", 0)]
+    effects = machine.handle(ElectLeaders(5, asked, unclean=True))
+    assert answers(effects)[None] == {
+        ("stuck", 0): ErrorCode.NONE,
+        ("gone", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ("led", 0): ErrorCode.ELECTION_NOT_NEEDED,
+        ("none", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert machine.state("stuck") == PartitionState(1, 2, (1,), 1)
+    assert answers(machine.handle(ElectLeaders(6, None, unclean=True)))[None] == {
+        ("gone", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    }
+
+
+def test_balancing_waits_until_enough_has_drifted() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", *[(1, 2)] * 20)
+    state = machine.controller.state
+    for number in range(2):
+        partition = state.partition(("t", number))
+        assert partition.state is not None
+        partition.state = PartitionState(2, 1, (1, 2), 1)
+        machine.store.states["t", number] = (partition.state, 0)
+    assert machine.handle(BalanceDue()) == []
+    partition = state.partition(("t", 2))
+    partition.state = PartitionState(2, 1, (1, 2), 1)
+    machine.store.states["t", 2] = (partition.state, 0)
+    machine.handle(BalanceDue())
+    assert [machine.state("t", number).leader for number in range(4)] == [1, 1, 1, 1]
+
+
+# The next controller
+
+
+def test_a_new_controller_mends_what_the_last_left_undone() -> None:
+    old = Machine(1, 2, 3)
+    old.create("t", (1, 2, 3))
+    old.create("half", (2, 3))
+    old.create("going", (2,))
+    old.delete("going")
+    del old.store.states["half", 0]  # It had written the topic, and had not come to electing.
+    old.store.deleting.append("gone")  # It had removed the topic, and not yet the mark.
+    new = Machine(2, 3, store=old.store, epoch=2, brokers={each: old.brokers[each] for each in (2, 3)})
+    assert new.state("t") == PartitionState(2, 1, (2, 3), 2)
+    assert new.state("half") == PartitionState(2, 0, (2, 3), 2)
+    assert RemoveTopic("gone") in new.effects
+    for broker_id in (2, 3):
+        request = sent_to(new.effects, broker_id, LeaderAndIsrRequest)[0]
+        assert (request.type, request.controller_id, request.controller_epoch) == (FULL, 2, 2)
+        assert led(new.effects, broker_id) == {("t", 0): 2, ("half", 0): 2}
+    new.answer_all(new.effects)
+    assert "going" not in new.store.topics
+
+
+def test_a_new_controller_of_a_healthy_cluster_writes_nothing() -> None:
+    old = Machine(1, 2)
+    old.create("t", (1, 2))
+    new = Machine(2, 1, store=old.store, epoch=2, brokers=old.brokers)
+    assert writes(new.effects) == []
+    assert led(new.effects, 1) == {("t", 0): 1}
+
+
+def test_a_new_controller_sees_who_has_bounced_while_nobody_was_looking() -> None:
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 1, 3))
+    old.create("alone", (2,))
+    new = Machine(1, store=old.store, epoch=2, brokers={**old.brokers, 2: old.life(2)})
+    assert new.state("t") == PartitionState(1, 1, (1, 3), 2)
+    # It had gone and come back: two epochs, so that nobody takes its old leadership for the new.
+    assert new.state("alone") == PartitionState(2, 2, (2,), 2)
+    assert led(new.effects, 2) == {("t", 0): 1, ("alone", 0): 2}
+
+
+def test_who_has_only_registered_anew_while_nobody_was_looking_keeps_leaders_available() -> None:
+    """ZooKeeper was away for longer than sessions last, and one broker died meanwhile: the others have all
+    that was acknowledged, and need not wait for it."""
+    old = Machine(1, 2, 3)
+    old.create("t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
+    brokers = {each: old.registration(each) for each in (2, 3)}
+    new = Machine(3, store=old.store, epoch=2, brokers=brokers)
+    assert [(new.state("t", each).leader, new.state("t", each).isr) for each in range(3)] == [
+        (2, (2, 3)),
+        (2, (2, 3)),
+        (3, (3, 2)),
+    ]
+    # Its own: nobody has led meanwhile.
+    assert [new.state("t", each).leader_epoch for each in range(3)] == [1, 1, 1]
+    assert new.store.recorded_epochs == {each: old.brokers[each].start_epoch for each in (1, 2, 3)}
+
+
+def test_who_registers_anew_between_two_controllers_is_known_though_the_first_has_missed_it() -> None:
+    """After an outage the first broker to be back is the controller, and dies before it has seen the next."""
+    old = Machine(1, 2, 3)
+    old.create("t", (1, 3))
+    late = old.registration(3)
+    first = Machine(2, store=old.store, epoch=2, brokers={2: old.registration(2)})
+    assert first.state("t") == PartitionState(NO_LEADER, 1, (1, 3), 2)
+    second = Machine(3, store=old.store, epoch=3, brokers={3: late})
+    assert second.state("t") == PartitionState(3, 2, (3,), 3)
+
+
+def test_after_an_outage_that_all_have_survived_nothing_is_written() -> None:
+    old = Machine(1, 2, 3)
+    old.create("t", (1, 2, 3), (2, 3, 1))
+    brokers = {each: old.registration(each) for each in (1, 2, 3)}
+    new = Machine(3, store=old.store, epoch=2, brokers=brokers)
+    assert writes(new.effects) == []
+    assert {request.broker_epoch for request in sent_to(new.effects, 1, LeaderAndIsrRequest)} == {
+        brokers[1].epoch
+    }
+
+
+def test_whoever_has_survived_an_outage_is_waited_for_where_others_have_started_anew() -> None:
+    """The one that is back already may have lost its tail; the dead one and the one that is late have not."""
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 1, 3), (1, 2, 3))
+    old.create("u", (3, 2), (2, 3))
+    late = old.registration(3)
+    new = Machine(2, store=old.store, epoch=2, brokers={2: old.life(2)})
+    states = [new.state(*at) for at in (("t", 0), ("t", 1), ("u", 0), ("u", 1))]
+    assert [(state.leader, state.isr) for state in states] == [
+        (NO_LEADER, (1, 3)),
+        (NO_LEADER, (1, 3)),
+        (NO_LEADER, (3,)),
+        (NO_LEADER, (3,)),
+    ]
+    new.brokers[3] = late
+    new.handle(BrokersChanged(dict(new.brokers)))
+    states = [new.state(*at) for at in (("t", 0), ("t", 1), ("u", 0), ("u", 1))]
+    assert [(state.leader, state.isr) for state in states] == [(3, (3,))] * 4
+
+
+def test_a_bounce_is_seen_though_the_last_controller_wrote_the_state_after_it() -> None:
+    """It had not looked yet, and took the new life's place in sync for the old one's."""
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 1, 3))
+    returned = old.life(2)
+    old.propose("t", 2, 1)
+    old.store.zxid = returned.epoch + 1
+    new = Machine(1, store=old.store, epoch=2, brokers={**old.brokers, 2: returned})
+    assert new.state("t") == PartitionState(1, 1, (1,), 2)
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_bounce_is_seen_to_by_the_next_controller_wherever_the_last_one_ended(written: int) -> None:
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 1, 3))
+    old.create("u", (2, 3, 1))
+    brokers = {**old.brokers, 2: old.life(2)}
+    old.handle(BrokersChanged(brokers), cut=written)
+    new = Machine(1, store=old.store, epoch=2, brokers=brokers)
+    for name, leader in (("t", 1), ("u", 3)):
+        assert new.state(name).leader == leader
+        assert sorted(new.state(name).isr) == [1, 3]
+    assert new.store.recorded_epochs == {each: broker.epoch for each, broker in brokers.items()}
+
+
+def test_a_broker_that_has_been_seen_to_keeps_its_place_under_the_next_controller() -> None:
+    old = Machine(1, 2)
+    old.create("t", (2, 1))
+    old.start(2)
+    old.propose("t", 1, 2)
+    assert old.state("t").isr == (1, 2)
+    new = Machine(1, store=old.store, epoch=2, brokers=old.brokers)
+    assert writes(new.effects) == []
+
+
+def test_where_no_controller_has_recorded_brokers_a_bounce_shows_in_the_transactions() -> None:
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 1, 3))
+    old.create("alone", (2,))
+    old.store.recorded_epochs = None  # As Kafka leaves it.
+    brokers = {1: old.life(1), 3: old.life(3), 2: old.life(2)}
+    old.store.zxid = brokers[3].epoch
+    new = Machine(1, store=old.store, epoch=2, brokers=brokers)
+    assert new.state("t") == PartitionState(1, 1, (1, 3), 2)
+    assert new.state("alone") == PartitionState(2, 2, (2,), 2)
+
+
+def test_a_state_that_is_not_as_believed_is_decided_anew() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2, 3))
+    # A write of ours whose answer was lost, say: the znode is further than we know.
+    machine.store.states["t", 0] = (PartitionState(1, 0, (1, 3), 1), 4)
+    effects = machine.lose(1)
+    assert len(writes(effects)) == 2
+    assert machine.state("t") == PartitionState(3, 1, (3,), 1)
+
+
+def test_a_state_that_has_gone_is_left_alone() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    del machine.store.states["t", 0]
+    machine.lose(1)
+    assert ("t", 0) not in machine.store.states

@@ -1,0 +1,160 @@
+"""Orders that come through ZooKeeper: in the machine, and on a real server as older tools write them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from coordinator.cluster.log_dir_events import LogDirEvents
+from coordinator.controller.effects import Order, RemoveOrders
+from coordinator.controller.events import NewTopic, Ordered
+from coordinator.placement import Assignment
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.orders import decode_reassignment, encode_preferred_election
+from coordinator.znodes.topics import PartitionState, decode_topic
+from coordinator.zookeeper.interface import NoNode
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.stop_replica import StopReplicaRequest
+from protocol.messages.update_metadata import UpdateMetadataRequest
+from tests.coordinator.controller.machine import Machine, led, sent_to, writes
+from tests.coordinator.controller.test_service import TIMEOUT_MS, create, state_of
+from tests.coordinator.groups.members import Member, Members, cluster
+from tests.reactor import on_reactor, until
+
+
+def test_preferred_leaders_are_elected_on_order() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    machine.lose(1)
+    machine.start(1)
+    machine.propose("t", 2, 1)
+    machine.store.orders[Order.ELECTION] = [("t", 0), ("none", 0)]
+    effects = machine.handle(Ordered(Order.ELECTION))
+    assert machine.state("t").leader == 1
+    # The order goes after it has been carried out, not before.
+    assert [type(effect).__name__ for effect in effects] == [
+        "ReadOrder",
+        "WriteStates",
+        "RemoveOrders",
+        "Send",
+    ]
+    assert machine.store.removed_orders == [znodes.PREFERRED_REPLICA_ELECTION]
+
+
+def test_topics_that_somebody_else_has_marked_are_deleted() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    machine.store.deleting += ["t", "none"]
+    machine.store.orders[Order.DELETION] = ["t", "none"]
+    effects = machine.handle(Ordered(Order.DELETION))
+    assert sent_to(effects, 2, StopReplicaRequest)
+    assert machine.store.deleting == ["t"]
+    assert not sent_to(machine.handle(Ordered(Order.DELETION)), 2, StopReplicaRequest)  # Our own mark.
+    machine.answer_all(effects)
+    assert (machine.store.deleting, machine.store.topics) == ([], {})
+
+
+def test_a_broker_that_lost_a_directory_is_asked_for_its_replicas() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    machine.create("u", (2,))
+    machine.store.orders[Order.LOG_DIRS] = {"/l/1": 2, "/l/2": None, "/l/3": 9}
+    effects = machine.handle(Ordered(Order.LOG_DIRS))
+    assert led(effects, 2) == {("t", 0): 1, ("u", 0): 2}
+    assert not sent_to(effects, 1, LeaderAndIsrRequest)
+    assert effects[-2] == RemoveOrders(["/l/1", "/l/2", "/l/3"])
+    assert writes(effects) == []
+
+
+async def two_members(members: Members) -> tuple[Member, Member]:
+    one, two = members.members[1], members.members[2]
+    await until(lambda: any(len(told.live_brokers) == 2 for told in one.requests_of(UpdateMetadataRequest)))
+    return one, two
+
+
+async def gone(member: Member, path: str) -> None:
+    while await member.zookeeper.session.exists(path) is not None:
+        pass
+
+
+@on_reactor
+async def test_a_reassignment_that_is_written_to_zookeeper_begins(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1, 2) as members:
+        one, _ = await two_members(members)
+        await create(members, NewTopic("t", assignments={0: (1,)}), NewTopic("u", assignments={0: (1, 2)}))
+        order = {
+            "version": 1,
+            "partitions": [
+                {"topic": "t", "partition": 0, "replicas": [2]},
+                {"topic": "u", "partition": 0, "replicas": [2]},
+            ],
+        }
+        await one.zookeeper.session.create(znodes.REASSIGN_PARTITIONS, json.dumps(order).encode())
+        # What was in sync already moves at once; the rest stands there until it has.
+        while (await one.zookeeper.session.get(znodes.REASSIGN_PARTITIONS))[1].version == 0:
+            pass
+        data, _ = await one.zookeeper.session.get(znodes.REASSIGN_PARTITIONS)
+        assert decode_reassignment(data) == {("t", 0): (2,)}
+        moved = Assignment((2, 1), adding=(2,), removing=(1,))
+        assert await one.controller.list_reassignments(None, TIMEOUT_MS) == {("t", 0): moved}
+        for name, expected in (("t", moved), ("u", Assignment((2,)))):
+            data, _ = await one.zookeeper.session.get(znodes.topic_path(name))
+            assert dict(decode_topic(name, data).partitions) == {0: expected}
+        assert (await state_of(members, "u")).isr == (2,)
+        # The next controller goes on with it, and takes the word of those who cancel it.
+        await members.stop(1)
+        two = members.members[2]
+        await until(lambda: two.controller.is_active)
+        running = await two.controller.list_reassignments([("t", 0)], TIMEOUT_MS)
+        assert running == {("t", 0): moved}
+        refused = await two.controller.alter_reassignments({("t", 0): None, ("u", 0): None}, TIMEOUT_MS)
+        assert refused[("t", 0)] is None
+        error = refused[("u", 0)]
+        assert error is not None
+        assert error.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        await gone(two, znodes.REASSIGN_PARTITIONS)
+        assert await two.controller.list_reassignments(None, TIMEOUT_MS) == {}
+
+
+@on_reactor
+async def test_orders_of_every_kind_are_seen(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1, 2) as members:
+        one, two = await two_members(members)
+        session = two.zookeeper.session
+        await create(members, NewTopic("t", assignments={0: (2, 1)}), NewTopic("old", assignments={0: (1,)}))
+        await one.controller.controlled_shutdown(2, two.membership.broker_epoch)
+        assert await state_of(members, "t") == PartitionState(1, 1, (1,), 1)
+
+        await session.create(znodes.delete_topic_path("old"))
+        await gone(two, znodes.topic_path("old"))
+
+        before = len(two.requests_of(LeaderAndIsrRequest))
+        LogDirEvents(two.zookeeper, 2).announce()
+        await until(lambda: len(two.requests_of(LeaderAndIsrRequest)) > before)
+        while await session.children(znodes.LOG_DIR_EVENTS):
+            pass
+
+        for data in (encode_preferred_election([("t", 0)]), b"nonsense"):
+            await session.create(znodes.PREFERRED_REPLICA_ELECTION, data)
+            await gone(two, znodes.PREFERRED_REPLICA_ELECTION)
+        await session.create(znodes.REASSIGN_PARTITIONS, b"{}")
+        await gone(two, znodes.REASSIGN_PARTITIONS)
+        assert one.controller.is_active
+
+
+@on_reactor
+async def test_who_is_not_the_controller_moves_nothing(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1, 2) as members:
+        two = members.members[2]
+        for refused in (
+            two.controller.alter_reassignments({("t", 0): (2,)}, TIMEOUT_MS),
+            two.controller.list_reassignments(None, TIMEOUT_MS),
+            two.controller.elect_leaders(None, TIMEOUT_MS),
+        ):
+            with pytest.raises(BrokerError) as error:
+                await refused
+            assert error.value.code == ErrorCode.NOT_CONTROLLER
+        with pytest.raises(NoNode):
+            await two.zookeeper.session.get(znodes.REASSIGN_PARTITIONS)

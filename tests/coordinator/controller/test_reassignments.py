@@ -1,0 +1,309 @@
+"""Replicas moved, as scenarios of the controller's machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from coordinator.controller.effects import Effect, Order, Send, WriteAssignments, WriteStates
+from coordinator.controller.events import (
+    AlterReassignments,
+    BalanceDue,
+    CreatePartitions,
+    ListReassignments,
+    MorePartitions,
+    Ordered,
+)
+from coordinator.placement import Assignment
+from coordinator.znodes.paths import NO_LEADER, TopicPartition
+from coordinator.znodes.topics import PartitionState
+from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from protocol.messages.stop_replica import StopReplicaRequest
+from tests.coordinator.controller.machine import Machine, answers, sent_to, writes
+
+
+def move(machine: Machine, *target: int, topic: str = "t", partition: int = 0) -> list[Effect]:
+    return machine.handle(AlterReassignments(5, {(topic, partition): target}))
+
+
+def cancel(machine: Machine, topic: str = "t") -> list[Effect]:
+    return machine.handle(AlterReassignments(5, {(topic, 0): None}))
+
+
+def refusal(effects: list[Effect], at: TopicPartition = ("t", 0)) -> ErrorCode:
+    error = answers(effects)[None][at]
+    return ErrorCode.NONE if error is None else error.code
+
+
+def assignment(machine: Machine, topic: str = "t") -> Assignment:
+    return machine.store.topics[topic].partitions[0]
+
+
+def deleted_on(effects: list[Effect], broker_id: int) -> list[TopicPartition]:
+    """What a broker is told to remove."""
+    return [
+        (topic.topic_name, row.partition_index)
+        for request in sent_to(effects, broker_id, StopReplicaRequest)
+        for topic in request.topic_states
+        for row in topic.partition_states
+        if row.delete_partition
+    ]
+
+
+def told(effects: list[Effect], broker_id: int) -> list[LeaderAndIsrPartitionState]:
+    return [
+        row
+        for request in sent_to(effects, broker_id, LeaderAndIsrRequest)
+        for topic in request.topic_states
+        for row in topic.partition_states
+    ]
+
+
+def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
+    machine = Machine(1, 2, 3, 4)
+    machine.create("t", (1, 2))
+    effects = move(machine, 3, 4)
+    assert refusal(effects) == ErrorCode.NONE
+    assert assignment(machine) == Assignment((3, 4, 1, 2), adding=(3, 4), removing=(1, 2))
+    assert machine.state("t") == PartitionState(1, 1, (1, 2), 1)  # An epoch that they all have to hear of.
+    (row,) = told(effects, 3)
+    assert (row.leader, row.is_new, row.adding_replicas, row.removing_replicas) == (1, True, [3, 4], [1, 2])
+    assert not told(effects, 1)[0].is_new
+    effects = machine.propose("t", 1, 2, 3)
+    assert assignment(machine).is_reassigning
+    effects = machine.propose("t", 1, 2, 3, 4)
+    assert assignment(machine) == Assignment((3, 4))
+    assert machine.state("t") == PartitionState(3, 2, (3, 4), 1)
+    assert [deleted_on(effects, broker_id) for broker_id in (1, 2, 3, 4)] == [[("t", 0)], [("t", 0)], [], []]
+    assert told(effects, 1) == []
+    (row,) = told(effects, 4)
+    assert (row.leader, row.replicas, row.adding_replicas, row.removing_replicas) == (3, [3, 4], [], [])
+
+
+def test_the_order_of_what_is_durable_and_what_is_said() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1,))
+    kinds = [type(effect) for effect in move(machine, 2)]
+    assert kinds[:3] == [WriteAssignments, WriteStates, Send]
+    kinds = [type(effect) for effect in machine.propose("t", 1, 2)]
+    # The in-sync set as proposed; the one without the old replica; the word to it; at last its znode.
+    assert [kind for kind in kinds if kind.__name__ != "Answer"] == [
+        WriteStates,
+        WriteStates,
+        Send,
+        WriteAssignments,
+    ]
+
+
+def test_a_leader_that_stays_keeps_leading() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2))
+    move(machine, 3, 1)
+    machine.propose("t", 1, 2, 3)
+    assert machine.state("t") == PartitionState(1, 2, (1, 3), 1)
+    assert assignment(machine) == Assignment((3, 1))
+
+
+def test_replicas_that_are_only_taken_away_go_at_once() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2, 3))
+    effects = move(machine, 2, 3)
+    assert assignment(machine) == Assignment((2, 3))
+    assert machine.state("t") == PartitionState(2, 1, (2, 3), 1)
+    assert deleted_on(effects, 1) == [("t", 0)]
+
+
+def test_an_order_of_preference_is_only_written_and_told() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    effects = move(machine, 2, 1)
+    assert assignment(machine) == Assignment((2, 1))
+    assert machine.state("t") == PartitionState(1, 1, (1, 2), 1)
+    assert told(effects, 2)[0].replicas == [2, 1]
+    assert writes(move(machine, 2, 1)) == []  # It is so already.
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        ((), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((2, 2), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((9,), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((-1,), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_rest_is_done(
+    target: Sequence[int] | None, error: ErrorCode
+) -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1,))
+    machine.create("u", (1,))
+    effects = machine.handle(AlterReassignments(5, {("t", 0): target, ("u", 0): (2,), ("x", 0): (1,)}))
+    assert refusal(effects) == error
+    assert refusal(effects, ("u", 0)) == ErrorCode.NONE
+    assert refusal(effects, ("x", 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert assignment(machine) == Assignment((1,))
+    assert assignment(machine, "u").adding == (2,)
+
+
+def test_a_partition_can_be_moved_away_from_a_dead_broker() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2))
+    machine.lose(2)
+    move(machine, 1, 3)
+    machine.propose("t", 1, 3)
+    assert assignment(machine) == Assignment((1, 3))
+    assert told(machine.start(2), 2) == []
+
+
+def test_a_cancelled_move_goes_back() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2))
+    move(machine, 3, 2)
+    machine.propose("t", 1, 2)
+    effects = cancel(machine)
+    assert refusal(effects) == ErrorCode.NONE
+    assert sorted(assignment(machine).replicas) == [1, 2]
+    assert not assignment(machine).is_reassigning
+    assert deleted_on(effects, 3) == [("t", 0)]
+    assert sorted(told(effects, 1)[0].replicas) == [1, 2]
+    assert refusal(cancel(machine)) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+def test_a_cancelled_move_takes_leadership_from_a_new_replica_before_anything_else() -> None:
+    machine = Machine(1, 2, 3, 4)
+    machine.create("t", (1, 2))
+    move(machine, 3, 4)
+    machine.propose("t", 1, 2, 3)
+    machine.lose(1)
+    machine.lose(2)
+    machine.start(1)
+    assert machine.state("t").leader == 3
+    assert refusal(cancel(machine)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT  # It alone has all.
+    assert assignment(machine).is_reassigning
+    machine.propose("t", 3, 1)
+    effects = cancel(machine)
+    assert [type(effect) for effect in effects[:3]] == [WriteStates, Send, WriteAssignments]
+    assert refusal(effects) == ErrorCode.NONE
+    assert (machine.state("t").leader, machine.state("t").isr) == (1, (1,))
+    assert deleted_on(effects, 3) == deleted_on(effects, 4) == [("t", 0)]
+
+
+def test_a_move_may_be_replaced_by_another() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1,))
+    move(machine, 2)
+    effects = move(machine, 3)
+    assert assignment(machine) == Assignment((3, 1), adding=(3,), removing=(1,))
+    assert deleted_on(effects, 2) == [("t", 0)]
+    machine.propose("t", 1, 3)
+    assert assignment(machine) == Assignment((3,))
+    assert machine.state("t").leader == 3
+
+
+def test_a_move_waits_for_a_leader_among_its_target() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2))
+    move(machine, 3)
+    # The new replica dies in the very moment in which it is in sync.
+    state, version = machine.store.states["t", 0]
+    in_sync = PartitionState(1, state.leader_epoch, (1, 2, 3), 1)
+    machine.store.states["t", 0] = (in_sync, version + 1)
+    partition = machine.controller.state.partition(("t", 0))
+    partition.state, partition.version = in_sync, version + 1
+    machine.lose(3)
+    assert assignment(machine).is_reassigning
+    assert machine.state("t").isr == (1, 2)
+    machine.start(3)
+    machine.propose("t", 1, 2, 3)
+    assert machine.state("t") == PartitionState(3, machine.state("t").leader_epoch, (3,), 1)
+
+
+def test_a_replica_that_is_still_copying_is_the_last_to_lead_uncleanly() -> None:
+    machine = Machine(1, 2, 3, unclean=True)
+    machine.create("t", (1, 2))
+    machine.propose("t", 1)
+    move(machine, 3, 2)
+    machine.lose(1)
+    assert machine.state("t").leader == 2
+
+
+def test_moves_are_listed() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1,), (1,))
+    move(machine, 2)
+    running = {("t", 0): Assignment((2, 1), adding=(2,), removing=(1,))}
+    assert answers(machine.handle(ListReassignments(6, None)))[None] == running
+    assert answers(machine.handle(ListReassignments(6, [("t", 1), ("x", 0)])))[None] == {}
+    machine.delete("t")
+    assert answers(machine.handle(ListReassignments(6, None)))[None] == {}
+
+
+def test_what_is_on_the_move_is_neither_grown_nor_balanced() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2))
+    move(machine, 2, 3)
+    grown = answers(machine.handle(CreatePartitions(6, [MorePartitions("t", 2)])))["t"]
+    assert grown.error == ErrorCode.REASSIGNMENT_IN_PROGRESS
+    assert machine.handle(BalanceDue()) == []
+
+
+def test_a_deleted_topic_goes_with_all_its_replicas() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1,))
+    move(machine, 2)
+    effects = machine.delete("t")
+    assert deleted_on(effects, 1) == deleted_on(effects, 2) == [("t", 0)]
+    machine.answer_all(effects)
+    assert "t" not in machine.store.topics
+
+
+def test_a_partition_without_a_leader_moves_when_it_has_one_again() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (2,))
+    machine.lose(2)
+    move(machine, 3)
+    assert machine.state("t").leader == NO_LEADER
+    effects = machine.start(2)
+    assert (machine.state("t").leader, told(effects, 3)[-1].leader) == (2, 2)
+    machine.propose("t", 2, 3)
+    assert assignment(machine) == Assignment((3,))
+
+
+# Orders of older tools
+
+
+def test_an_order_in_zookeeper_is_carried_out_and_struck_out() -> None:
+    machine = Machine(1, 2)
+    for name in ("t", "u", "still"):
+        machine.create(name, (1,))
+    orders = machine.store.orders
+    orders[Order.REASSIGNMENT] = {("t", 0): (2,), ("u", 0): (2,), ("still", 0): (1,), ("x", 0): (1,)}
+    machine.handle(Ordered(Order.REASSIGNMENT))
+    assert orders[Order.REASSIGNMENT] == {("t", 0): (2,), ("u", 0): (2,)}
+    assert assignment(machine).adding == (2,)
+    machine.handle(Ordered(Order.REASSIGNMENT))  # Our own write.
+    machine.propose("t", 1, 2)
+    assert orders[Order.REASSIGNMENT] == {("u", 0): (2,)}
+    cancel(machine, "u")
+    assert orders[Order.REASSIGNMENT] is None
+    assert (assignment(machine), assignment(machine, "u")) == (Assignment((2,)), Assignment((1,)))
+
+
+def test_an_order_for_a_topic_that_is_deleted_is_struck_out() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1,))
+    machine.store.orders[Order.REASSIGNMENT] = {("t", 0): (2,)}
+    machine.handle(Ordered(Order.REASSIGNMENT))
+    machine.delete("t")
+    assert machine.store.orders[Order.REASSIGNMENT] is None
+
+
+def test_an_order_that_makes_no_sense_is_removed() -> None:
+    machine = Machine(1)
+    machine.store.orders[Order.REASSIGNMENT] = {}
+    machine.handle(Ordered(Order.REASSIGNMENT))
+    assert machine.store.orders[Order.REASSIGNMENT] is None

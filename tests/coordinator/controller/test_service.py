@@ -1,0 +1,278 @@
+"""The controller on a real ZooKeeper: what it writes, what it tells brokers, and that it can be replaced."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from coordinator.cluster.term import Term
+from coordinator.controller import writes as controller_writes
+from coordinator.controller.effects import CreateTopic, StateWrite
+from coordinator.controller.events import MorePartitions, NewTopic, TopicResult
+from coordinator.placement import Assignment
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.json import encode_uuid
+from coordinator.znodes.topics import PartitionState, TopicAssignment, decode_partition_state
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from tests.coordinator.groups.members import Members, cluster, healthy_answer
+from tests.coordinator.zookeeper.test_zookeeper import end_session
+from tests.reactor import in_thread, on_reactor, until
+
+TIMEOUT_MS = 60_000
+
+
+async def create(members: Members, *topics: NewTopic) -> dict[str, TopicResult]:
+    return await members.controller().controller.create_topics(topics, TIMEOUT_MS)
+
+
+async def state_of(members: Members, topic: str, partition: int = 0) -> PartitionState:
+    session = next(iter(members.members.values())).zookeeper.session
+    data, _ = await session.get(znodes.partition_state_path(topic, partition))
+    return decode_partition_state(topic, partition, data)
+
+
+@on_reactor
+async def test_a_cluster_of_one_makes_grows_and_deletes_a_topic(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1) as members:
+        one = members.members[1]
+        made = (await create(members, NewTopic("flights", 2, 1, configs={"retention.ms": "1000"})))["flights"]
+        assert (made.error, made.partition_count, made.replication_factor) == (ErrorCode.NONE, 2, 1)
+        session = one.zookeeper.session
+        written = json.loads((await session.get("/brokers/topics/flights"))[0])
+        assert written["partitions"] == {"0": [1], "1": [1]}
+        assert written["topic_id"] == encode_uuid(made.topic_id)
+        assert json.loads((await session.get("/config/topics/flights"))[0])["config"] == {
+            "retention.ms": "1000"
+        }
+        assert await state_of(members, "flights") == PartitionState(1, 0, (1,), 1)
+        told = one.requests_of(LeaderAndIsrRequest)[-1].topic_states[0]
+        assert (told.topic_name, told.topic_id) == ("flights", made.topic_id)
+        assert [(row.partition_index, row.leader, row.is_new) for row in told.partition_states] == [
+            (0, 1, True),
+            (1, 1, True),
+        ]
+        grown = await one.controller.create_partitions([MorePartitions("flights", 3)], TIMEOUT_MS)
+        assert grown["flights"].error == ErrorCode.NONE
+        assert (await state_of(members, "flights", 2)).leader == 1
+        deleted = await one.controller.delete_topics(["flights", "none"], TIMEOUT_MS)
+        assert deleted["flights"].error == ErrorCode.NONE
+        assert deleted["none"].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for path in ("/brokers/topics", "/config/topics", "/admin/delete_topics"):
+            assert await session.children(path) == []
+        again = (await create(members, NewTopic("flights")))["flights"]
+        assert again.error == ErrorCode.NONE
+        assert again.topic_id != made.topic_id
+
+
+@on_reactor
+async def test_a_topic_of_many_partitions_is_written_in_several_multis(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1) as members:
+        made = await create(members, NewTopic("wide", 450, 1))
+        assert made["wide"].error == ErrorCode.NONE
+        session = members.members[1].zookeeper.session
+        assert len(await session.children("/brokers/topics/wide/partitions")) == 450
+        deleted = await members.members[1].controller.delete_topics(["wide"], TIMEOUT_MS)
+        assert deleted["wide"].error == ErrorCode.NONE
+        assert await session.children("/brokers/topics") == []
+
+
+@on_reactor
+async def test_a_broker_that_leaves_is_replaced_and_a_new_controller_carries_on(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1, 2, 3) as members:
+        await until(lambda: members.members[1].was_told_of(3))
+        made = await create(members, NewTopic("t", assignments={0: (1, 2, 3), 1: (2, 3, 1)}))
+        assert made["t"].error == ErrorCode.NONE
+        await members.stop(1)
+        await until(lambda: any(member.controller.is_active for member in members.members.values()))
+        controller = members.controller()
+        await until(lambda: bool(controller.requests_of(LeaderAndIsrRequest)))
+        while (await state_of(members, "t")).leader == 1:
+            pass
+        state = await state_of(members, "t")
+        assert (state.leader, state.leader_epoch, state.isr, state.controller_epoch) == (2, 1, (2, 3), 2)
+        assert (await state_of(members, "t", 1)).isr == (2, 3)
+
+
+@on_reactor
+async def test_a_proposal_for_the_in_sync_set_is_written(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1, 2) as members:
+        one, two = members.members[1], members.members[2]
+        await until(lambda: one.was_told_of(2))
+        made = (await create(members, NewTopic("t", assignments={0: (1, 2)})))["t"]
+
+        def proposal(isr: tuple[int, ...], partition_epoch: int) -> AlterPartitionRequest:
+            epochs = {1: one.membership.broker_epoch, 2: two.membership.broker_epoch}
+            return AlterPartitionRequest(
+                broker_id=1,
+                broker_epoch=epochs[1],
+                topics=[
+                    TopicData(
+                        topic_id=made.topic_id,
+                        partitions=[
+                            PartitionData(
+                                partition_index=0,
+                                leader_epoch=0,
+                                new_isr=[],
+                                new_isr_with_epochs=[
+                                    BrokerState(broker_id=member, broker_epoch=epochs[member])
+                                    for member in isr
+                                ],
+                                partition_epoch=partition_epoch,
+                            )
+                        ],
+                    )
+                ],
+            )
+
+        row = (await one.controller.alter_partition(proposal((1,), 0))).topics[0].partitions[0]
+        assert (row.error_code, row.isr, row.partition_epoch) == (ErrorCode.NONE, [1], 1)
+        row = (await one.controller.alter_partition(proposal((1, 2), 1))).topics[0].partitions[0]
+        assert (row.error_code, row.isr, row.partition_epoch) == (ErrorCode.NONE, [1, 2], 2)
+        assert (await state_of(members, "t")).isr == (1, 2)
+        stale = (await one.controller.alter_partition(proposal((1,), 0))).topics[0].partitions[0]
+        assert stale.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+@on_reactor
+async def test_a_controlled_shutdown_moves_leadership_first(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1, 2) as members:
+        one, two = members.members[1], members.members[2]
+        await until(lambda: one.was_told_of(2))
+        await create(members, NewTopic("t", assignments={0: (2, 1)}), NewTopic("only", assignments={0: (2,)}))
+        result = await one.controller.controlled_shutdown(2, two.membership.broker_epoch)
+        assert (result.error, result.remaining) == (ErrorCode.NONE, ())
+        state = await state_of(members, "t")
+        assert (state.leader, state.isr, state.leader_epoch) == (1, (1,), 1)
+        stale = await one.controller.controlled_shutdown(2, two.membership.broker_epoch - 1)
+        assert stale.error == ErrorCode.STALE_BROKER_EPOCH
+
+
+@on_reactor
+async def test_a_request_waits_for_brokers_and_says_when_it_waited_too_long(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1) as members:
+        refusing = True
+
+        def answer(broker_id: int, request: Any) -> Any:
+            return ConnectionError("not now") if refusing else healthy_answer(request)
+
+        members.answer = answer
+        controller = members.members[1].controller
+        late = await controller.create_topics([NewTopic("t")], 300)
+        assert late["t"].error == ErrorCode.REQUEST_TIMED_OUT
+        refusing = False
+        sent = members.members[1].requests
+        await until(lambda: any(isinstance(each, LeaderAndIsrRequest) and each.topic_states for each in sent))
+        assert (await create(members, NewTopic("t")))["t"].error == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@on_reactor
+async def test_who_is_not_the_controller_refuses(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1, 2) as members:
+        two = members.members[2]
+        assert two.candidacy.controller_id == 1
+        with pytest.raises(BrokerError) as refused:
+            await two.controller.create_topics([NewTopic("t")], TIMEOUT_MS)
+        assert refused.value.code == ErrorCode.NOT_CONTROLLER
+
+
+@on_reactor
+async def test_a_controller_that_has_been_replaced_changes_nothing(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1) as members:
+        one = members.members[1]
+        await create(members, NewTopic("t"))
+        term = one.candidacy.term
+        assert term is not None
+        epoch_data, _ = await one.zookeeper.session.get(znodes.CONTROLLER_EPOCH)
+        await one.zookeeper.session.set(znodes.CONTROLLER_EPOCH, epoch_data)  # As an election does.
+        state = PartitionState(1, 7, (1,), term.epoch)
+        with pytest.raises(controller_writes.TermOver):
+            await controller_writes.write_states(term, [StateWrite(("t", 0), state, 0)])
+        with pytest.raises(controller_writes.TermOver):
+            await controller_writes.create_topic(
+                term, CreateTopic("u", TopicAssignment(None, {0: Assignment((1,))}), {})
+            )
+        with pytest.raises(controller_writes.TermOver):
+            await controller_writes.mark_deleted(term, ["t"])
+        with pytest.raises(controller_writes.TermOver):
+            await controller_writes.remove_topic(term, "t")
+        assert (await state_of(members, "t")).leader_epoch == 0
+        assert await one.zookeeper.session.children("/brokers/topics") == ["t"]
+
+
+@on_reactor
+async def test_a_write_whose_answer_was_lost_is_recognised(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1) as members:
+        one = members.members[1]
+        await create(members, NewTopic("t", 2))
+        term = one.candidacy.term
+        assert isinstance(term, Term)
+        state = PartitionState(1, 1, (1,), term.epoch)
+        write, other = StateWrite(("t", 0), state, 0), StateWrite(("t", 1), state, 0)
+        assert (await controller_writes.write_states(term, [write]))[0].done
+        # Sent again, as after a lost connection, together with one that has yet to be made.
+        again, new = await controller_writes.write_states(term, [write, other])
+        assert (again.done, again.version, new.done, new.version) == (True, 1, True, 1)
+        # One that rests on a version that has passed changes nothing and says what is there.
+        (late,) = await controller_writes.write_states(
+            term, [StateWrite(("t", 0), PartitionState(-1, 9, (1,), term.epoch), 0)]
+        )
+        assert (late.done, late.state, late.version) == (False, state, 1)
+
+
+@on_reactor
+async def test_a_controller_whose_session_expires_is_elected_anew(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1) as members:
+        one = members.members[1]
+        await create(members, NewTopic("t"))
+        first = one.candidacy.term
+        epoch = one.membership.broker_epoch
+        waiting = one.controller.create_topics([NewTopic("u")], TIMEOUT_MS)
+        await in_thread(end_session, one.zookeeper.session, zookeeper)
+        await until(lambda: one.candidacy.term not in (first, None))
+        assert one.events[-2:] == ["expired", "registered"]
+        assert one.membership.broker_epoch > epoch
+        try:
+            await waiting
+        except BrokerError as refused:
+            assert refused.code == ErrorCode.NOT_CONTROLLER
+        assert (await create(members, NewTopic("v")))["v"].error == ErrorCode.NONE
+
+
+@on_reactor
+async def test_a_controller_that_cannot_go_on_gives_up_its_term_and_another_begins(zookeeper: str) -> None:
+    """Somebody has put into ZooKeeper what no controller understands, and takes it away again."""
+    async with cluster(zookeeper, 1, 2) as members:
+        one, two = members.members[1], members.members[2]
+        assert (await create(members, NewTopic("t", 1, 2)))["t"].error == ErrorCode.NONE
+        first = one.candidacy.term
+        assert first is not None
+        session = two.zookeeper.session
+        good, _ = await session.get(znodes.broker_path(2))
+        await session.set(znodes.broker_path(2), b"nonsense")
+        asked = one.controller.create_topics([NewTopic("u")], TIMEOUT_MS)
+        await until(lambda: not one.controller.is_active)
+        with pytest.raises(BrokerError) as refused:
+            while (await asked)["u"].error == ErrorCode.NONE:  # It was made before the controller looked.
+                asked = one.controller.create_topics([NewTopic("u")], TIMEOUT_MS)
+        assert refused.value.code == ErrorCode.NOT_CONTROLLER
+        await session.set(znodes.broker_path(2), good)
+        await until(
+            lambda: any(
+                member.candidacy.term is not None
+                and member.candidacy.term.epoch > first.epoch
+                and member.controller.is_active
+                for member in members.members.values()
+            )
+        )
+        made = (await create(members, NewTopic("v", 1, 2)))["v"]
+        assert made.error == ErrorCode.NONE
+        assert (await state_of(members, "t")).leader in (1, 2)

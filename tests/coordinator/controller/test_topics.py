@@ -1,0 +1,37 @@
+"""Topics by the thousand: names told apart, others served in between, leaders spread."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.controller.effects import Pause
+from coordinator.controller.events import CreateTopics, NewTopic
+from protocol.errors import ErrorCode
+from tests.coordinator.controller.machine import Machine, answers
+
+
+def test_names_that_metrics_cannot_tell_apart_are_refused_until_the_first_has_gone() -> None:
+    machine = Machine(1)
+    machine.create("flights.daily", (1,))
+    (refused,) = answers(machine.create("flights_daily", (1,))).values()
+    assert refused.error == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "'flights.daily'" in refused.message
+    (taken,) = answers(machine.create("flights.daily", (1,))).values()
+    assert taken.error == ErrorCode.TOPIC_ALREADY_EXISTS
+    machine.answer_all(machine.delete("flights.daily"))
+    (made,) = answers(machine.create("flights_daily", (1,))).values()
+    assert made.error == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("names", [[f"t{n}" for n in range(350)], [f"t{n} is no name" for n in range(350)]])
+def test_a_request_of_many_topics_lets_others_have_their_turn(names: list[str]) -> None:
+    machine = Machine(1)
+    effects = machine.handle(CreateTopics(1, [NewTopic(name) for name in names], validate_only=True))
+    assert effects.count(Pause()) == 3
+    assert list(answers(effects)) == names
+
+
+def test_small_topics_of_one_request_start_on_one_broker_after_the_other() -> None:
+    machine = Machine(1, 2, 3)
+    machine.handle(CreateTopics(1, [NewTopic(f"t{number}", 1, 1) for number in range(6)]))
+    assert sorted(machine.state(f"t{number}").leader for number in range(6)) == [1, 1, 2, 2, 3, 3]

@@ -1,0 +1,138 @@
+"""Well-behaved members of both protocols, moved step by step, while everything else misbehaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.groups.assignors import assign_round_robin
+from coordinator.groups.consumer_protocol import assigned_partitions, encode_assignment
+from coordinator.groups.effects import JoinAnswer, RegisterAnswer, SyncAnswer, TopicPartition
+from protocol.errors import ErrorCode
+from tests.coordinator.groups.world import GroupWorld, Member
+
+
+class OwnershipChecker:
+    """Stands outside: nobody may be told that it owns what another was told to own in that generation."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, int, TopicPartition], str] = {}
+
+    def told(self, group: str, generation: int, member_id: str, partition: TopicPartition) -> None:
+        owner = self._owners.setdefault((group, generation, partition), member_id)
+        assert owner == member_id, f"{partition} in generation {generation} of {group}: {owner}, {member_id}"
+
+
+class ClassicClient:
+    """A consumer of group "classic". `instance_id` makes it a static member."""
+
+    group = "classic"
+
+    def __init__(self, world: GroupWorld, checker: OwnershipChecker, instance_id: str | None = None) -> None:
+        self._world = world
+        self._checker = checker
+        self.member = Member(instance_id=instance_id)
+        self._waiting_for: int | None = None
+        self.owned: tuple[TopicPartition, ...] | None = None
+
+    def crash(self) -> None:
+        """Everything is forgotten; a request that waits is answered to nobody."""
+        self.member = Member(instance_id=self.member.instance_id)
+        self._waiting_for = None
+        self.owned = None
+
+    def disconnect(self) -> None:
+        """The connection is cut: a request that waits will not be answered."""
+        self._waiting_for = None
+
+    def step(self) -> None:
+        """Do the next thing, where there is one to do."""
+        if self._waiting_for is not None:
+            if not self._world.is_waiting(self._waiting_for):
+                self._take(self._world.answers[self._waiting_for])
+        elif self.owned is not None:
+            self._obey(self._world.heartbeat(self.member, self.group))
+        else:
+            self._waiting_for = self._world.send_join(self.member, self.group)
+
+    def _take(self, answer: object) -> None:
+        self._waiting_for = None
+        match answer:
+            case JoinAnswer(error=ErrorCode.NONE):
+                self.member = self.member.after(answer)
+                self._waiting_for = self._world.send_sync(self.member, self._shares(answer), self.group)
+            case JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED):
+                self.member = replace(self.member, member_id=answer.member_id)
+            case SyncAnswer(error=ErrorCode.NONE):
+                self.owned = assigned_partitions(answer.assignment) or ()
+                for partition in self.owned:
+                    self._checker.told(self.group, self.member.generation, self._identity(), partition)
+            case JoinAnswer() | SyncAnswer():
+                self._obey(answer.error)
+
+    def _shares(self, answer: JoinAnswer) -> dict[str, bytes] | None:
+        if answer.leader_id != answer.member_id or answer.skip_assignment:
+            return None
+        members = [member.member_id for member in answer.members]
+        shares = assign_round_robin(members, {"orders": self._world.topics["orders"]}, {})
+        return {member: encode_assignment(share) for member, share in shares.items()}
+
+    def _obey(self, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE:
+            return
+        self.owned = None
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self.member = Member(instance_id=self.member.instance_id)
+
+    def _identity(self) -> str:
+        """A static member that restarts takes up its partitions within a generation: it is the same owner."""
+        return self.member.instance_id or self.member.member_id
+
+
+class ManagedClient:
+    """A consumer of group "managed"."""
+
+    group = "managed"
+
+    def __init__(self, world: GroupWorld, checker: OwnershipChecker, consumer_id: str) -> None:
+        self._world = world
+        self._checker = checker
+        self._consumer_id = consumer_id
+        self._waiting_for: int | None = None
+        self.generation = -1
+        self.owned: tuple[TopicPartition, ...] | None = None
+
+    @property
+    def member(self) -> Member:
+        return Member(self._consumer_id, self.generation)
+
+    def crash(self) -> None:
+        """Everything is forgotten; a request that waits is answered to nobody."""
+        self._waiting_for = None
+        self.generation = -1
+        self.owned = None
+
+    def disconnect(self) -> None:
+        """The connection is cut: a request that waits will not be answered."""
+        self._waiting_for = None
+
+    def step(self) -> None:
+        """Do the next thing, where there is one to do."""
+        if self._waiting_for is not None:
+            if not self._world.is_waiting(self._waiting_for):
+                self._take(self._world.answers[self._waiting_for])
+        elif self.owned is not None:
+            answer = self._world.consumer_heartbeat(self._consumer_id, self.generation, self.group)
+            if answer.error is ErrorCode.NONE:
+                self.generation = answer.controller_generation
+            else:
+                self.owned = None
+        else:
+            self._waiting_for = self._world.send_register(self._consumer_id, self.group)
+
+    def _take(self, answer: object) -> None:
+        self._waiting_for = None
+        if isinstance(answer, RegisterAnswer) and answer.error is ErrorCode.NONE:
+            self.generation = answer.generation
+            self.owned = tuple(owned.partition for owned in answer.partitions_to_own)
+            for partition in self.owned:
+                self._checker.told(self.group, self.generation, self._consumer_id, partition)

@@ -1,0 +1,205 @@
+"""Members of a cluster, without their brokers: ZooKeeper client, membership, candidacy, controller.
+
+`Members` stands for the network between them. Each broker is a recorder that answers requests as a healthy
+broker does, unless a test says otherwise.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from coordinator.cluster.candidacy import Candidacy
+from coordinator.cluster.membership import Membership
+from coordinator.controller.machine import ControllerPolicy
+from coordinator.controller.service import ControllerService
+from coordinator.controller.topic_rules import TopicDefaults
+from coordinator.znodes.brokers import BrokerInfo, Endpoint
+from coordinator.zookeeper.interface import Session
+from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from tests.reactor import reactor, until
+
+SESSION_TIMEOUT_MS = 6000
+
+
+def broker_info(broker_id: int, rack: str | None = None) -> BrokerInfo:
+    return BrokerInfo(broker_id, (Endpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id, "PLAINTEXT"),), rack)
+
+
+def no_config_named_bad(configs: Mapping[str, str | None]) -> None:
+    if "bad" in configs:
+        raise ValueError("bad is not a config")
+
+
+def policy(*, unclean: bool = False, new_topic_id: Callable[[], uuid.UUID] = uuid.uuid4) -> ControllerPolicy:
+    return ControllerPolicy(
+        inter_broker_listener="PLAINTEXT",
+        defaults=TopicDefaults(partition_count=1, replication_factor=1),
+        validate_configs=no_config_named_bad,
+        unclean_allowed=lambda topic: unclean,
+        new_topic_id=new_topic_id,
+    )
+
+
+def healthy_answer(request: Any) -> Any:
+    """What a broker without troubles answers to its controller."""
+    match request:
+        case LeaderAndIsrRequest():
+            return LeaderAndIsrResponse(
+                error_code=0,
+                topics=[
+                    LeaderAndIsrTopicError(
+                        topic_id=topic.topic_id,
+                        partition_errors=[
+                            LeaderAndIsrPartitionError(partition_index=row.partition_index, error_code=0)
+                            for row in topic.partition_states
+                        ],
+                    )
+                    for topic in request.topic_states
+                ],
+            )
+        case StopReplicaRequest():
+            return StopReplicaResponse(
+                error_code=0,
+                partition_errors=[
+                    StopReplicaPartitionError(
+                        topic_name=topic.topic_name, partition_index=row.partition_index, error_code=0
+                    )
+                    for topic in request.topic_states
+                    for row in topic.partition_states
+                ],
+            )
+        case UpdateMetadataRequest():
+            return UpdateMetadataResponse(error_code=0)
+    raise AssertionError(request)
+
+
+@dataclass(slots=True)
+class Member:
+    """One broker's part in the cluster."""
+
+    broker_id: int
+    zookeeper: KazooZooKeeper
+    membership: Membership
+    candidacy: Candidacy
+    controller: ControllerService
+    events: list[str] = field(default_factory=list)
+    requests: list[Any] = field(default_factory=list)
+
+    def requests_of(self, kind: type) -> list[Any]:
+        return [request for request in self.requests if isinstance(request, kind)]
+
+    def was_told_of(self, brokers: int) -> bool:
+        """Whether the controller has told it of so many live brokers."""
+        return any(len(told.live_brokers) == brokers for told in self.requests_of(UpdateMetadataRequest))
+
+    # MembershipListener
+
+    def registered(self, session: Session, broker_epoch: int) -> None:
+        self.events.append("registered")
+
+    def suspended(self) -> None:
+        self.events.append("suspended")
+
+    def resumed(self) -> None:
+        self.events.append("resumed")
+
+    def expired(self) -> None:
+        self.events.append("expired")
+
+    def registration_failed(self, error: Exception) -> None:
+        self.events.append(f"failed: {error}")
+
+
+class Members:
+    """A cluster on one ZooKeeper."""
+
+    def __init__(self, connect: str) -> None:
+        self.connect = connect
+        self.members: dict[int, Member] = {}
+        self.answer: Callable[[int, Any], Any] = lambda broker_id, request: healthy_answer(request)
+        """What a broker answers; an exception stands for a lost connection, None for none at all."""
+
+    def send(self, broker_id: int, request: Any) -> Deferred[Any]:
+        member = self.members.get(broker_id)
+        if member is None:
+            return fail(ConnectionError(f"broker {broker_id} is not there"))
+        answer = self.answer(broker_id, request)
+        if isinstance(answer, Exception):
+            return fail(answer)
+        member.requests.append(request)
+        return Deferred() if answer is None else succeed(answer)
+
+    def make(
+        self,
+        broker_id: int,
+        *,
+        rack: str | None = None,
+        conflict_timeout_ms: int = 10_000,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        policy: ControllerPolicy | None = None,
+    ) -> Member:
+        """A member that is not started yet."""
+        zookeeper = KazooZooKeeper(self.connect, session_timeout_ms, reactor.callFromThread)
+        membership = Membership(
+            zookeeper,
+            reactor,
+            lambda: broker_info(broker_id, rack),
+            conflict_timeout_ms=conflict_timeout_ms,
+        )
+        candidacy = Candidacy(broker_id, reactor)
+        controller = ControllerService(candidacy, reactor, self.send, policy or _default_policy())
+        member = Member(broker_id, zookeeper, membership, candidacy, controller)
+        membership.add_listener(member)
+        membership.add_listener(candidacy)
+        return member
+
+    async def start(self, broker_id: int, **options: Any) -> Member:
+        """A member that has registered; the first one is the controller."""
+        member = self.make(broker_id, **options)
+        self.members[broker_id] = member
+        member.zookeeper.start()
+        await member.membership.start()
+        await until(lambda: member.candidacy.controller_id is not None)
+        return member
+
+    async def stop(self, broker_id: int) -> None:
+        """The member leaves: its ephemeral znodes go with it."""
+        member = self.members.pop(broker_id)
+        member.membership.close()
+        member.candidacy.stand_down()
+        await member.zookeeper.close()
+
+    def controller(self) -> Member:
+        """The one member that is the controller."""
+        (found,) = [member for member in self.members.values() if member.controller.is_active]
+        return found
+
+
+_default_policy = policy
+
+
+@asynccontextmanager
+async def cluster(connect: str, *broker_ids: int) -> AsyncIterator[Members]:
+    """A cluster with these members, the first of them the controller, which knows them all."""
+    members = Members(connect)
+    try:
+        started = [await members.start(broker_id) for broker_id in broker_ids]
+        await until(lambda: all(member.was_told_of(len(broker_ids)) for member in started))
+        yield members
+    finally:
+        for broker_id in list(members.members):
+            await members.stop(broker_id)

@@ -1,0 +1,49 @@
+"""The insides of subscriptions and assignments, as an independent client writes them."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.groups.consumer_protocol import (
+    assigned_partitions,
+    encode_assignment,
+    encode_subscription,
+    subscribed_topics,
+)
+from coordinator.groups.effects import TopicPartition
+
+
+def test_a_clients_subscription_is_understood() -> None:
+    subscription = ConsumerProtocolMemberMetadata(0, ["orders", "returns"], b"user data").encode()
+    assert subscribed_topics(subscription) == frozenset({"orders", "returns"})
+
+
+def test_a_clients_assignment_is_understood() -> None:
+    assignment = ConsumerProtocolMemberAssignment(0, [("orders", [3, 1]), ("returns", [])], b"").encode()
+    assert assigned_partitions(assignment) == (TopicPartition("orders", 3), TopicPartition("orders", 1))
+
+
+def test_a_client_understands_ours() -> None:
+    subscription = ConsumerProtocolMemberMetadata.decode(encode_subscription(["orders"]))
+    assert subscription.subscription == ["orders"]
+    partitions = [TopicPartition("b", 2), TopicPartition("a", 0), TopicPartition("b", 1)]
+    assignment = ConsumerProtocolMemberAssignment.decode(encode_assignment(partitions))
+    assert assignment.assignment == [("a", [0]), ("b", [1, 2])]
+
+
+def test_no_bytes_are_no_partitions() -> None:
+    assert assigned_partitions(b"") == ()
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"custom format", b"\x00\x00\x00\x00\x00\x01\x00\x09abc"])
+def test_other_formats_are_left_alone(data: bytes) -> None:
+    assert subscribed_topics(data) is None
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_do_no_harm(data: bytes) -> None:
+    subscribed_topics(data)
+    assigned_partitions(data)

@@ -1,0 +1,452 @@
+"""A hosted shard: its records before its answers, its claims between them, and what happens when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from coordinator.groups.config import GroupConfig
+from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
+from coordinator.groups.effects import Claim, Decision, JoinAnswer, Reader, Record, TopicPartition
+from coordinator.groups.hosted_shard import Event, HostedShard, HostState
+from coordinator.groups.join import Join
+from coordinator.groups.log import NOTHING_COMMITTED, Replay
+from coordinator.groups.shard import GroupShard, OffsetToCommit
+from protocol.errors import BrokerError, ErrorCode
+
+PARTITION = TopicPartition("t", 0)
+COMMIT_TIMEOUT_MS = 5_000
+
+
+class Watching:
+    def __init__(self, log: FakeLog) -> None:
+        self._log = log
+
+    def cancel(self) -> None:
+        self._log.check = None
+
+
+class FakeLog:
+    """A log whose commits, refusals and reads come when the test says so."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.leader_epoch = 3
+        self.committed_offset = 0
+        self.commits_at_once = True
+        self.error: ErrorCode | None = None
+        self.check: Callable[[], bool] | None = None
+        self.reading: Deferred[None] = Deferred()
+        self.replay: Replay | None = None
+
+    @property
+    def end_offset(self) -> int:
+        return len(self.records)
+
+    def read_all(self, replay: Replay) -> Deferred[None]:
+        self.replay = replay
+        return self.reading
+
+    def append(self, records: Sequence[Record], timestamp_ms: int) -> None:
+        if self.error is not None:
+            raise BrokerError(self.error)
+        self.records += records
+        if self.commits_at_once:
+            self.commit()
+
+    def watch(self, check: Callable[[], bool]) -> Watching:
+        assert self.check is None, "one watch at a time"
+        self.check = check
+        return Watching(self)
+
+    def commit(self) -> None:
+        """Everything that has been appended is committed."""
+        self.committed_offset = self.end_offset
+        if self.check is not None:
+            self.check()
+
+
+class Host:
+    """One hosted shard in its surroundings."""
+
+    def __init__(self, claimer: Claimer | None = None) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_000_000)
+        self.log = FakeLog()
+        self.clock_is_wrong_by_s = 0.0
+        config = GroupConfig(initial_rebalance_delay_ms=0)
+        shard = GroupShard(config, new_id=lambda: "id", partition_count=lambda topic: 1)
+        self.hosted = HostedShard(
+            "offsets-0",
+            shard,
+            self.log,
+            self.clock,
+            lambda: self.clock.seconds() - self.clock_is_wrong_by_s,
+            commit_timeout_ms=COMMIT_TIMEOUT_MS,
+            claimer=claimer,
+        )
+        self.hosted.load()
+
+    def set_clock(self, by_s: float) -> None:
+        """Set the time of day. Calls that are to come are still as far away as they were."""
+        to_come: list[Any] = list(self.clock.getDelayedCalls())
+        calls = [(call, call.getTime() - self.clock.seconds()) for call in to_come]
+        self.clock.rightNow += by_s
+        self.clock_is_wrong_by_s += by_s
+        for call, delay_s in calls:
+            call.reset(delay_s)
+
+    def loaded(self) -> Host:
+        self.log.reading.callback(None)
+        return self
+
+    def ask(self, event: Event) -> list[Any]:
+        """What came of a request so far: an answer or an error code, or nothing."""
+        done: Deferred[Any] = Deferred()
+        outcomes: list[Any] = []
+        done.addCallbacks(outcomes.append, lambda failure: outcomes.append(failure.value.code))
+        self.hosted.ask(event, done)
+        return outcomes
+
+    def commit(self, offset: int = 1, group: str = "g") -> list[Any]:
+        offsets = [OffsetToCommit(PARTITION, offset)]
+        return self.ask(lambda shard, waiting, now: shard.commit_offsets(waiting, group, offsets, now_ms=now))
+
+    def fetch(self, group: str = "g") -> list[Any]:
+        return self.ask(lambda shard, waiting, _: shard.fetch_offsets(waiting, group, [PARTITION]))
+
+    def join(self, group: str = "g") -> list[Any]:
+        protocols = (("range", encode_subscription(["t"])),)
+        return self.ask(
+            lambda shard, waiting, now: shard.classic.join(
+                group,
+                Join(
+                    waiting, "", None, "c", "/h", 10_000, 60_000, "consumer", protocols, asks_member_id=False
+                ),
+                now,
+            )
+        )
+
+    def sync(self, joined: JoinAnswer, group: str = "g") -> list[Any]:
+        return self.ask(
+            lambda shard, waiting, now: shard.classic.sync(
+                waiting,
+                group,
+                member_id=joined.member_id,
+                generation=joined.generation,
+                now_ms=now,
+                assignments={joined.member_id: encode_assignment([PARTITION])},
+            )
+        )
+
+    def create_group(self, group: str = "g") -> None:
+        """A managed group with single readers."""
+        (answer,) = self.ask(
+            lambda shard, waiting, now: shard.managed.create_group(
+                waiting, group, session_timeout_ms=10_000, topics=["t"], single_reader=True, now_ms=now
+            )
+        )
+        assert answer.error is ErrorCode.NONE
+
+    def register(self, consumer_id: str, group: str = "g") -> list[Any]:
+        return self.ask(
+            lambda shard, waiting, now: shard.managed.register_consumer(
+                waiting, group, consumer_id=consumer_id, client_id="c", client_host="/h", now_ms=now
+            )
+        )
+
+    def become_member(self) -> JoinAnswer:
+        outcome = self.join()
+        self.clock.advance(0.001)
+        (answer,) = outcome
+        assert isinstance(answer, JoinAnswer)
+        return answer
+
+
+def test_an_answer_comes_when_its_records_are_committed() -> None:
+    host = Host().loaded()
+    host.log.commits_at_once = False
+    committed = host.commit()
+    assert (len(host.log.records), committed) == (1, [])
+
+    host.log.commit()
+
+    assert [answer.error for answer in committed] == [ErrorCode.NONE]
+    assert host.log.check is None, "nobody watches any more"
+
+
+def test_answers_come_in_the_order_of_the_requests() -> None:
+    host = Host().loaded()
+    host.log.commits_at_once = False
+    offsets = [OffsetToCommit(PARTITION, 1)]
+    events: dict[str, Event] = {
+        "first": lambda shard, waiting, now: shard.commit_offsets(waiting, "g", offsets, now_ms=now),
+        "second": lambda shard, waiting, now: shard.commit_offsets(waiting, "h", offsets, now_ms=now),
+        "read": lambda shard, waiting, _: shard.fetch_offsets(waiting, "g", None),
+    }
+    told: list[str] = []
+
+    def note(_: object, name: str) -> None:
+        told.append(name)
+
+    for name, event in events.items():
+        done: Deferred[Any] = Deferred()
+        host.hosted.ask(event, done.addCallback(note, name))
+    host.log.commit()
+
+    assert told == ["first", "second", "read"]
+
+
+def test_what_was_read_back_is_told_only_when_it_is_committed() -> None:
+    """A new leader may have records that are not committed yet."""
+    writer = Host().loaded()
+    writer.commit(7)
+    host = Host()
+    assert host.log.replay is not None
+    for record in writer.log.records:
+        host.log.replay(*record)
+    host.log.records = list(writer.log.records)
+
+    fetched = host.loaded().fetch()
+    assert fetched == []
+
+    host.log.commit()
+
+    assert fetched[0].offsets[0].offset == 7
+
+
+def test_a_request_while_the_shard_is_loading_is_refused() -> None:
+    host = Host()
+    assert host.commit() == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+
+
+def test_what_happened_to_topics_while_it_loaded_is_made_up_for() -> None:
+    host = Host()
+    writer = Host().loaded()
+    writer.commit(7)
+    assert host.log.replay is not None
+    for record in writer.log.records:
+        host.log.replay(*record)
+    host.hosted.happen(lambda shard, now: shard.topics_deleted(["t"], now))
+
+    host.loaded()
+
+    assert host.fetch()[0].offsets[0].offset == -1
+
+
+def test_a_shard_that_cannot_be_read_serves_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    host = Host()
+    host.log.reading.errback(BrokerError(ErrorCode.CORRUPT_MESSAGE, "batch at 17"))
+    assert host.hosted.state is HostState.FAILED
+    assert host.commit() == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert "batch at 17" in caplog.text
+
+
+def test_a_record_that_makes_no_sense_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    host = Host()
+    assert host.log.replay is not None
+    host.log.replay(b"\0\1\0\5", b"x")
+    writer = Host().loaded()
+    writer.commit(7)
+    for record in writer.log.records:
+        host.log.replay(*record)
+
+    host.loaded()
+
+    assert host.fetch()[0].offsets[0].offset == 7
+    assert "not readable" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+    ],
+)
+def test_a_refused_append_changes_nothing(refusal: ErrorCode, told: ErrorCode) -> None:
+    host = Host().loaded()
+    host.commit(1)
+    host.log.error = refusal
+    assert host.commit(2) == [told]
+
+    host.log.error = None
+
+    assert host.fetch()[0].offsets[0].offset == 1
+
+
+def test_a_group_that_is_too_large_for_its_record_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    host = Host().loaded()
+    joined = host.become_member()
+    host.log.error = ErrorCode.MESSAGE_TOO_LARGE
+    assert host.sync(joined) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert "max.message.bytes" in caplog.text
+
+
+def test_a_disk_that_fails_ends_the_shard() -> None:
+    host = Host().loaded()
+    host.log.error = ErrorCode.KAFKA_STORAGE_ERROR
+    assert host.commit(2) == [ErrorCode.NOT_COORDINATOR]
+    assert host.hosted.state is HostState.CLOSED
+    host.log.error = None
+    assert host.fetch() == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_all_who_wait_hear_of_its_end() -> None:
+    host = Host().loaded()
+    host.log.commits_at_once = False
+    waiting = [host.commit(), host.join(), host.fetch()]
+
+    host.hosted.close()
+
+    assert waiting == [[ErrorCode.NOT_COORDINATOR]] * 3
+    assert host.clock.getDelayedCalls() == []
+    assert host.log.check is None
+
+
+def test_those_who_wait_too_long_are_told_and_forgotten() -> None:
+    host = Host().loaded()
+    host.log.commits_at_once = False
+    first = host.commit(1)
+    host.clock.advance(3)
+    second = host.commit(2)
+    host.clock.advance(2.001)
+    assert (first, second) == ([ErrorCode.COORDINATOR_NOT_AVAILABLE], [])
+
+    host.log.commit()
+
+    assert [answer.error for answer in second] == [ErrorCode.NONE]
+    assert host.fetch()[0].offsets[0].offset == 2
+
+
+def test_nothing_is_told_while_the_broker_may_not_lead_any_more() -> None:
+    host = Host().loaded()
+    host.commit(1)
+    host.log.committed_offset = NOTHING_COMMITTED
+    assert host.fetch() == []
+
+
+@pytest.mark.parametrize("by_s", [3600, -3600])
+def test_a_clock_that_is_set_ends_no_session_and_prolongs_none(by_s: float) -> None:
+    host = Host().loaded()
+    joined = host.become_member()
+    host.sync(joined)
+
+    def heartbeat() -> ErrorCode:
+        (answer,) = host.ask(
+            lambda shard, waiting, now: shard.classic.heartbeat(
+                waiting, "g", member_id=joined.member_id, generation=joined.generation, now_ms=now
+            )
+        )
+        return ErrorCode(answer.error)
+
+    host.set_clock(by_s)
+    host.clock.advance(9)
+    assert heartbeat() is ErrorCode.NONE
+    host.clock.advance(9)
+    assert heartbeat() is ErrorCode.NONE
+    host.clock.advance(11)
+    assert heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class Claimer:
+    """Takes note of claims, which hold when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[Claim], Decision, Deferred[None]]] = []
+        self.is_closed = False
+
+    def claim(self, claims: Sequence[Claim], decision: Decision) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        self.asked.append((list(claims), decision, done))
+        return done
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class TestClaims:
+    """Of groups with single readers: after the assignment is durable, before anybody is told of it."""
+
+    @pytest.fixture
+    def claimer(self) -> Claimer:
+        return Claimer()
+
+    @pytest.fixture
+    def host(self, claimer: Claimer) -> Host:
+        host = Host(claimer).loaded()
+        host.create_group()
+        return host
+
+    def test_an_assignment_is_told_when_its_claims_hold(self, host: Host, claimer: Claimer) -> None:
+        host.log.commits_at_once = False
+        registered = host.register("c-1")
+        assert claimer.asked == [], "not before it is durable"
+
+        host.log.commit()
+        ((claims, decision, done),) = claimer.asked
+        assert claims == [Claim("g", Reader("c-1", "c", "/h"), 1, PARTITION)]
+        assert decision == Decision(host.log.leader_epoch, host.log.end_offset)
+        assert registered == [], "not before the claims hold"
+
+        done.callback(None)
+        assert [(answer.error, answer.single_reader) for answer in registered] == [(ErrorCode.NONE, True)]
+
+    def test_others_do_not_wait_for_them(self, host: Host, claimer: Claimer) -> None:
+        registered = host.register("c-1")
+        assert [answer.error for answer in host.commit(group="h")] == [ErrorCode.NONE]
+        assert registered == []
+
+    def test_each_is_decided_later_than_the_one_before(self, host: Host, claimer: Claimer) -> None:
+        host.register("c-1")
+        host.register("c-1")
+        (_, first, _), (_, second, _) = claimer.asked
+        assert second > first
+
+    def test_they_are_made_even_if_nobody_waits_for_the_answer_any_more(
+        self, host: Host, claimer: Claimer
+    ) -> None:
+        host.log.commits_at_once = False
+        registered = host.register("c-1")
+        host.clock.advance(COMMIT_TIMEOUT_MS / 1000 + 0.001)
+        assert registered == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+        host.log.commit()
+
+        assert len(claimer.asked) == 1
+
+    def test_a_coordinator_that_is_none_any_more_sends_those_who_wait_away(
+        self, host: Host, claimer: Claimer
+    ) -> None:
+        registered = host.register("c-1")
+        host.hosted.close()
+        assert registered == [ErrorCode.NOT_COORDINATOR]
+        assert claimer.is_closed
+        ((_, _, done),) = claimer.asked
+        done.callback(None)
+        assert registered == [ErrorCode.NOT_COORDINATOR], "told once"
+
+    def test_the_next_coordinator_makes_them_again(self, host: Host, claimer: Claimer) -> None:
+        host.register("c-1")
+        successor = Claimer()
+        after = Host(successor)
+        assert after.log.replay is not None
+        for record in host.log.records:
+            after.log.replay(*record)
+        after.log.records = list(host.log.records)
+        after.log.leader_epoch = host.log.leader_epoch + 1
+        after.log.commit()
+        after.loaded()
+        (before, earlier, _), (again, later, _) = claimer.asked[0], successor.asked[0]
+        assert again == before
+        assert later > earlier
+
+    def test_without_a_claimer_nobody_waits(self) -> None:
+        host = Host().loaded()
+        host.create_group()
+        assert [answer.error for answer in host.register("c-1")] == [ErrorCode.NONE]

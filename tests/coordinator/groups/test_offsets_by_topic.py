@@ -1,0 +1,72 @@
+"""Committed offsets found by topic, when topics are deleted, held against a plain search through all."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.groups.effects import Result, TopicPartition
+from coordinator.groups.offsets import GroupOffsets
+from coordinator.groups.records import CommittedOffset
+
+COMMITTED = CommittedOffset(7, -1, "", 0)
+
+groups = st.sampled_from(["g", "h"])
+partitions = st.builds(TopicPartition, st.sampled_from(["a", "b", "c"]), st.integers(0, 2))
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), groups, partitions),
+        st.tuples(st.just("delete"), groups, partitions),
+        st.tuples(st.just("delete group"), groups, partitions),
+        st.tuples(st.just("delete topic"), groups, partitions),
+        st.tuples(st.just("refuse"), groups, partitions),
+    ),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_a_deleted_topic_takes_its_offsets_with_it_and_no_others(
+    steps: list[tuple[str, str, TopicPartition]],
+) -> None:
+    offsets = GroupOffsets()
+    expected: dict[tuple[str, TopicPartition], None] = {}
+    for kind, group_id, partition in steps:
+        result, at = Result(), (group_id, partition)
+        gone: list[tuple[str, TopicPartition]] = []
+        match kind:
+            case "commit":
+                offsets.commit(result, group_id, partition, COMMITTED)
+                expected[at] = None
+            case "delete":
+                offsets.delete(result, group_id, partition)
+                gone = [each for each in expected if each == at]
+            case "delete group":
+                offsets.delete_group(result, group_id)
+                gone = [each for each in expected if each[0] == group_id]
+            case "delete topic":
+                offsets.delete_topics(result, [partition.topic])
+                gone = [each for each in expected if each[1].topic == partition.topic]
+            case "refuse":
+                # The log has not taken the records: everything is as it was before.
+                offsets.delete_topics(result, [partition.topic])
+                for (group, one), before in result.offsets_before.items():
+                    offsets.restore(group, one, before)
+        if gone:
+            assert sorted(result.offsets_before) == sorted(gone)
+        for at in gone:
+            del expected[at]
+        kept = [(group, one) for group in offsets.group_ids() for one in offsets.of_group(group)]
+        assert sorted(kept) == sorted(expected)
+
+
+def test_what_is_left_of_topics_is_nothing_when_all_offsets_have_gone() -> None:
+    offsets = GroupOffsets()
+    for number in range(3):
+        offsets.commit(Result(), "g", TopicPartition("a", number), COMMITTED)
+        offsets.commit(Result(), "g", TopicPartition("a", number), COMMITTED)
+    offsets.delete(Result(), "g", TopicPartition("a", 1))
+    offsets.delete(Result(), "g", TopicPartition("a", 1))
+    offsets.delete_topics(Result(), ["a", "b"])
+    assert not offsets.has_any("g")
+    assert not offsets._readers

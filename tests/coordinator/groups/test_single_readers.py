@@ -1,0 +1,123 @@
+"""Managed groups with single readers: what the leaders of partitions are to know, and who may commit what."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.groups.effects import NOBODY, Claim, Reader, TopicPartition
+from protocol.errors import ErrorCode
+from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    return GroupWorld(orders=2)
+
+
+def reader(member_id: str) -> Reader:
+    return Reader(member_id, "c", "/127.0.0.1")
+
+
+def orders(number: int) -> TopicPartition:
+    return TopicPartition("orders", number)
+
+
+def claimed(world: GroupWorld) -> dict[TopicPartition, tuple[str, int]]:
+    """Who reads what by now, and from which generation on."""
+    return {claim.partition: (claim.reader.member_id, claim.generation) for claim in world.claims}
+
+
+class TestClaims:
+    def test_a_group_that_did_not_ask_for_it_makes_none(self, world: GroupWorld) -> None:
+        world.registered_group("a", "b")
+        assert world.claims == []
+
+    def test_each_member_has_its_partitions_claimed_in_every_generation(self, world: GroupWorld) -> None:
+        generation = world.registered_group("a", "b", single_reader=True)
+        assert world.claims[:2] == [
+            Claim("g", reader("a"), 1, orders(0)),
+            Claim("g", reader("a"), 1, orders(1)),
+        ]
+        assert claimed(world) == {orders(0): ("a", generation), orders(1): ("b", generation)}
+
+    def test_members_are_told_that_they_have_to_attach(self, world: GroupWorld) -> None:
+        world.create_group(single_reader=True)
+        assert world.register_answer(world.send_register("a")).single_reader
+
+    def test_a_member_that_was_silent_loses_its_partitions_to_the_others(self, world: GroupWorld) -> None:
+        generation = world.registered_group("a", "b", single_reader=True)
+        for _ in range(3):
+            world.wait(SESSION_MS // 2)
+            world.consumer_heartbeat("a", generation)
+        after = world.register_answer(world.send_register("a")).generation
+        assert claimed(world) == {orders(0): ("a", after), orders(1): ("a", after)}
+
+    def test_a_member_that_restarts_claims_for_its_new_self_alone(self, world: GroupWorld) -> None:
+        generation = world.registered_group("a", "b", single_reader=True)
+        world.claims.clear()
+        world.send_register("a")
+        assert world.claims == [Claim("g", reader("a"), generation + 1, orders(0))]
+
+    def test_a_rewind_claims_for_those_whom_it_concerns(self, world: GroupWorld) -> None:
+        generation = world.registered_group("a", "b", single_reader=True)
+        world.claims.clear()
+        world.send_rewind({("orders", 1): 5})
+        world.send_register("b")
+        assert world.claims == [Claim("g", reader("b"), generation + 1, orders(1))]
+
+    def test_when_the_last_member_is_gone_nobody_reads(self, world: GroupWorld) -> None:
+        generation = world.registered_group("a", single_reader=True)
+        world.claims.clear()
+        world.leave(("a", None))
+        assert world.claims == [Claim("g", NOBODY, generation + 1, orders(number)) for number in range(2)]
+
+    def test_of_an_empty_group_the_next_coordinator_says_so_again(self, world: GroupWorld) -> None:
+        world.registered_group("a", single_reader=True)
+        world.leave(("a", None))
+        world.claims.clear()
+        world.fail_over()
+        assert {claim.reader for claim in world.claims} == {NOBODY}
+
+    def test_the_next_coordinator_makes_them_again_for_the_same_members(self, world: GroupWorld) -> None:
+        world.registered_group("a", "b", single_reader=True)
+        before = claimed(world)
+        world.claims.clear()
+        world.fail_over()
+        assert claimed(world) == before
+
+    def test_what_was_not_written_is_not_claimed(self, world: GroupWorld) -> None:
+        generation = world.registered_group("a", single_reader=True)
+        world.refuse_appends = True
+        world.send_register("a")
+        assert {claim.generation for claim in world.claims} == {generation}
+
+
+class TestTheGroup:
+    def test_it_stays_what_it_was_made_as(self, world: GroupWorld) -> None:
+        world.create_group(single_reader=True)
+        assert world.create_group(single_reader=True) == ErrorCode.NONE
+        assert world.create_group() == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        world.fail_over()
+        assert world.create_group(single_reader=True) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("single_reader", [False, True])
+class TestCommits:
+    def test_a_member_commits_only_what_it_has(self, world: GroupWorld, single_reader: bool) -> None:
+        generation = world.registered_group("a", "b", single_reader=single_reader)
+        a = Member("a", generation)
+        assert world.commit(5, a, partition=0) == ErrorCode.NONE
+        assert world.commit(5, a, partition=1) == ErrorCode.ILLEGAL_GENERATION
+        assert world.committed() == {orders(0): 5}
+
+    def test_what_is_not_shared_out_anybody_commits(self, world: GroupWorld, single_reader: bool) -> None:
+        generation = world.registered_group("a", "b", single_reader=single_reader)
+        assert world.commit(5, Member("a", generation), topic="prices") == ErrorCode.NONE
+
+    def test_one_whose_session_is_over_commits_nothing(self, world: GroupWorld, single_reader: bool) -> None:
+        generation = world.registered_group("a", single_reader=single_reader)
+        world.wait(SESSION_MS + 1)
+        assert world.commit(5, Member("a", generation)) == ErrorCode.UNKNOWN_MEMBER_ID
+        world.send_register("b")
+        assert world.commit(5, Member("a", generation)) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert world.committed() == {}

@@ -1,0 +1,174 @@
+"""Static members (KIP-345, KIP-814): a restarted instance takes up where it was; its former self is out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.groups.config import GroupConfig
+from coordinator.groups.consumer_protocol import encode_assignment
+from coordinator.groups.effects import TopicPartition
+from protocol.errors import ErrorCode
+from tests.coordinator.groups.world import SESSION_MS, SUBSCRIPTION, GroupWorld, Member
+
+ORDERS_0 = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    return GroupWorld(GroupConfig(initial_rebalance_delay_ms=1_000), orders=8)
+
+
+def static_group(world: GroupWorld, *instance_ids: str) -> list[Member]:
+    """A stable group of static members; the first leads."""
+    members = [Member(instance_id=instance_id) for instance_id in instance_ids]
+    joins = [world.send_join(member) for member in members]
+    world.wait(10_000)
+    members = [member.after(world.join_answer(join)) for member, join in zip(members, joins, strict=True)]
+    world.assign(members)
+    return members
+
+
+def test_a_static_member_is_let_in_at_once(world: GroupWorld) -> None:
+    (member,) = static_group(world, "i1")
+    assert member.member_id.startswith("i1-")
+
+
+def test_a_follower_that_restarts_disturbs_nobody(world: GroupWorld) -> None:
+    leader, follower = static_group(world, "i1", "i2")
+    answer = world.join_answer(world.send_join(Member(instance_id="i2")))
+    assert answer.error == ErrorCode.NONE
+    assert answer.member_id not in ("", follower.member_id)
+    assert (answer.generation, answer.leader_id) == (follower.generation, leader.member_id)
+    returned = follower.after(answer)
+    assert world.sync_answer(world.send_sync(returned)).assignment
+    assert world.heartbeat(leader) == ErrorCode.NONE
+
+
+def test_a_leader_that_restarts_leaves_the_assignment_alone(world: GroupWorld) -> None:
+    leader, follower = static_group(world, "i1", "i2")
+    answer = world.join_answer(world.send_join(Member(instance_id="i1")))
+    assert answer.skip_assignment
+    assert answer.leader_id == answer.member_id
+    assert len(answer.members) == 2
+    returned = leader.after(answer)
+    before = world.describe()
+    assert world.sync_answer(world.send_sync(returned, {})).assignment
+    assert world.describe() == before
+    assert world.heartbeat(follower) == ErrorCode.NONE
+
+
+def test_a_leader_that_cannot_be_told_so_believes_that_another_leads(world: GroupWorld) -> None:
+    leader, _ = static_group(world, "i1", "i2")
+    request = world.send_join(Member(instance_id="i1"), can_skip_assignment=False)
+    answer = world.join_answer(request)
+    assert not answer.skip_assignment
+    assert answer.leader_id == leader.member_id
+    assert answer.members == ()
+
+
+def test_the_former_self_is_fenced_everywhere(world: GroupWorld) -> None:
+    former, other = static_group(world, "i1", "i2")
+    world.send_join(Member(instance_id="i1"))
+    assert world.heartbeat(former) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.commit(1, former) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.sync_answer(world.send_sync(former)).error == ErrorCode.FENCED_INSTANCE_ID
+    assert world.join_answer(world.send_join(former)).error == ErrorCode.FENCED_INSTANCE_ID
+    assert world.leave((former.member_id, "i1")) == [ErrorCode.FENCED_INSTANCE_ID]
+    assert world.heartbeat(other) == ErrorCode.NONE
+
+
+def test_and_stays_fenced_after_a_failover(world: GroupWorld) -> None:
+    former, _ = static_group(world, "i1", "i2")
+    returned = former.after(world.join_answer(world.send_join(Member(instance_id="i1"))))
+    world.fail_over()
+    assert world.heartbeat(former) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.heartbeat(returned) == ErrorCode.NONE
+
+
+def test_a_request_that_waits_for_the_former_self_is_fenced(world: GroupWorld) -> None:
+    first, _ = static_group(world, "i1", "i2")
+    waiting = world.send_join(first)
+    again = world.send_join(Member(instance_id="i1"))
+    assert world.join_answer(waiting).error == ErrorCode.FENCED_INSTANCE_ID
+    assert world.is_waiting(again)
+
+
+def test_a_member_that_returns_with_another_protocol_starts_a_round(world: GroupWorld) -> None:
+    both = (("range", SUBSCRIPTION), ("sticky", SUBSCRIPTION))
+    first = world.send_join(Member(instance_id="i1", protocols=both))
+    world.wait(5_000)
+    leader = Member(instance_id="i1", protocols=both).after(world.join_answer(first))
+    world.assign([leader])
+    answer = world.send_join(replace(leader, member_id="", protocols=(both[1], both[0])))
+    assert world.join_answer(answer).generation == leader.generation + 1
+    assert world.join_answer(answer).protocol_name == "sticky"
+
+
+def test_a_return_before_the_assignment_starts_a_round(world: GroupWorld) -> None:
+    """The leader may be assigning to the old id just now."""
+    leader, follower = static_group(world, "i1", "i2")
+    joins = [world.send_join(leader), world.send_join(follower)]
+    leader = leader.after(world.join_answer(joins[0]))
+    assert world.describe().state == "CompletingRebalance"
+    assert world.is_waiting(world.send_join(Member(instance_id="i2")))
+    assert world.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_one_that_is_away_keeps_its_place_through_a_round(world: GroupWorld) -> None:
+    leader, away = static_group(world, "i1", "i2")
+    world.heartbeat(away)
+    rejoin = world.send_join(leader, rebalance_timeout_ms=5_000)
+    newcomer = world.send_first_join(rebalance_timeout_ms=5_000)
+    for _ in range(7):
+        world.wait(9_000)
+        world.heartbeat(away)
+    assert len(world.join_answer(rejoin).members) == 3
+    assert world.join_answer(newcomer).generation == leader.generation + 1
+
+
+def test_one_that_stays_away_loses_it_with_its_session(world: GroupWorld) -> None:
+    leader, _ = static_group(world, "i1", "i2")
+    world.wait(SESSION_MS - 1)
+    world.heartbeat(leader)
+    world.wait(1)
+    assert world.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(world.join_answer(world.send_join(leader)).members) == 1
+
+
+def test_when_only_absent_static_members_are_left_nobody_leads_a_round(world: GroupWorld) -> None:
+    static_group(world, "i1", "i2")
+    world.leave(("", "i1"))
+    world.wait(SESSION_MS - 1)
+    assert world.describe().state == "PreparingRebalance"
+    world.wait(1)
+    assert world.describe().state == "Empty"
+
+
+def test_an_operator_removes_an_instance_by_its_name(world: GroupWorld) -> None:
+    leader, _ = static_group(world, "i1", "i2")
+    outcomes = world.leave(("", "i2"), ("", "i3"))
+    assert outcomes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert world.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_an_instance_nobody_knows(world: GroupWorld) -> None:
+    (member,) = static_group(world, "i1")
+    assert world.heartbeat(replace(member, instance_id="i9")) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("instance_id", ["", "i" * 250])
+def test_instance_ids_out_of_bounds(world: GroupWorld, instance_id: str) -> None:
+    answer = world.join_answer(world.send_join(Member(instance_id=instance_id)))
+    assert answer.error == ErrorCode.INVALID_REQUEST
+
+
+def test_an_assignment_in_a_form_of_its_own_is_not_claimed(world: GroupWorld) -> None:
+    member = Member(instance_id="i1")
+    join = world.send_join(member, protocol_type="connect")
+    world.wait(1_000)
+    member = member.after(world.join_answer(join))
+    world.send_sync(member, {member.member_id: encode_assignment([ORDERS_0])})
+    assert world.describe().state == "Stable"
+    assert world.claims == []

@@ -1,0 +1,343 @@
+"""A shard with a clock, a log and the requests that wait, for scenarios about groups.
+
+It performs results in the stated order: what the shard answers is seen only after its records are in the log.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from coordinator.groups.config import GroupConfig
+from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
+from coordinator.groups.effects import (
+    Claim,
+    ErrorAnswer,
+    JoinAnswer,
+    ManagedHeartbeatAnswer,
+    OffsetsAnswer,
+    PartitionErrorsAnswer,
+    Record,
+    Refused,
+    RegisterAnswer,
+    Result,
+    RewindAnswer,
+    SyncAnswer,
+    TopicPartition,
+)
+from coordinator.groups.join import Join
+from coordinator.groups.shard import GroupShard, OffsetToCommit
+from protocol.errors import ErrorCode
+
+A = TypeVar("A")
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+SUBSCRIPTION = encode_subscription(["orders"])
+CONFIG = GroupConfig()
+
+
+@dataclass(frozen=True)
+class Member:
+    """A classic member as it knows itself."""
+
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+    protocols: tuple[tuple[str, bytes], ...] = (("range", SUBSCRIPTION),)
+
+    def after(self, answer: JoinAnswer) -> Member:
+        return replace(self, member_id=answer.member_id, generation=answer.generation)
+
+
+class GroupWorld:
+    """One shard, what it has written, and what it has answered so far."""
+
+    def __init__(self, config: GroupConfig = CONFIG, **topics: int) -> None:
+        self.config = config
+        self.topics = topics
+        self.now_ms = 1_000_000
+        self.log: list[Record] = []
+        self.claims: list[Claim] = []
+        self.answers: dict[int, Any] = {}
+        self.refuse_appends = False
+        self._ids = itertools.count(1)
+        self._requests = itertools.count(1)
+        self.shard = self._new_shard()
+
+    # The surroundings of a shard
+
+    def perform(self, result: Result) -> None:
+        if result.records and self.refuse_appends:
+            result = self.shard.refused(result, ErrorCode.NOT_ENOUGH_REPLICAS, self.now_ms)
+        self.log += result.records
+        self.claims += result.claims
+        for request, answer in result.replies:
+            assert request not in self.answers, "one request, two answers"
+            self.answers[request] = answer
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, with all that falls due."""
+        end_ms = self.now_ms + ms
+        while (next_ms := self.shard.next_deadline_ms()) is not None and next_ms <= end_ms:
+            self.now_ms = max(self.now_ms, next_ms)
+            self.perform(self.shard.tick(self.now_ms))
+        self.now_ms = end_ms
+
+    def fail_over(self) -> None:
+        """Another broker takes over with what is in the log."""
+        self.shard = self._new_shard()
+        for key, value in self.log:
+            self.shard.replay(key, value)
+        self.perform(self.shard.loaded(self.now_ms))
+
+    def new_request(self) -> int:
+        return next(self._requests)
+
+    def answer(self, request: int, kind: type[A]) -> A:
+        """The answer to `request`, which must be there."""
+        answer = self.answers[request]
+        assert isinstance(answer, kind), answer
+        return answer
+
+    def is_waiting(self, request: int) -> bool:
+        return request not in self.answers
+
+    def _new_shard(self) -> GroupShard:
+        return GroupShard(
+            self.config,
+            new_id=lambda: str(next(self._ids)),
+            partition_count=lambda topic: self.topics.get(topic, 0),
+        )
+
+    # Kafka's requests
+
+    def send_join(
+        self,
+        member: Member,
+        group: str = "g",
+        *,
+        client_id: str = "c",
+        session_timeout_ms: int = SESSION_MS,
+        rebalance_timeout_ms: int = REBALANCE_MS,
+        protocol_type: str = "consumer",
+        asks_member_id: bool = True,
+        can_skip_assignment: bool = True,
+    ) -> int:
+        request = self.new_request()
+        join = Join(
+            request,
+            member.member_id,
+            member.instance_id,
+            client_id,
+            "/127.0.0.1",
+            session_timeout_ms,
+            rebalance_timeout_ms,
+            protocol_type,
+            member.protocols,
+            asks_member_id,
+            can_skip_assignment,
+        )
+        self.perform(self.shard.classic.join(group, join, self.now_ms))
+        return request
+
+    def join_answer(self, request: int) -> JoinAnswer:
+        return self.answer(request, JoinAnswer)
+
+    def send_first_join(self, member: Member | None = None, group: str = "g", **how: Any) -> int:
+        """Join with no member id, as old clients do, and wait to be let in."""
+        return self.send_join(member or Member(), group, asks_member_id=False, **how)
+
+    def join_empty(self, member: Member | None = None, group: str = "g", **how: Any) -> JoinAnswer:
+        """Join an empty group as an old client does, and wait out the delay."""
+        request = self.send_first_join(member, group, **how)
+        self.wait(self.config.initial_rebalance_delay_ms)
+        return self.join_answer(request)
+
+    def send_sync(
+        self,
+        member: Member,
+        assignments: dict[str, bytes] | None = None,
+        group: str = "g",
+        protocol_name: str | None = None,
+        protocol_type: str | None = None,
+    ) -> int:
+        request = self.new_request()
+        result = self.shard.classic.sync(
+            request,
+            group,
+            member_id=member.member_id,
+            generation=member.generation,
+            instance_id=member.instance_id,
+            protocol_name=protocol_name,
+            protocol_type=protocol_type,
+            assignments=assignments,
+            now_ms=self.now_ms,
+        )
+        self.perform(result)
+        return request
+
+    def sync_answer(self, request: int) -> SyncAnswer:
+        return self.answer(request, SyncAnswer)
+
+    def heartbeat(self, member: Member, group: str = "g") -> ErrorCode:
+        request = self.new_request()
+        result = self.shard.classic.heartbeat(
+            request,
+            group,
+            member_id=member.member_id,
+            generation=member.generation,
+            instance_id=member.instance_id,
+            now_ms=self.now_ms,
+        )
+        self.perform(result)
+        return self.answer(request, ErrorAnswer).error
+
+    def leave(self, *members: tuple[str, str | None], group: str = "g") -> list[ErrorCode]:
+        request = self.new_request()
+        self.perform(self.shard.leave(request, group, members, self.now_ms))
+        answer = self.answers[request]
+        if isinstance(answer, Refused):
+            return [answer.error] * len(members)
+        return [member.error for member in answer.members]
+
+    def stable_group(self, count: int, group: str = "g", **how: Any) -> list[Member]:
+        """`count` members in a stable group; the first leads, and the i-th has partition i of "orders"."""
+        requests = [self.send_first_join(group=group, **how) for _ in range(count)]
+        self.wait(max(self.config.initial_rebalance_delay_ms, 0) * (count + 1))
+        members = [Member().after(self.join_answer(request)) for request in requests]
+        self.assign(members, group)
+        return members
+
+    def assign(self, members: Sequence[Member], group: str = "g") -> None:
+        """All sync, the first as the leader."""
+        shares = {
+            member.member_id: encode_assignment([TopicPartition("orders", number)])
+            for number, member in enumerate(members)
+        }
+        syncs = [self.send_sync(member, None, group) for member in members[1:]]
+        syncs.append(self.send_sync(members[0], shares, group))
+        assert all(self.sync_answer(sync).error == ErrorCode.NONE for sync in syncs)
+
+    def describe(self, group: str = "g") -> Any:
+        request = self.new_request()
+        self.perform(self.shard.describe_group(request, group))
+        return self.answers[request]
+
+    # Offsets
+
+    def commit(
+        self,
+        offset: int,
+        member: Member | None = None,
+        group: str = "g",
+        *,
+        topic: str = "orders",
+        partition: int = 0,
+        metadata: str = "",
+        retention_ms: int | None = None,
+    ) -> ErrorCode:
+        """Commit one offset: as `member`, or as one who is no member of any group."""
+        member = member or Member()
+        request = self.new_request()
+        result = self.shard.commit_offsets(
+            request,
+            group,
+            [OffsetToCommit(TopicPartition(topic, partition), offset, metadata=metadata)],
+            generation=member.generation,
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            retention_ms=retention_ms,
+            now_ms=self.now_ms,
+        )
+        self.perform(result)
+        answer = self.answers[request]
+        if not isinstance(answer, PartitionErrorsAnswer):
+            error: ErrorCode = answer.error
+            return error
+        return answer.partitions[0][1]
+
+    def committed(self, group: str = "g") -> dict[TopicPartition, int]:
+        """All offsets of the group."""
+        request = self.new_request()
+        self.perform(self.shard.fetch_offsets(request, group, None))
+        return {o.partition: o.offset for o in self.answer(request, OffsetsAnswer).offsets}
+
+    # The seed's requests
+
+    def create_group(self, group: str = "g", **how: Any) -> ErrorCode:
+        request = self.new_request()
+        how = {"session_timeout_ms": SESSION_MS, "topics": ["orders"], **how}
+        self.perform(self.shard.managed.create_group(request, group, now_ms=self.now_ms, **how))
+        return self.answer(request, ErrorAnswer).error
+
+    def send_register(self, consumer_id: str, group: str = "g") -> int:
+        request = self.new_request()
+        result = self.shard.managed.register_consumer(
+            request,
+            group,
+            consumer_id=consumer_id,
+            client_id="c",
+            client_host="/127.0.0.1",
+            now_ms=self.now_ms,
+        )
+        self.perform(result)
+        return request
+
+    def register_answer(self, request: int) -> RegisterAnswer:
+        return self.answer(request, RegisterAnswer)
+
+    def owned(self, request: int) -> dict[tuple[str, int], int]:
+        """PartitionsToOwn of the answer to a registration: the offset by partition."""
+        answer = self.register_answer(request)
+        assert answer.error == ErrorCode.NONE
+        return {(*owned.partition,): owned.offset for owned in answer.partitions_to_own}
+
+    def consumer_heartbeat(
+        self, consumer_id: str, generation: int, group: str = "g", session_timeout_ms: int = -1
+    ) -> ManagedHeartbeatAnswer:
+        request = self.new_request()
+        result = self.shard.managed.heartbeat(
+            request,
+            group,
+            consumer_id=consumer_id,
+            generation=generation,
+            session_timeout_ms=session_timeout_ms,
+            now_ms=self.now_ms,
+        )
+        self.perform(result)
+        return self.answer(request, ManagedHeartbeatAnswer)
+
+    def send_rewind(
+        self,
+        new_offsets: dict[tuple[str, int], int],
+        consumer_id: str = "",
+        generation: int = -1,
+        group: str = "g",
+    ) -> int:
+        request = self.new_request()
+        result = self.shard.managed.rewind_consumer(
+            request,
+            group,
+            [(TopicPartition(*partition), offset) for partition, offset in new_offsets.items()],
+            consumer_id=consumer_id,
+            generation=generation,
+            now_ms=self.now_ms,
+        )
+        self.perform(result)
+        return request
+
+    def rewound(self, request: int) -> dict[TopicPartition, tuple[int, ErrorCode]]:
+        answer = self.answer(request, RewindAnswer)
+        return {r.partition: (r.offset, r.error) for r in answer.actual_offsets}
+
+    def registered_group(self, *consumer_ids: str, **how: Any) -> int:
+        """A managed group in which these consumers own their partitions; returns the generation."""
+        assert self.create_group(**how) == ErrorCode.NONE
+        requests = {consumer_ids[0]: self.send_register(consumer_ids[0])}
+        for newcomer in consumer_ids[1:]:
+            others = list(requests)
+            requests = {newcomer: self.send_register(newcomer)}
+            requests.update((other, self.send_register(other)) for other in others)
+        return self.register_answer(requests[consumer_ids[0]]).generation

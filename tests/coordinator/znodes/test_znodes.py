@@ -1,0 +1,226 @@
+"""Znodes, held against the JSON that Kafka writes."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.cluster.identity import decode_cluster_id, encode_cluster_id
+from coordinator.cluster.producer_ids import (
+    ProducerIdBlock,
+    decode_producer_id_block,
+    encode_producer_id_block,
+)
+from coordinator.placement import Assignment
+from coordinator.znodes import paths as znodes
+from coordinator.znodes.brokers import BrokerInfo, Endpoint, decode_broker, encode_broker
+from coordinator.znodes.configs import (
+    decode_config,
+    decode_config_change,
+    encode_config,
+    encode_config_change,
+)
+from coordinator.znodes.controller import (
+    decode_controller,
+    decode_controller_brokers,
+    decode_controller_epoch,
+    encode_controller,
+    encode_controller_brokers,
+    encode_controller_epoch,
+)
+from coordinator.znodes.json import BadZnode
+from coordinator.znodes.orders import (
+    decode_log_dir_event,
+    decode_preferred_election,
+    decode_reassignment,
+    encode_preferred_election,
+    encode_reassignment,
+)
+from coordinator.znodes.topics import (
+    PartitionState,
+    TopicAssignment,
+    decode_partition_state,
+    decode_topic,
+    encode_partition_state,
+    encode_topic,
+)
+
+TOPIC_ID = uuid.UUID("f97e9ab2-4b5c-4a7c-8d5d-3e2b1a0c9d8e")
+
+
+def test_a_broker_as_kafka_3_registers_it() -> None:
+    data = b"""{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","TLS":"SSL"},
+        "endpoints":["PLAINTEXT://kafka-1:9092","TLS://[::1]:9093"],"jmx_port":9999,"port":9092,
+        "host":"kafka-1","version":5,"timestamp":"1600000000000","rack":"a"}"""
+    info = BrokerInfo(
+        1,
+        (Endpoint("PLAINTEXT", "kafka-1", 9092, "PLAINTEXT"), Endpoint("TLS", "::1", 9093, "SSL")),
+        rack="a",
+    )
+    assert decode_broker(1, data) == info
+    written = json.loads(encode_broker(info, 1600000000000))
+    assert written == {**json.loads(data), "jmx_port": -1}
+
+
+def test_a_broker_without_plaintext_tells_old_readers_nothing() -> None:
+    info = BrokerInfo(1, (Endpoint("TLS", "h", 1, "SSL"),), features={"holdfast.own": (1, 2)})
+    written = json.loads(encode_broker(info, 0))
+    assert (written["host"], written["port"]) == (None, -1)
+    assert written["features"] == {"holdfast.own": {"min_version": 1, "max_version": 2}}
+    assert "rack" not in written
+
+
+def test_a_broker_that_registers_anew_says_under_which_epoch_it_began() -> None:
+    info = BrokerInfo(1, (Endpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),), start_epoch=1 << 40)
+    data = encode_broker(info, 0)
+    assert decode_broker(1, data) == info
+    # Beside Kafka's fields, in none of them: its tools pass over what they do not know.
+    written = json.loads(data)
+    assert written.pop("start_epoch") == 1 << 40
+    assert json.loads(encode_broker(replace(info, start_epoch=-1), 0)) == written
+
+
+@pytest.mark.parametrize(
+    ("data", "endpoint"),
+    [
+        (
+            b'{"version":1,"host":"h","port":9092,"jmx_port":-1}',
+            Endpoint("PLAINTEXT", "h", 9092, "PLAINTEXT"),
+        ),
+        (
+            b'{"version":3,"host":null,"port":-1,"endpoints":["SSL://h:9093"],"rack":null}',
+            Endpoint("SSL", "h", 9093, "SSL"),
+        ),
+    ],
+)
+def test_brokers_of_older_versions(data: bytes, endpoint: Endpoint) -> None:
+    assert decode_broker(1, data).endpoints == (endpoint,)
+
+
+def test_a_topic_as_kafka_3_writes_it() -> None:
+    data = (
+        b'{"partitions":{"0":[1,2,3],"1":[2,3]},"topic_id":"-X6askt' + b'cSnyNXT4rGgydjg",'
+        b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]},"version":3}'
+    )
+    topic = TopicAssignment(
+        TOPIC_ID, {0: Assignment((1, 2, 3), adding=(3,), removing=(1,)), 1: Assignment((2, 3))}
+    )
+    assert decode_topic("t", data) == topic
+    assert json.loads(encode_topic(topic)) == json.loads(data)
+
+
+def test_a_topic_of_a_cluster_that_knew_no_ids() -> None:
+    data = b'{"version":1,"partitions":{"10":[1]}}'
+    assert decode_topic("t", data) == TopicAssignment(None, {10: Assignment((1,))})
+
+
+def test_a_partition_state() -> None:
+    data = b'{"controller_epoch":4,"leader":1,"version":1,"leader_epoch":7,"isr":[1,2]}'
+    state = PartitionState(leader=1, leader_epoch=7, isr=(1, 2), controller_epoch=4)
+    assert decode_partition_state("t", 0, data) == state
+    assert json.loads(encode_partition_state(state)) == json.loads(data)
+    assert znodes.partition_state_path("t", 3) == "/brokers/topics/t/partitions/3/state"
+
+
+def test_who_is_the_controller() -> None:
+    assert decode_controller(b'{"version":1,"brokerid":3,"timestamp":"1600000000000"}') == 3
+    assert json.loads(encode_controller(3, 16)) == {
+        "version": 2,
+        "brokerid": 3,
+        "timestamp": "16",
+        "kraftControllerEpoch": -1,
+    }
+    assert decode_controller_epoch(encode_controller_epoch(12)) == 12
+
+
+def test_configs_and_what_says_that_they_have_changed() -> None:
+    assert json.loads(encode_config({"b": "2", "a": "1"})) == {
+        "version": 1,
+        "config": {"a": "1", "b": "2"},
+    }
+    assert decode_config("/x", b'{"version":1,"config":{"a":"1"}}') == {"a": "1"}
+    assert decode_config("/x", b"") == {}
+    change = encode_config_change("topics", "t")
+    assert json.loads(change) == {"version": 2, "entity_path": "topics/t"}
+    assert decode_config_change("/x", change) == ("topics", "t")
+    nested = b'{"version":2,"entity_path":"users/alice/clients/c"}'
+    assert decode_config_change("/x", nested) == ("users", "alice/clients/c")
+    old = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
+    assert decode_config_change("/x", old) == ("topics", "t")
+
+
+def test_what_operators_ask_for() -> None:
+    reassignment = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[3,1]}]}'
+    assert decode_reassignment(reassignment) == {("t", 0): (3, 1)}
+    assert json.loads(encode_reassignment({("t", 0): (3, 1)})) == json.loads(reassignment)
+    election = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
+    assert decode_preferred_election(election) == [("t", 0)]
+    assert json.loads(encode_preferred_election([("t", 0)])) == json.loads(election)
+    assert decode_log_dir_event("/x", b'{"version":1,"broker":2,"event":1}') == 2
+
+
+def test_the_cluster_id_and_a_block_of_producer_ids() -> None:
+    assert decode_cluster_id(b'{"version":"1","id":"AbCdEfGhIjKlMnOpQrStUv"}') == "AbCdEfGhIjKlMnOpQrStUv"
+    assert json.loads(encode_cluster_id("x")) == {"version": "1", "id": "x"}
+    data = b'{"version":1,"broker":1,"block_start":"1000","block_end":"1999"}'
+    assert decode_producer_id_block(data) == ProducerIdBlock(1, 1000, 1999)
+    assert json.loads(encode_producer_id_block(ProducerIdBlock(1, 1000, 1999))) == json.loads(data)
+
+
+def test_the_record_of_brokers_seen_to_is_read_as_it_was_written() -> None:
+    data = encode_controller_brokers({2: 1 << 40, 1: 7})
+    assert json.loads(data) == {"version": 1, "epochs": {"1": 7, "2": 1 << 40}}
+    assert decode_controller_brokers(data) == {1: 7, 2: 1 << 40}
+
+
+def test_parents_are_listed_from_the_top() -> None:
+    assert znodes.parents("/a/b/c") == ["/a", "/a/b"]
+    assert znodes.parents("/a") == []
+
+
+DECODERS = [
+    lambda data: decode_broker(1, data),
+    lambda data: decode_topic("t", data),
+    lambda data: decode_partition_state("t", 0, data),
+    decode_controller,
+    decode_controller_epoch,
+    decode_cluster_id,
+    lambda data: decode_config("/x", data),
+    lambda data: decode_config_change("/x", data),
+    decode_reassignment,
+    decode_preferred_election,
+    lambda data: decode_log_dir_event("/x", data),
+    decode_producer_id_block,
+    decode_controller_brokers,
+]
+NAMES = """version brokerid host port endpoints features partitions topic_id leader isr adding_replicas
+    leader_epoch controller_epoch config entity_path id broker 0 listener_security_protocol_map min_version
+    block_start block_end epochs topic partition replicas"""
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES.split()), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize("number", ["Infinity", "NaN", "1e999"])
+def test_a_number_that_is_none_is_refused(number: str) -> None:
+    data = f'{{"leader":{number},"leader_epoch":0,"isr":[1],"controller_epoch":0}}'.encode()
+    with pytest.raises(BadZnode):
+        decode_partition_state("t", 0, data)
+
+
+@given(data=JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=20))
+def test_whatever_else_stands_in_a_znode_is_refused_by_its_name(data: bytes) -> None:
+    for decode in DECODERS:
+        try:
+            decode(data)
+        except BadZnode as error:
+            assert str(error).startswith("/")

@@ -1,0 +1,357 @@
+"""The ZooKeeper interface on a real server: operations, watches, and what becomes of sessions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from kazoo.client import KazooClient, KazooState
+
+from coordinator.zookeeper.interface import (
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    Delete,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Session,
+    SessionExpired,
+    SetData,
+    Stat,
+    WatchEvent,
+    WatchKind,
+)
+from coordinator.zookeeper.kazoo_session import KazooSession
+from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper, split_connect
+from coordinator.zookeeper.session_memory import SessionKey
+from tests.reactor import in_thread, on_reactor, reactor, until
+from tests.zookeeper import ZooKeeperProcess
+
+SESSION_TIMEOUT_MS = 6000
+START_TIMEOUT_S = 60.0
+
+
+class Events:
+    """Keeps what a listener is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int]] = []
+
+    def session_connected(self, session: Session) -> None:
+        self.seen.append(("connected", session.session_id))
+
+    def session_suspended(self, session: Session) -> None:
+        self.seen.append(("suspended", session.session_id))
+
+    def session_expired(self, session: Session) -> None:
+        self.seen.append(("expired", session.session_id))
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.seen]
+
+
+@asynccontextmanager
+async def connected(
+    connect: str, timeout_ms: int = SESSION_TIMEOUT_MS, events: Events | None = None
+) -> AsyncIterator[KazooZooKeeper]:
+    client = KazooZooKeeper(connect, timeout_ms, reactor.callFromThread)
+    if events is not None:
+        client.add_listener(events)
+    client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def end_session(session: KazooSession, connect: str) -> None:
+    """Close a session behind its owner's back, by a second connection that shows the same id and password.
+
+    The owner, whom that throws out, may take the session up again before it is closed: then there is another
+    attempt, until the owner has noticed.
+    """
+    hosts, _ = split_connect(connect)
+    while session._client.state != KazooState.LOST:
+        thief = KazooClient(hosts, client_id=(session.session_id, session.password))
+        thief.start(START_TIMEOUT_S)
+        thief.stop()
+        thief.close()
+        time.sleep(0.05)
+
+
+@on_reactor
+async def test_a_znode_is_made_read_changed_and_removed(zookeeper: str) -> None:
+    async with connected(zookeeper) as client:
+        session = client.session
+        path, made = await session.create("/a", b"1")
+        assert (path, made.version, made.ephemeral_owner) == ("/a", 0, 0)
+        assert await session.get("/a") == (b"1", made)
+        changed = await session.set("/a", b"2", version=0)
+        assert (changed.version, changed.czxid) == (1, made.czxid)
+        assert changed.mzxid > made.mzxid
+        assert await session.exists("/a") == changed
+        await session.delete("/a", version=1)
+        assert await session.exists("/a") is None
+
+
+@on_reactor
+async def test_what_is_asked_before_the_first_connection_waits_for_it(zookeeper: str) -> None:
+    client = KazooZooKeeper(zookeeper + "/deep/er", SESSION_TIMEOUT_MS, reactor.callFromThread)
+    asked = client.session.create("/a")
+    client.start()
+    assert (await asked)[0] == "/a"
+    await client.close()
+
+
+@on_reactor
+async def test_errors_have_types(zookeeper: str) -> None:
+    async with connected(zookeeper) as client:
+        session = client.session
+        with pytest.raises(NoNode):
+            await session.get("/none")
+        with pytest.raises(NoNode):
+            await session.children("/none")
+        with pytest.raises(NoNode):
+            await session.create("/none/below")
+        await session.create("/a")
+        with pytest.raises(NodeExists):
+            await session.create("/a")
+        with pytest.raises(BadVersion):
+            await session.set("/a", b"", version=7)
+        await session.create("/a/b")
+        with pytest.raises(NotEmpty):
+            await session.delete("/a")
+
+
+@on_reactor
+async def test_sequences_and_children_are_in_order(zookeeper: str) -> None:
+    async with connected(zookeeper) as client:
+        session = client.session
+        await session.create("/q")
+        made = [(await session.create("/q/n_", sequence=True))[0] for _ in range(3)]
+        assert made == ["/q/n_0000000000", "/q/n_0000000001", "/q/n_0000000002"]
+        assert await session.children("/q") == [path.removeprefix("/q/") for path in made]
+
+
+@on_reactor
+async def test_a_multi_happens_as_a_whole(zookeeper: str) -> None:
+    async with connected(zookeeper) as client:
+        session = client.session
+        await session.create("/guard")
+        results = await session.multi(
+            [Check("/guard", 0), Create("/a", b"x", ephemeral=True), SetData("/guard", b"y", 0)]
+        )
+        assert results[:2] == [None, "/a"]
+        assert isinstance(results[2], Stat)
+        with pytest.raises(MultiFailed) as failed:
+            await session.multi([Create("/b"), Check("/guard", 0), Delete("/a")])
+        assert failed.value.index == 1
+        assert isinstance(failed.value.cause, BadVersion)
+        assert await session.exists("/b") is None
+        stat = await session.exists("/a")
+        assert stat is not None
+        assert stat.ephemeral_owner == session.session_id
+
+
+@on_reactor
+async def test_a_watch_fires_once_and_before_the_answer_to_a_later_read(zookeeper: str) -> None:
+    async with connected(zookeeper) as client, connected(zookeeper) as other:
+        session = client.session
+        order: list[object] = []
+        await session.create("/a")
+        await session.get("/a", order.append)
+        await session.children("/", order.append)
+        await session.exists("/later", order.append)
+        await other.session.multi([SetData("/a", b"1"), Create("/later")])
+        await other.session.set("/a", b"2")
+        while (await session.get("/a"))[0] != b"2":
+            pass
+        order.append("read")
+        assert order == [
+            WatchEvent(WatchKind.CHANGED, "/a"),
+            WatchEvent(WatchKind.CREATED, "/later"),
+            WatchEvent(WatchKind.CHILDREN, "/"),
+            "read",
+        ]
+
+
+@on_reactor
+async def test_an_expired_session_stays_expired_and_another_follows(zookeeper: str) -> None:
+    events = Events()
+    async with connected(zookeeper, events=events) as client:
+        old = client.session
+        fired: list[WatchEvent] = []
+        await old.create("/mine", ephemeral=True)
+        await old.exists("/other", fired.append)
+        await in_thread(end_session, old, zookeeper)
+        await until(lambda: events.names()[-1:] == ["connected"] and len(events.seen) > 1)
+        assert events.names().count("expired") == 1
+        assert events.names()[-2:] == ["expired", "connected"]
+        assert client.session is not old
+        assert client.session.session_id != old.session_id
+        for attempt in (old.create("/late"), old.get("/other"), old.multi([Create("/late")])):
+            with pytest.raises(SessionExpired):
+                await attempt
+        assert await client.session.children("/") == []
+        await client.session.create("/other")
+        assert all(event.kind is WatchKind.LOST for event in fired)
+
+
+@on_reactor
+async def test_a_request_that_races_the_expiry_never_reaches_the_next_session(zookeeper: str) -> None:
+    """The reactor does not know yet what kazoo's thread knows: the worst moment to write."""
+    delayed: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+    delaying = False
+
+    def call_from_thread(function: Callable[..., None], *arguments: object) -> None:
+        if delaying:
+            delayed.append((function, arguments))
+        else:
+            reactor.callFromThread(function, *arguments)
+
+    client = KazooZooKeeper(zookeeper, SESSION_TIMEOUT_MS, call_from_thread)
+    client.start()
+    old = client.session
+    await old.exists("/")
+    delaying = True
+    await in_thread(end_session, old, zookeeper)
+    # Suspended, expired: the news is there, but held back.
+    await until(lambda: old._client.state == "LOST" and bool(delayed))
+    assert not old.expired
+    late = old.create("/late")
+    delaying = False
+    for function, arguments in delayed:
+        function(*arguments)
+    with pytest.raises((SessionExpired, ConnectionLost)):  # As it was still waiting, or already on its way.
+        await late
+    assert await client.session.exists("/late") is None
+    await client.close()
+
+
+@on_reactor
+async def test_while_the_server_hangs_reads_wait_and_writes_tell(
+    zookeeper_process: Callable[..., ZooKeeperProcess],
+) -> None:
+    server = zookeeper_process(tick_time_ms=500)
+    events = Events()
+    # The client gives up after two thirds of it; the server must go on before it has run out.
+    async with connected(server.connect, SESSION_TIMEOUT_MS, events) as client:
+        session = client.session
+        await session.create("/a", b"1")
+        fired: list[WatchEvent] = []
+        await session.get("/a", fired.append)
+        server.pause()
+        read, write = session.get("/a"), session.set("/a", b"2")
+        with pytest.raises(ConnectionLost):
+            await write
+        assert events.names()[-1] == "suspended"
+        await until(lambda: fired == [WatchEvent(WatchKind.LOST, "")])
+        server.resume()
+        data, _ = await read
+        assert data in (b"1", b"2")
+        await until(lambda: events.names()[-1] == "connected")
+
+
+@on_reactor
+async def test_a_session_outlives_a_restart_of_the_server(
+    zookeeper_process: Callable[..., ZooKeeperProcess],
+) -> None:
+    server = zookeeper_process(tick_time_ms=1000)
+    events = Events()
+    async with connected(server.connect, 20_000, events) as client:
+        session = client.session
+        await session.create("/mine", ephemeral=True)
+        await in_thread(server.restart)
+        assert await session.children("/") == ["mine", "zookeeper"]
+        assert client.session is session
+        assert events.names() == ["connected", "suspended", "connected"]
+
+
+def test_a_connect_string_is_split() -> None:
+    assert split_connect("a:1,b:2/kafka/one") == ("a:1,b:2", "/kafka/one")
+    assert split_connect("a:1/") == ("a:1", "")
+    assert split_connect("a:1") == ("a:1", "")
+    with pytest.raises(ValueError, match="host:port"):
+        split_connect("/kafka")
+
+
+class Memory:
+    """What is left of a process that has ended."""
+
+    def __init__(self) -> None:
+        self.key: SessionKey | None = None
+
+    def recall(self) -> SessionKey | None:
+        return self.key
+
+    def remember(self, key: SessionKey) -> None:
+        self.key = key
+
+    def forget(self) -> None:
+        self.key = None
+
+
+_DIES = """
+import os, signal, sys
+from kazoo.client import KazooClient, KazooState
+client = KazooClient(sys.argv[1])
+client.start()
+client.create("/mine", ephemeral=True)
+session_id, password = client.client_id
+print(session_id, password.hex(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def left_by_the_dead(connect: str) -> SessionKey:
+    """The session of a process that was killed: one that lives would take it up again and again."""
+    died = subprocess.run([sys.executable, "-c", _DIES, connect], stdout=subprocess.PIPE, check=False)
+    session_id, password = died.stdout.split()
+    return SessionKey(int(session_id), bytes.fromhex(password.decode()))
+
+
+@on_reactor
+async def test_a_process_begins_by_ending_the_session_of_the_one_before(zookeeper: str) -> None:
+    async with connected(zookeeper) as client:
+        await client.session.exists("/")  # Now there is the chroot.
+    memory = Memory()
+    left = memory.key = await in_thread(left_by_the_dead, zookeeper)
+    next_one = KazooZooKeeper(zookeeper, SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
+    next_one.start()
+    # Asked before there is a session, and answered on the new one: what the old one held has gone.
+    _, made = await next_one.session.create("/mine", ephemeral=True)
+    assert made.ephemeral_owner == next_one.session.session_id != left.session_id
+    assert memory.key == SessionKey(next_one.session.session_id, next_one.session.password)
+    await next_one.close()
+    assert memory.key is None
+
+
+@on_reactor
+async def test_a_former_session_that_has_run_out_is_no_hindrance(zookeeper: str) -> None:
+    memory = Memory()
+    memory.key = SessionKey(0x1234_5678, b"\x02" * 16)
+    client = KazooZooKeeper(zookeeper, SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
+    client.start()
+    await client.session.create("/mine", ephemeral=True)
+    assert memory.key.session_id == client.session.session_id
+    await client.close()
+
+
+@on_reactor
+async def test_a_client_can_be_closed_before_the_former_session_was_ended() -> None:
+    memory = Memory()
+    memory.key = SessionKey(0x1234_5678, b"\x02" * 16)
+    client = KazooZooKeeper("127.0.0.1:1", SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
+    client.start()
+    asked = client.session.exists("/mine")
+    await client.close()
+    with pytest.raises(SessionExpired):
+        await asked
+    assert memory.key is not None, "the next process has it to end still"
