@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from itertools import repeat
 from typing import Any
 
+from benchmarks.load_error import LoadError
+
 CHECK_EVERY = 1000
 """One look at the clock for so many records."""
 CHUNK = 10_000
@@ -46,10 +48,6 @@ class ClientResult:
     records: int
     seconds: float
     cpu_seconds: float
-
-
-class LoadError(RuntimeError):
-    """Something was refused or lost; the run says nothing about speed."""
 
 
 class _Stopwatch:

@@ -13,7 +13,7 @@ from typing import Self
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.steady_load import CLIENTS, SteadyLoad
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from broker.tools.cluster_view import ClusterView
 from broker.tools.local_cluster import LocalCluster
 
@@ -92,14 +92,14 @@ class Scene:
     ) -> None:
         self._stack.close()
 
-    def leader(self) -> BrokerProcess:
+    def leader(self) -> BackgroundBroker:
         """The broker that leads the first partition of the first topic."""
         return self.cluster.brokers[self.view.leader(self.loads[0].topic, 0) - 1]
 
-    def led_by(self, broker: BrokerProcess, topic: str) -> list[int]:
+    def led_by(self, broker: BackgroundBroker, topic: str) -> list[int]:
         return [p for p in range(PARTITIONS) if self.view.leader(topic, p) == broker.broker_id]
 
-    def start_again(self, broker: BrokerProcess) -> None:
+    def start_again(self, broker: BackgroundBroker) -> None:
         """Return once the broker is back and in sync, and all is as usual."""
         broker.start()
         broker.wait_ready(BROKERS)
@@ -113,7 +113,7 @@ class Scene:
 class _Stroke:
     """A broker just before it is struck: of each topic what it led, and how many records had failed."""
 
-    broker: BrokerProcess
+    broker: BackgroundBroker
     led: Mapping[str, Sequence[int]]
     failed: Mapping[str, int]
     since: float

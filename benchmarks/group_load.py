@@ -16,9 +16,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from benchmarks.results import Latency, percentiles
+from benchmarks.results import LatencySummary, percentiles
 from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
-from coordinator.groups.effects import TopicPartition
 from protocol.api import Request, Response, decode_response, encode_request
 from protocol.errors import ErrorCode
 from protocol.frames import SIZE, join_parts
@@ -32,6 +31,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.topic_partition import TopicPartition
 
 JOIN_VERSION = 3  # The last in which a member is let in without having been given an id first
 _SESSION_MS = 60_000
@@ -69,7 +69,7 @@ class GroupRun:
     errors: int
     began: float
     ended: float
-    latency: Latency
+    latency: LatencySummary
 
 
 class Line(asyncio.Protocol):
@@ -140,14 +140,14 @@ async def find(line: Line, group: str) -> None:
 
 
 @dataclass(slots=True)
-class Member:
+class LoadMember:
     """A member that has been let in."""
 
     line: Line
     heartbeat: bytes
 
 
-async def become_members(job: GroupJob, group: str, lines: list[Line]) -> list[Member]:
+async def become_members(job: GroupJob, group: str, lines: list[Line]) -> list[LoadMember]:
     """Join a group with every one of `lines`, and take the assignment. All of a group join at once."""
     subscription = encode_subscription([job.topic])
     join = JoinGroupRequest(
@@ -180,7 +180,7 @@ async def become_members(job: GroupJob, group: str, lines: list[Line]) -> list[M
     if any(answer.error_code for answer in synced):
         raise RuntimeError(f"{group}: an assignment was refused: {synced[0]}")
     return [
-        Member(
+        LoadMember(
             line,
             frame_of(
                 HeartbeatRequest(
@@ -197,7 +197,7 @@ async def heartbeats(job: GroupJob) -> GroupRun:
     """Every member heartbeats every `interval_ms`; they are spread evenly over the interval."""
     lines = await connect(job, job.groups * job.members)
     await find(lines[0], "group-0")
-    members: list[Member] = []
+    members: list[LoadMember] = []
     for first in range(0, job.groups, _GROUPS_AT_ONCE):
         numbers = range(first, min(first + _GROUPS_AT_ONCE, job.groups))
         joining = (
@@ -214,7 +214,7 @@ async def heartbeats(job: GroupJob) -> GroupRun:
     errors = 0
     over = False
 
-    def beat(member: Member) -> None:
+    def beat(member: LoadMember) -> None:
         if over:
             return
         sent = loop.time()
@@ -316,7 +316,7 @@ def job_json(job: GroupJob) -> str:
 
 def run_from_json(line: str) -> GroupRun:
     values = json.loads(line)
-    return GroupRun(**{**values, "latency": Latency(**values["latency"])})
+    return GroupRun(**{**values, "latency": LatencySummary(**values["latency"])})
 
 
 if __name__ == "__main__":

@@ -24,11 +24,10 @@ from typing import Any
 import click
 
 from benchmarks.group_load import GroupJob, GroupRun, frame_of, job_json, run_from_json
-from benchmarks.results import Latency, percentiles, print_json, print_table
+from benchmarks.results import LatencySummary, percentiles, print_json, print_table
 from benchmarks.targets import Target, cpu_seconds, create_topic
 from broker.tools.broker_process import receive
 from broker.tools.local_cluster import LocalCluster
-from coordinator.groups.effects import TopicPartition
 from coordinator.groups.partitions import OFFSETS_TOPIC
 from coordinator.groups.records import CommittedOffset, offset_record
 from protocol.api import decode_response
@@ -37,6 +36,7 @@ from protocol.frames import SIZE
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.records import BatchBuilder
+from protocol.topic_partition import TopicPartition
 
 TOPIC = "read"
 _LOADED = re.compile(r"Groups of \S+ are here: (\d+) records read in (\d+) ms")
@@ -50,7 +50,7 @@ class Row:
 
     name: str
     requests_per_second: float
-    latency: Latency
+    latency: LatencySummary
     broker_cpu_share: float
     errors: int
 
@@ -252,7 +252,7 @@ class _Probe:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
-    def latency(self) -> Latency:
+    def latency(self) -> LatencySummary:
         return percentiles(self.samples_ms)
 
     def __enter__(self) -> _Probe:

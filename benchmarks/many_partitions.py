@@ -14,7 +14,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from broker.tools.broker_process import BrokerProcess, receive
+from broker.tools.broker_process import BackgroundBroker, receive
 from broker.tools.cluster_view import ClusterView
 from broker.tools.local_cluster import LocalCluster
 from coordinator.tools.zookeeper_process import HOST
@@ -73,14 +73,14 @@ def measure(directory: Path, partitions: int, session_timeout_ms: int) -> Iterat
         stack.callback(_kill_all, cluster)
         _create(cluster.bootstrap, partitions)
         for broker in cluster.brokers:
-            Metadata(broker, partitions).wait_until_all_in_sync()
+            MetadataCase(broker, partitions).wait_until_all_in_sync()
         controller = view.controller()
         other = next(broker for broker in cluster.brokers if broker.broker_id != controller)
         yield _kill(cluster, view, other, partitions, "another broker")
         other.start()
         for broker in cluster.brokers:
             broker.wait_ready(BROKERS)
-            Metadata(broker, partitions).wait_until_all_in_sync()
+            MetadataCase(broker, partitions).wait_until_all_in_sync()
         yield _kill(cluster, view, cluster.brokers[controller - 1], partitions, "the controller")
 
 
@@ -105,7 +105,7 @@ def _create(bootstrap: str, partitions: int) -> None:
 
 
 def _kill(
-    cluster: LocalCluster, view: ClusterView, killed: BrokerProcess, partitions: int, name: str
+    cluster: LocalCluster, view: ClusterView, killed: BackgroundBroker, partitions: int, name: str
 ) -> Failover:
     survivors = [broker for broker in cluster.brokers if broker is not killed]
     client_port = cluster.zookeeper.client_port
@@ -114,7 +114,7 @@ def _kill(
     with ThreadPoolExecutor(len(survivors)) as pool:
         killed.kill()
         watching = [
-            pool.submit(Metadata(broker, partitions).wait_until_led_without, killed.broker_id)
+            pool.submit(MetadataCase(broker, partitions).wait_until_led_without, killed.broker_id)
             for broker in survivors
         ]
         gone = view.wait_until_gone(killed.broker_id)
@@ -149,10 +149,10 @@ def _quiet_zxid(client_port: int) -> int:
     raise TimeoutError(f"ZooKeeper was written to for {_TIMEOUT_S:.0f} s")
 
 
-class Metadata:
+class MetadataCase:
     """One broker's answers about the topics that `measure` makes."""
 
-    def __init__(self, broker: BrokerProcess, partitions: int) -> None:
+    def __init__(self, broker: BackgroundBroker, partitions: int) -> None:
         self._address = (HOST, broker.port)
         self._partitions = partitions
 

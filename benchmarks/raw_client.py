@@ -20,6 +20,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from benchmarks.load_error import LoadError
 from benchmarks.results import Result, percentiles, to_json
 from protocol.api import Request, Response, decode_response, encode_request
 from protocol.errors import ErrorCode
@@ -42,10 +43,6 @@ _SILENCE_S = 30.0
 _RECEIVE_BYTES = 1024 * 1024
 
 R = TypeVar("R", bound=Response)
-
-
-class LoadError(RuntimeError):
-    """The broker refused something, or did not write what it was sent."""
 
 
 @dataclass(frozen=True, slots=True)

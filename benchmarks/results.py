@@ -13,7 +13,7 @@ MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class LatencySummary:
     """Percentiles in milliseconds; NaN where nothing was sampled."""
 
     p50_ms: float
@@ -28,7 +28,7 @@ class Result:
     records: int
     bytes: int
     seconds: float
-    latency: Latency
+    latency: LatencySummary
     broker_cpu_seconds: float | None = None
     """Of all brokers together, None where their processes are not known."""
 
@@ -47,14 +47,14 @@ class Result:
         return self.broker_cpu_seconds / (self.bytes / (1000 * MB))
 
 
-def percentiles(samples_ms: Sequence[float]) -> Latency:
+def percentiles(samples_ms: Sequence[float]) -> LatencySummary:
     """The latencies that 50, 99 and 99.9 % of the samples do not exceed."""
     ordered = sorted(samples_ms)
 
     def at(share: float) -> float:
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
 
-    return Latency(at(0.5), at(0.99), at(0.999))
+    return LatencySummary(at(0.5), at(0.99), at(0.999))
 
 
 def to_json(result: Result) -> str:
@@ -65,7 +65,7 @@ def to_json(result: Result) -> str:
 def from_json(line: str) -> Result:
     """The inverse of `to_json`."""
     values = json.loads(line)
-    return Result(**{**values, "latency": Latency(**values["latency"])})
+    return Result(**{**values, "latency": LatencySummary(**values["latency"])})
 
 
 def best_of(results: Sequence[Result]) -> Result:

@@ -61,7 +61,7 @@ class PartitionAccount:
         )
 
 
-Outcome: TypeAlias = Callable[[int, int, int | None, str], None]
+ReportOutcome: TypeAlias = Callable[[int, int, int | None, str], None]
 """(partition, number, offset or None, error): what a client says of one record."""
 
 
@@ -88,7 +88,7 @@ class Client(Protocol):
 class StockClient:
     """librdkafka, idempotent, with acks=all. `config` is added to its settings."""
 
-    def __init__(self, bootstrap: str, topic: str, told: Outcome, config: Mapping[str, Any]) -> None:
+    def __init__(self, bootstrap: str, topic: str, told: ReportOutcome, config: Mapping[str, Any]) -> None:
         self._topic = topic
         self._told = told
         self._producer = StockProducer(
@@ -126,7 +126,7 @@ class StockClient:
 class OwnClient:
     """Our own producer, idempotent, with acks=all. `config` is added to its properties."""
 
-    def __init__(self, bootstrap: str, topic: str, told: Outcome, config: Mapping[str, Any]) -> None:
+    def __init__(self, bootstrap: str, topic: str, told: ReportOutcome, config: Mapping[str, Any]) -> None:
         self._topic = topic
         self._told = told
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, **config})
@@ -151,7 +151,7 @@ class OwnClient:
         self._producer.close(timeout_ms=0)
 
 
-CLIENTS: Mapping[str, Callable[[str, str, Outcome, Mapping[str, Any]], Client]] = {
+CLIENTS: Mapping[str, Callable[[str, str, ReportOutcome, Mapping[str, Any]], Client]] = {
     "librdkafka": StockClient,
     "holdfast": OwnClient,
 }

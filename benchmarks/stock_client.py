@@ -18,6 +18,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from benchmarks.load_error import LoadError
 from benchmarks.results import Result, percentiles, to_json
 
 SAMPLE_EVERY = 200
@@ -41,10 +42,6 @@ class Job:
     seconds: float
     records: int = 0
     """Of cold_fetch: how many there are."""
-
-
-class LoadError(RuntimeError):
-    """The broker refused or lost something; the run says nothing about speed."""
 
 
 def main(text: str) -> None:

@@ -30,7 +30,7 @@ from twisted.protocols.basic import Int32StringReceiver
 
 from benchmarks.results import MB, print_json, print_table
 from broker.log.disk import OsFile
-from broker.network.connection import Connection, ConnectionLimits, Reply
+from broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
 from broker.network.interfaces import Address
 from broker.network.transport import TcpNetwork
 from protocol.checksum import crc32c
@@ -46,7 +46,7 @@ _SLICES_IN_FILE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class TransportCase:
     """So many requests of so many bytes, and responses of so many bytes."""
 
     name: str
@@ -61,10 +61,10 @@ class Case:
 
 
 CASES = (
-    Case("receive 1 MB", 500, 1 << 20, len(_ACKNOWLEDGEMENT), True),
-    Case("receive 64 KB", 5_000, 64 << 10, len(_ACKNOWLEDGEMENT), True),
-    Case("receive 16 KB", 12_000, 16 << 10, len(_ACKNOWLEDGEMENT), True),
-    Case("send 64 KB", 16_000, 64, SIZE.size + (64 << 10), False),
+    TransportCase("receive 1 MB", 500, 1 << 20, len(_ACKNOWLEDGEMENT), True),
+    TransportCase("receive 64 KB", 5_000, 64 << 10, len(_ACKNOWLEDGEMENT), True),
+    TransportCase("receive 16 KB", 12_000, 16 << 10, len(_ACKNOWLEDGEMENT), True),
+    TransportCase("send 64 KB", 16_000, 64, SIZE.size + (64 << 10), False),
 )
 
 
@@ -91,28 +91,28 @@ class Work:
         return FileSlice(self._file, self._slices % _SLICES_IN_FILE * self._slice_bytes, self._slice_bytes)
 
 
-def listen_with_transport(case: Case, work: Work) -> tuple[int, Callable[[], None]]:
+def listen_with_transport(case: TransportCase, work: Work) -> tuple[int, Callable[[], None]]:
     """Serve a case by Holdfast's transport: the port, and how to stop."""
 
-    def receive(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def receive(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         work.receive(frame)
         reply.send([_ACKNOWLEDGEMENT])
 
     size = SIZE.pack(case.response_bytes - SIZE.size)
 
-    def send(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def send(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         reply.send([size, work.next_slice()])
 
     handler = receive if case.is_receiving else send
 
-    def accept(peer: Address) -> Connection:
-        return Connection(1, "BENCHMARK", peer, handler, _LIMITS, reactor)
+    def accept(peer: Address) -> ServerConnection:
+        return ServerConnection(1, "BENCHMARK", peer, handler, _LIMITS, reactor)
 
     port = TcpNetwork(reactor).listen("127.0.0.1", 0, accept)
     return port.address.port, port.close
 
 
-def listen_plainly(case: Case, work: Work) -> tuple[int, Callable[[], None]]:
+def listen_plainly(case: TransportCase, work: Work) -> tuple[int, Callable[[], None]]:
     """Serve a case by what Twisted has: the port, and how to stop."""
 
     class Plain(Int32StringReceiver):
@@ -133,7 +133,9 @@ def listen_plainly(case: Case, work: Work) -> tuple[int, Callable[[], None]]:
     return port.getHost().port, port.stopListening
 
 
-def measure(case: Case, listen: Callable[[Case, Work], tuple[int, Callable[[], None]]]) -> Measured:
+def measure(
+    case: TransportCase, listen: Callable[[TransportCase, Work], tuple[int, Callable[[], None]]]
+) -> Measured:
     """One run of one case: the load in a process of its own, the reactor turning here."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "00000000000000000000.log")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.network.connection import ANONYMOUS, Connection
+from broker.network.connection import ANONYMOUS, ServerConnection
 from protocol.api import Request, Response
 from protocol.errors import BrokerError
 
@@ -19,7 +19,7 @@ Answer: TypeAlias = "R | Deferred[R] | None"
 itself."""
 
 
-class Call:
+class RequestContext:
     """One request, as far as a handler may ask beyond the message itself. Answered exactly once.
 
     `connection` is None for a request that this broker makes to itself.
@@ -27,7 +27,7 @@ class Call:
 
     __slots__ = ("client_id", "connection", "version")
 
-    def __init__(self, version: int, client_id: str, connection: Connection | None) -> None:
+    def __init__(self, version: int, client_id: str, connection: ServerConnection | None) -> None:
         self.version = version
         self.client_id = client_id
         self.connection = connection
@@ -76,12 +76,12 @@ class Handler(Generic[Q, R]):
     request: ClassVar[type[Request[Any]]]
     """The API's request class."""
 
-    def handle(self, call: Call, request: Q) -> Answer[R]:
+    def handle(self, call: RequestContext, request: Q) -> Answer[R]:
         """Answer the request. A BrokerError, raised or in the Deferred, becomes the response that `failed`
         gives; any other exception is logged and becomes one with UNKNOWN_SERVER_ERROR."""
         raise NotImplementedError
 
-    def failed(self, call: Call, request: Q, error: BrokerError) -> R | None:
+    def failed(self, call: RequestContext, request: Q, error: BrokerError) -> R | None:
         """The response that says that the whole request failed. None where the API has no way to say so: the
         connection is closed then."""
         return None

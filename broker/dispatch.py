@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.call import Call, Handler
-from broker.network.connection import Connection, Reply
+from broker.call import Handler, RequestContext
+from broker.network.connection import ReplySlot, ServerConnection
 from protocol.api import (
     API_VERSIONS_KEY,
     APIS,
@@ -46,7 +46,7 @@ INTERNAL_ELEMENTS_FACTOR = 10
 class Authorizer(Protocol):
     """Says who may do what: asked for every request, before its handler."""
 
-    def refusal(self, call: Call, request: Request[Any]) -> BrokerError | None:
+    def refusal(self, call: RequestContext, request: Request[Any]) -> BrokerError | None:
         """Why the request is refused as a whole; None where it may go on."""
         ...
 
@@ -54,7 +54,7 @@ class Authorizer(Protocol):
 class Quotas(Protocol):
     """Says how long a client must be quiet: asked for every response, before it is sent."""
 
-    def throttle_ms(self, call: Call, request: Request[Any], response: Response) -> int:
+    def throttle_ms(self, call: RequestContext, request: Request[Any], response: Response) -> int:
         """For how long the client exceeds its quota; 0 where it does not."""
         ...
 
@@ -88,7 +88,7 @@ class Dispatcher:
 
     # -- requests from connections -----------------------------------------------------------------------
 
-    def dispatch(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def dispatch(self, connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         """Handle a request that came in `frame`."""
         try:
             header, position = decode_request_header(frame)
@@ -116,7 +116,7 @@ class Dispatcher:
         self._run(handler, RemoteCall(self, connection, header, request, reply), request)
 
     def _refuse_version(
-        self, connection: Connection, header: RequestHeader, handler: AnyHandler, reply: Reply
+        self, connection: ServerConnection, header: RequestHeader, handler: AnyHandler, reply: ReplySlot
     ) -> None:
         """A client may ask for any version of ApiVersions, to learn by the answer, of version 0, which there
         are (KIP-511). Any other version that does not exist has no answer that the client would
@@ -147,7 +147,7 @@ class Dispatcher:
 
     # -- what is common to both --------------------------------------------------------------------------
 
-    def _run(self, handler: AnyHandler, call: Call, request: Request[Any]) -> None:
+    def _run(self, handler: AnyHandler, call: RequestContext, request: Request[Any]) -> None:
         try:
             if self.authorizer is not None:
                 refusal = self.authorizer.refusal(call, request)
@@ -165,13 +165,17 @@ class Dispatcher:
         answer.addCallbacks(call.answer, lambda failure: self._fail_later(handler, call, request, failure))
         answer.addErrback(lambda failure: _log.error("An answer was lost", exc_info=_exc_info(failure)))
 
-    def _fail_later(self, handler: AnyHandler, call: Call, request: Request[Any], failure: Failure) -> None:
+    def _fail_later(
+        self, handler: AnyHandler, call: RequestContext, request: Request[Any], failure: Failure
+    ) -> None:
         error = failure.value
         if not isinstance(error, Exception):
             failure.raiseException()
         self._fail(handler, call, request, error)
 
-    def _fail(self, handler: AnyHandler, call: Call, request: Request[Any], error: Exception) -> None:
+    def _fail(
+        self, handler: AnyHandler, call: RequestContext, request: Request[Any], error: Exception
+    ) -> None:
         if not isinstance(error, BrokerError):
             name = request.api.name
             _log.error("%s v%d failed unexpectedly", name, call.version, exc_info=error)
@@ -187,7 +191,7 @@ class Dispatcher:
             call.answer(response)
 
 
-class RemoteCall(Call):
+class RemoteCall(RequestContext):
     """A request that came through a connection."""
 
     __slots__ = ("_correlation_id", "_dispatcher", "_reply", "_request")
@@ -195,14 +199,14 @@ class RemoteCall(Call):
     def __init__(
         self,
         dispatcher: Dispatcher,
-        connection: Connection,
+        connection: ServerConnection,
         header: RequestHeader,
         request: Request[Any],
-        reply: Reply,
+        reply: ReplySlot,
     ) -> None:
         self.version = header.api_version
         self.client_id = header.client_id or ""
-        self.connection: Connection = connection
+        self.connection: ServerConnection = connection
         self._dispatcher = dispatcher
         self._correlation_id = header.correlation_id
         self._request = request
@@ -236,7 +240,7 @@ class RemoteCall(Call):
         _refuse(self.connection, reason)
 
 
-class LocalCall(Call):
+class LocalCall(RequestContext):
     """A request of this broker to itself: never encoded, in the newest version."""
 
     __slots__ = ("_done",)
@@ -255,7 +259,7 @@ class LocalCall(Call):
         self._done.errback(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
 
 
-def _refuse(connection: Connection, reason: str) -> None:
+def _refuse(connection: ServerConnection, reason: str) -> None:
     if not connection.is_closed:
         _log.warning("Closing %s: %s", connection, reason)
         connection.close(reason)

@@ -12,7 +12,7 @@ NOT_ASKED = -(2**31)
 """The answer to clients that do not want to know."""
 
 
-class Operation(enum.IntEnum):
+class AclOperation(enum.IntEnum):
     """Kafka's numbers of the operations that access control lists speak of."""
 
     READ = 3
@@ -27,32 +27,32 @@ class Operation(enum.IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
-def operation_bits(operations: Iterable[Operation]) -> int:
+def operation_bits(operations: Iterable[AclOperation]) -> int:
     """A set of operations as the protocol writes it."""
     return sum(1 << operation for operation in operations)
 
 
 TOPIC_OPERATIONS = operation_bits(
     (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     )
 )
-GROUP_OPERATIONS = operation_bits((Operation.READ, Operation.DELETE, Operation.DESCRIBE))
+GROUP_OPERATIONS = operation_bits((AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE))
 CLUSTER_OPERATIONS = operation_bits(
     (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
     )
 )

@@ -8,8 +8,9 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, fail
 
 from broker.dispatch import Dispatcher
-from broker.network.interfaces import Address, Clock, Network
+from broker.network.interfaces import Address, Network
 from broker.network.outbound import BrokerChannel, ChannelLost, ChannelSettings
+from coordinator.clock import Clock
 from protocol.api import Request, Response
 
 R = TypeVar("R", bound=Response)

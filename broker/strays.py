@@ -15,7 +15,6 @@ import logging
 import uuid
 
 from broker.log.manager import LogManager
-from broker.log.names import TopicPartition
 from broker.metadata import ZERO_ID
 from broker.replication.replicas import Replicas
 from broker.replication.roles import Roles
@@ -23,6 +22,7 @@ from coordinator.controller.requests import FULL
 from protocol.errors import BrokerError
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 
 from clients.config import Properties, consumer_settings
 from clients.connection.connection import Connection
-from clients.connection.network import Network
+from clients.connection.network import ClientNetwork
 from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
 from clients.feedback.events import OnEvent
 from clients.fetching.fetched import FetchedBatch
@@ -34,8 +34,9 @@ from clients.fetching.settings import fetch_settings
 from clients.fetching.whole_topics import WholeTopics
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import GroupIdentity
-from clients.message import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from clients.message import ConsumerRecord, OffsetAndMetadata
 from protocol.errors import ErrorCode, error_for
+from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from clients.feedback.snapshots import ConsumerFeedback
@@ -62,7 +63,7 @@ class Consumer(ConsumerQueries):
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         rebalance_listener: RebalanceListener | None = None,
-        network: Network | None = None,
+        network: ClientNetwork | None = None,
         rng: random.Random | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
@@ -399,7 +400,7 @@ class Consumer(ConsumerQueries):
 
 
 class _Hands:
-    """What the group session may do with its consumer (`clients.groups.reader.Reader`)."""
+    """What the group session may do with its consumer (`clients.groups.reader.ConsumerPort`)."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clients.message import TopicPartition
 from protocol.errors import BrokerError, ErrorCode
+from protocol.topic_partition import TopicPartition
 
 
 class ClientError(Exception):

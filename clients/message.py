@@ -8,18 +8,9 @@ from typing import Any, NamedTuple
 
 from protocol.batches import TimestampType
 from protocol.records import Headers
+from protocol.topic_partition import TopicPartition
 
 UNKNOWN_OFFSET = -1
-
-
-class TopicPartition(NamedTuple):
-    """One partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class OffsetAndMetadata(NamedTuple):

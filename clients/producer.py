@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from clients.config import Properties, producer_settings, required_acks
 from clients.connection.connection import Connection
-from clients.connection.network import Network
+from clients.connection.network import ClientNetwork
 from clients.errors import ClosedError, ConfigError
 from clients.feedback.events import OnEvent
-from clients.message import UNKNOWN_OFFSET, Message, TopicPartition
+from clients.message import UNKNOWN_OFFSET, Message
 from clients.sending.batch import Batch
 from clients.sending.columns import as_bytes, in_chunks
 from clients.sending.entrance import Entrance
@@ -36,6 +36,7 @@ from protocol.batches import Compression
 from protocol.compression import codec_named
 from protocol.record_codec import encode_headers
 from protocol.records import TYPICAL_OVERHEAD
+from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from clients.feedback.snapshots import ProducerFeedback
@@ -84,7 +85,7 @@ class Producer:
         key_serializer: Serializer = to_bytes,
         value_serializer: Serializer = to_bytes,
         partitioner: Partitioner = by_key,
-        network: Network | None = None,
+        network: ClientNetwork | None = None,
         rng: random.Random | None = None,
         is_threaded: bool = True,
         on_event: OnEvent | None = None,

@@ -15,6 +15,14 @@ class DelayedCall(Protocol):
 
     def cancel(self) -> None: ...
 
+    def getTime(self) -> float:
+        """When it is to be made, in the clock's seconds."""
+        ...
+
+    def reset(self, secondsFromNow: float) -> None:
+        """Make it so many seconds from now instead."""
+        ...
+
 
 class Clock(Protocol):
     """What is used of Twisted's IReactorTime."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class ReplicaAssignment:
     """The brokers that keep a partition, the preferred leader first.
 
     While a reassignment runs, `replicas` holds the target and what is still to be removed; `adding` and
@@ -38,10 +38,10 @@ class Assignment:
     def is_reassigning(self) -> bool:
         return bool(self.adding or self.removing)
 
-    def reassigned_to(self, target: Sequence[int]) -> Assignment:
+    def reassigned_to(self, target: Sequence[int]) -> ReplicaAssignment:
         """The assignment while replicas move from where they were to `target`."""
         original = self.original
-        return Assignment(
+        return ReplicaAssignment(
             replicas=(*target, *(replica for replica in original if replica not in target)),
             adding=tuple(replica for replica in target if replica not in original),
             removing=tuple(replica for replica in original if replica not in target),
@@ -59,7 +59,7 @@ def place(
     *,
     start: int = 0,
     first_partition: int = 0,
-) -> list[Assignment]:
+) -> list[ReplicaAssignment]:
     """The assignments of `partition_count` new partitions, numbered from `first_partition` on.
 
     `brokers` maps each live broker to its rack, None where it has none. `start` chooses the broker that leads
@@ -79,7 +79,7 @@ def place(
         order = _alternate_racks(brokers)
         rack_of = dict(brokers)
     return [
-        Assignment(_replicas(order, rack_of, replication_factor, start, number))
+        ReplicaAssignment(_replicas(order, rack_of, replication_factor, start, number))
         for number in range(first_partition, first_partition + partition_count)
     ]
 

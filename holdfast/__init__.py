@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from clients.fetching.fetched import FetchedBatch
     from clients.groups.listener import RebalanceListener
-    from clients.message import ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata, TopicPartition
+    from clients.message import ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata
     from clients.ownership.events import OwnershipEvent, TenureState
     from clients.ownership.exclusive import ExclusiveProducer
     from clients.ownership.lease import Lease
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from protocol.messages.ownership import IF_FREE, Access, LossReason
     from protocol.messages.producer_access import ProducerAccessMode
+    from protocol.topic_partition import TopicPartition
 
 __all__ = [
     "Access", "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClientError",

@@ -23,8 +23,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from clients.message import TopicPartition
 from protocol.records import Columns, Headers
+from protocol.topic_partition import TopicPartition
 
 ROWS_PER_BATCH = 32_768
 BYTES_PER_BATCH = 32 * 2**20

@@ -8,10 +8,10 @@ from typing import Self
 from clients.connection.connection import ANY_NODE, Connection
 from clients.consumer import Consumer
 from clients.errors import ConfigError
-from clients.message import TopicPartition
 from pipeline.options import CLIENT_PREFIX, OptionError
 from protocol.errors import ErrorCode, UnknownTopicOrPartitionError
 from protocol.messages.metadata import MetadataRequest
+from protocol.topic_partition import TopicPartition
 
 _DEFAULTS = {"client.id": "holdfast-spark"}
 # A task reads the offsets it was given or fails; it must never jump to where a consumer would start.

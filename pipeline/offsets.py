@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from clients.message import TopicPartition
 from pipeline.options import (
     EARLIEST,
     LATEST,
@@ -21,8 +20,9 @@ from pipeline.options import (
     OptionError,
     ReadOptions,
     Timestamps,
-    Topics,
+    TopicSelection,
 )
+from protocol.topic_partition import TopicPartition
 
 
 class DataLossError(Exception):
@@ -101,7 +101,7 @@ def cut(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[OffsetRange
     return pieces
 
 
-def _partitions(topics: Topics, lookup: Lookup) -> list[TopicPartition]:
+def _partitions(topics: TopicSelection, lookup: Lookup) -> list[TopicPartition]:
     if topics.partitions:
         for wanted in topics.partitions:
             if wanted.partition not in lookup.partitions(wanted.topic):

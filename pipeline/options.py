@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeGuard
 
-from clients.message import TopicPartition
 from clients.settings import Setting, SettingError, Settings, SettingType, closest_name, settings_table
+from protocol.topic_partition import TopicPartition
 
 EARLIEST = -2
 LATEST = -1
@@ -54,7 +54,7 @@ Boundary = Offsets | Timestamps
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicSelection:
     """Which partitions to read: those named, or all of the topics named, or of the topics that match."""
 
     names: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Topics:
 class ReadOptions:
     """What a batch read was asked for."""
 
-    topics: Topics
+    topics: TopicSelection
     start: Boundary
     end: Boundary
     without_match: str
@@ -255,16 +255,16 @@ def _only_one(settings: Settings, *names: str) -> str | None:
     return chosen[0] if chosen else None
 
 
-def _topics(settings: Settings) -> Topics:
+def _topics(settings: Settings) -> TopicSelection:
     match _only_one(settings, "subscribe", "subscribePattern", "assign"):
         case "subscribe":
             if not settings["subscribe"]:
                 raise OptionError("subscribe names no topic")
-            return Topics(names=tuple(dict.fromkeys(settings["subscribe"])))
+            return TopicSelection(names=tuple(dict.fromkeys(settings["subscribe"])))
         case "subscribePattern":
-            return Topics(pattern=settings["subscribePattern"])
+            return TopicSelection(pattern=settings["subscribePattern"])
         case "assign":
-            return Topics(partitions=_assigned(settings["assign"]))
+            return TopicSelection(partitions=_assigned(settings["assign"]))
     raise OptionError(
         'which topic is to be read? .option("subscribe", "topic"), or subscribePattern, or assign'
     )

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from clients.fetching.fetched import FetchedBatch
-from clients.message import TopicPartition
 from pipeline.arrow import BatchCollector
 from pipeline.cluster import open_consumer
 from pipeline.offsets import DataLossError, OffsetRange
 from pipeline.options import ReadOptions
 from protocol.errors import OffsetOutOfRangeError
+from protocol.topic_partition import TopicPartition
 
 _POLL_MS = 500
 

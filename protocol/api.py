@@ -21,22 +21,21 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, dataclass_transf
 from protocol import messages
 from protocol.frames import SIZE, Parts, parts_size
 from protocol.schema import (
-    Buffer,
     MalformedMessage,
-    Message,
+    ProtocolMessage,
     Versions,
     decode_from,
     encode_parts,
     set_versions,
     struct,
 )
-from protocol.wire import DECODE_ERRORS, skip_tagged_fields
+from protocol.wire import DECODE_ERRORS, Buffer, skip_tagged_fields
 
 API_VERSIONS_KEY = 18
 _CONTROLLED_SHUTDOWN_KEY = 7
 
 
-class Response(Message):
+class Response(ProtocolMessage):
     """What answers a request."""
 
     __slots__ = ()
@@ -48,7 +47,7 @@ R = TypeVar("R", bound=Response)
 Q = TypeVar("Q", bound="Request[Any]")
 
 
-class Request(Message, Generic[R]):
+class Request(ProtocolMessage, Generic[R]):
     """What a client, or a broker, asks of a broker; `R` is the class of the response."""
 
     __slots__ = ()

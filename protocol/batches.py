@@ -21,8 +21,9 @@ import enum
 import struct
 from typing import NamedTuple
 
-from protocol.checksum import Buffer, crc32c
+from protocol.checksum import crc32c
 from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.wire import Buffer
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12

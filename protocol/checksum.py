@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 from importlib.machinery import PathFinder
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, cast
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from protocol.wire import Buffer
 
 __all__ = ["Buffer", "Checksum", "crc32c"]
 

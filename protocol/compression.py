@@ -15,7 +15,7 @@ from typing import Any
 import cramjam
 
 from protocol.batches import Compression
-from protocol.checksum import Buffer
+from protocol.wire import Buffer
 
 DEFAULT_LIMIT = 256 * 1024 * 1024
 """Bytes that one batch may come to when the caller has no limit of its own."""

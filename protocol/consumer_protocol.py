@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from protocol.schema import (
-    Buffer,
     Int16,
     Int32,
     MalformedMessage,
-    Message,
+    ProtocolMessage,
     decode,
     decode_from,
     encode,
@@ -22,15 +21,16 @@ from protocol.schema import (
     struct,
     wire,
 )
+from protocol.wire import Buffer
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type of groups whose members speak this."""
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=ProtocolMessage)
 
 
 @struct
-class TopicPartitions:
+class AssignedTopic:
     """Some partitions of one topic."""
 
     topic: str
@@ -38,7 +38,7 @@ class TopicPartitions:
 
 
 @message(versions="0-3")
-class Subscription(Message):
+class Subscription(ProtocolMessage):
     """What a member wants to read.
 
     `user_data` is its assignor's own. `owned_partitions` are those that it holds on to while it joins,
@@ -47,29 +47,29 @@ class Subscription(Message):
 
     topics: list[str]
     user_data: bytes | None = None
-    owned_partitions: list[TopicPartitions] = wire("1+", ignorable=True)
+    owned_partitions: list[AssignedTopic] = wire("1+", ignorable=True)
     generation_id: Int32 = wire("2+", default=-1, ignorable=True)
     rack_id: str | None = wire("3+", default=None, ignorable=True)
 
 
 @message(versions="0-3")
-class Assignment(Message):
+class ConsumerAssignment(ProtocolMessage):
     """What a member is to read."""
 
-    assigned_partitions: list[TopicPartitions]
+    assigned_partitions: list[AssignedTopic]
     user_data: bytes | None = None
 
 
 @message(versions="0-1")
-class StickyUserData(Message):
+class StickyUserData(ProtocolMessage):
     """What members tell Kafka's sticky assignor: what they own. Version 0 lacks the generation."""
 
-    previous_assignment: list[TopicPartitions]
+    previous_assignment: list[AssignedTopic]
     generation: Int32 = wire("1+", default=-1, ignorable=True)
 
 
 @message(versions="0")
-class _Version(Message):
+class _Version(ProtocolMessage):
     version: Int16
 
 
@@ -85,30 +85,30 @@ def decode_subscription(data: Buffer) -> Subscription:
 
 def encode_assignment(partitions: Iterable[tuple[str, int]], version: int = 1) -> bytes:
     """The bytes of SyncGroup's assignment. Every stock client reads version 1."""
-    return _encoded(Assignment(assigned_partitions=grouped(partitions)), version)
+    return _encoded(ConsumerAssignment(assigned_partitions=grouped(partitions)), version)
 
 
 def decode_assignment(data: Buffer) -> list[tuple[str, int]]:
     """The partitions in their order. No bytes at all are no partitions. Raises MalformedMessage."""
     if not len(data):
         return []
-    return flat(_decoded(Assignment, data).assigned_partitions)
+    return flat(_decoded(ConsumerAssignment, data).assigned_partitions)
 
 
-def grouped(partitions: Iterable[tuple[str, int]]) -> list[TopicPartitions]:
+def grouped(partitions: Iterable[tuple[str, int]]) -> list[AssignedTopic]:
     """Partitions grouped by their topics, both in the order in which they come."""
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
-    return [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    return [AssignedTopic(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
 
 
-def flat(topics: Iterable[TopicPartitions]) -> list[tuple[str, int]]:
+def flat(topics: Iterable[AssignedTopic]) -> list[tuple[str, int]]:
     """What `grouped` was made of."""
     return [(row.topic, number) for row in topics for number in row.partitions]
 
 
-def _encoded(value: Message, version: int) -> bytes:
+def _encoded(value: ProtocolMessage, version: int) -> bytes:
     return encode(_Version(version=version), 0) + encode(value, version)
 
 

@@ -28,11 +28,11 @@ from protocol.batches import (
     read_header,
     write_header,
 )
-from protocol.checksum import Buffer
 from protocol.compression import DEFAULT_LIMIT, DecompressionError, compress, decompress
 from protocol.errors import BrokerError, ErrorCode
 from protocol.record_codec import NO_HEADERS, encode_headers
 from protocol.record_codec import Headers as Headers
+from protocol.wire import Buffer
 
 PURE_PYTHON_VARIABLE = "HOLDFAST_PURE_PYTHON"
 

@@ -57,17 +57,17 @@ from protocol.wire import (
 )
 
 __all__ = [
-    "Message", "struct", "message", "wire", "encode", "encode_parts", "decode", "decode_from",
+    "ProtocolMessage", "struct", "message", "wire", "encode", "encode_parts", "decode", "decode_from",
     "Int8", "Int16", "Uint16", "Int32", "Uint32", "Int64", "Float64", "Records", "ZERO_UUID",
     "Buffer", "InvalidMessage", "MalformedMessage", "SchemaError", "UnsupportedField", "UnsupportedVersion",
     "TooManyElements", "Versions", "received_records",
 ]  # fmt: skip
 
 T = TypeVar("T")
-M = TypeVar("M", bound="Message")
+M = TypeVar("M", bound="ProtocolMessage")
 
 
-class Message:
+class ProtocolMessage:
     """A struct that travels by itself: what `encode` takes and `decode` gives."""
 
     __slots__ = ()
@@ -151,7 +151,7 @@ def _dataclass_field(owner: type, field: Field) -> Any:
             return dataclasses.field(default=field.default)
 
 
-def set_versions(cls: type[Message], versions: str, flexible: str) -> None:
+def set_versions(cls: type[ProtocolMessage], versions: str, flexible: str) -> None:
     """Says which versions of the message there are, and which of them are flexible."""
     cls.versions = Versions.parse(versions)
     cls.flexible_versions = Versions.parse(flexible)
@@ -169,11 +169,11 @@ def message(*, versions: str, flexible: str = "none") -> Callable[[type[M]], typ
     return declare
 
 
-_encoders: dict[tuple[type[Message], int], codegen.Encoder] = {}
-_decoders: dict[tuple[type[Message], int], codegen.Decoder] = {}
+_encoders: dict[tuple[type[ProtocolMessage], int], codegen.Encoder] = {}
+_decoders: dict[tuple[type[ProtocolMessage], int], codegen.Decoder] = {}
 
 
-def encode(message: Message, version: int) -> bytes:
+def encode(message: ProtocolMessage, version: int) -> bytes:
     """The message on the wire. `encode_parts` spares the copy of large records.
 
     Raises InvalidMessage (UnsupportedField among them) and UnsupportedVersion.
@@ -181,7 +181,7 @@ def encode(message: Message, version: int) -> bytes:
     return join_parts(encode_parts(message, version))
 
 
-def encode_parts(message: Message, version: int, prefix: bytes = b"") -> Parts:
+def encode_parts(message: ProtocolMessage, version: int, prefix: bytes = b"") -> Parts:
     """`prefix` and the message on the wire. Large records and pieces of files are parts of their own.
 
     The first part is always bytes.
@@ -238,19 +238,19 @@ def decode_from(
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
 
 
-def _make_encoder(cls: type[Message], version: int) -> codegen.Encoder:
+def _make_encoder(cls: type[ProtocolMessage], version: int) -> codegen.Encoder:
     encoder = codegen.generate_encoder(cls, version, _is_flexible(cls, version))
     _encoders[cls, version] = encoder
     return encoder
 
 
-def _make_decoder(cls: type[Message], version: int) -> codegen.Decoder:
+def _make_decoder(cls: type[ProtocolMessage], version: int) -> codegen.Decoder:
     decoder = codegen.generate_decoder(cls, version, _is_flexible(cls, version))
     _decoders[cls, version] = decoder
     return decoder
 
 
-def _is_flexible(cls: type[Message], version: int) -> bool:
+def _is_flexible(cls: type[ProtocolMessage], version: int) -> bool:
     if version not in cls.versions:
         first, last = cls.versions.first, cls.versions.last
         raise UnsupportedVersion(f"{cls.__name__} has versions {first} to {last}, not {version}")

@@ -13,9 +13,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from broker.process.session_file import SessionFile, boot_id
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 
-__all__ = ["BrokerProcess", "Cluster", "cluster", "cluster_of_module", "shared_cluster"]
+__all__ = ["BackgroundBroker", "Cluster", "cluster", "cluster_of_module", "shared_cluster"]
 
 _TIMEOUT_S = 60.0
 _PROPERTIES = {"offsets.topic.num.partitions": "1"}
@@ -27,17 +27,17 @@ class Cluster:
 
     def __init__(self, directory: Path, zookeeper_connect: str) -> None:
         self.zookeeper_connect = zookeeper_connect
-        self.brokers: list[BrokerProcess] = []
+        self.brokers: list[BackgroundBroker] = []
         self._directory = directory
 
     @property
     def bootstrap(self) -> str:
         return ",".join(broker.address for broker in self.brokers)
 
-    def add(self, properties: Mapping[str, str] | None = None) -> BrokerProcess:
+    def add(self, properties: Mapping[str, str] | None = None) -> BackgroundBroker:
         """One more broker, not yet started."""
         number = len(self.brokers) + 1
-        broker = BrokerProcess(
+        broker = BackgroundBroker(
             self._directory / f"broker-{number}",
             broker_id=number,
             zookeeper_connect=self.zookeeper_connect,
@@ -46,7 +46,7 @@ class Cluster:
         self.brokers.append(broker)
         return broker
 
-    def start(self, count: int = 1, properties: Mapping[str, str] | None = None) -> list[BrokerProcess]:
+    def start(self, count: int = 1, properties: Mapping[str, str] | None = None) -> list[BackgroundBroker]:
         """Start `count` more brokers; they are ready, and know of each other, when this returns."""
         started = [self.add(properties) for _ in range(count)]
         for broker in started:
@@ -63,7 +63,7 @@ class Cluster:
         for broker in self.brokers:
             broker.wait_ready(len(self.brokers))
 
-    def lose(self, broker: BrokerProcess) -> None:
+    def lose(self, broker: BackgroundBroker) -> None:
         """Kill a broker, and have ZooKeeper end its session, which it would do after the session timeout."""
         broker.kill()
         key = SessionFile([str(broker.log_dirs[0])], boot_id()).recall()

@@ -17,7 +17,7 @@ from protocol.errors import BrokerError, ErrorCode
 R = TypeVar("R", bound=Response)
 
 
-class Send(Protocol):
+class SendToBroker(Protocol):
     """The way to other brokers: `Peers.send`."""
 
     def __call__(self, broker_id: int, request: Request[R], timeout_ms: int | None = None) -> Deferred[R]: ...
@@ -26,7 +26,9 @@ class Send(Protocol):
 class Forwarding:
     """Who coordinates which group, and the way there."""
 
-    def __init__(self, local_id: int, topic: OffsetsTopic, metadata: MetadataCache, send: Send) -> None:
+    def __init__(
+        self, local_id: int, topic: OffsetsTopic, metadata: MetadataCache, send: SendToBroker
+    ) -> None:
         self.local_id = local_id
         self._topic = topic
         self._metadata = metadata

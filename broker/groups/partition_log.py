@@ -17,7 +17,7 @@ from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.replication.waiting import MAX_WAIT_MS, Parked
 from broker.workers import Workers
-from coordinator.groups.effects import Record
+from coordinator.groups.effects import GroupRecord
 from coordinator.groups.log import NOTHING_COMMITTED, Replay
 from protocol.batches import Compression
 from protocol.errors import BrokerError, ErrorCode
@@ -82,7 +82,7 @@ class PartitionLog:
 
     # Writing
 
-    def append(self, records: Sequence[Record], timestamp_ms: int) -> None:
+    def append(self, records: Sequence[GroupRecord], timestamp_ms: int) -> None:
         self._leadership()
         batches = self._batches(records, timestamp_ms)
         append = Append(
@@ -92,7 +92,7 @@ class PartitionLog:
         if append.error is not None:
             raise append.error
 
-    def _batches(self, records: Sequence[Record], timestamp_ms: int) -> bytearray:
+    def _batches(self, records: Sequence[GroupRecord], timestamp_ms: int) -> bytearray:
         """The records in one batch, or in as many as `max.message.bytes` makes of them."""
         bytes_max = self._partition.log.config.max_message_bytes
         batches = bytearray()

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.groups.forwarding import Send
-from broker.network.interfaces import Clock, DelayedCall
-from coordinator.groups.effects import Claim, Decision, Reader, TopicPartition
+from broker.groups.forwarding import SendToBroker
+from coordinator.clock import Clock, DelayedCall
+from coordinator.groups.effects import Decision, GroupReader, ReaderClaim
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.group_readers import (
     AssignedReader,
@@ -24,6 +24,7 @@ from protocol.messages.group_readers import (
     AssignReadersResponse,
     ReadPartitions,
 )
+from protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class _Pending:
     """A claim that is not known to be in force. `asked` is the leader that has been asked just now."""
 
     key: _Key
-    claim: Claim
+    claim: ReaderClaim
     decision: Decision
     waiting: _Waiting
     asked: int | None = None
@@ -72,7 +73,7 @@ class ReaderClaims:
         self,
         clock: Clock,
         leader_of: Callable[[str, int], int | None],
-        send: Send,
+        send: SendToBroker,
         timeout_ms: int,
     ) -> None:
         self._clock = clock
@@ -88,7 +89,7 @@ class ReaderClaims:
         """How many claims are not known to be in force."""
         return len(self._pending)
 
-    def claim(self, claims: Sequence[Claim], decision: Decision) -> Deferred[None]:
+    def claim(self, claims: Sequence[ReaderClaim], decision: Decision) -> Deferred[None]:
         waiting = _Waiting(Deferred(), {(each.group_id, each.partition): None for each in claims})
         for each in claims:
             key = (each.group_id, each.partition)
@@ -217,7 +218,7 @@ def _failed(each: _Pending, leader: int, error: str) -> None:
 
 def _readers(pending: Iterable[_Pending]) -> list[AssignedReader]:
     """The rows of a request, one for each member and decision."""
-    found: dict[tuple[str, Reader, int, Decision], dict[str, list[int]]] = {}
+    found: dict[tuple[str, GroupReader, int, Decision], dict[str, list[int]]] = {}
     for each in pending:
         claim = each.claim
         who: Any = (claim.group_id, claim.reader, claim.generation, each.decision)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.settings.changes import ConfigChanges
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_configs import (
@@ -25,7 +25,7 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     request = AlterConfigsRequest
     changes: ConfigChanges
 
-    def handle(self, call: Call, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
+    def handle(self, call: RequestContext, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
         altered = gatherResults(
             [self._replace(resource, request.validate_only) for resource in request.resources]
         )
@@ -44,7 +44,9 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
         )
         return outcome.addCallback(lambda error: _response(resource, error))
 
-    def failed(self, call: Call, request: AlterConfigsRequest, error: BrokerError) -> AlterConfigsResponse:
+    def failed(
+        self, call: RequestContext, request: AlterConfigsRequest, error: BrokerError
+    ) -> AlterConfigsResponse:
         responses = [_response(resource, error) for resource in request.resources]
         return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
 

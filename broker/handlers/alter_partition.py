@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -18,10 +18,12 @@ class AlterPartitionHandler(Handler[AlterPartitionRequest, AlterPartitionRespons
     request = AlterPartitionRequest
     controller: ControllerService
 
-    def handle(self, call: Call, request: AlterPartitionRequest) -> Deferred[AlterPartitionResponse]:
+    def handle(
+        self, call: RequestContext, request: AlterPartitionRequest
+    ) -> Deferred[AlterPartitionResponse]:
         return self.controller.alter_partition(request)
 
     def failed(
-        self, call: Call, request: AlterPartitionRequest, error: BrokerError
+        self, call: RequestContext, request: AlterPartitionRequest, error: BrokerError
     ) -> AlterPartitionResponse:
         return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.controller.service import ControllerService
-from coordinator.znodes.paths import TopicPartition
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -21,6 +20,7 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)
@@ -31,12 +31,12 @@ class AlterPartitionReassignmentsHandler(
     controller: ControllerService
 
     def handle(
-        self, call: Call, request: AlterPartitionReassignmentsRequest
+        self, call: RequestContext, request: AlterPartitionReassignmentsRequest
     ) -> Deferred[AlterPartitionReassignmentsResponse]:
         targets: dict[TopicPartition, list[int] | None] = {}
         for topic in request.topics:
             for row in topic.partitions:
-                at = (topic.name, row.partition_index)
+                at = TopicPartition(topic.name, row.partition_index)
                 if at in targets:
                     raise BrokerError(
                         ErrorCode.INVALID_REQUEST, "the request names a partition several times"
@@ -45,7 +45,7 @@ class AlterPartitionReassignmentsHandler(
         return self.controller.alter_reassignments(targets, request.timeout_ms).addCallback(_response)
 
     def failed(
-        self, call: Call, request: AlterPartitionReassignmentsRequest, error: BrokerError
+        self, call: RequestContext, request: AlterPartitionReassignmentsRequest, error: BrokerError
     ) -> AlterPartitionReassignmentsResponse:
         return AlterPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=error.code, error_message=error.message, responses=[]

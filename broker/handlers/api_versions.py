@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from protocol.api import Api
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.api_versions import (
@@ -35,7 +35,7 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
     apis: Callable[[], list[Api]]
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
-    def handle(self, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    def handle(self, call: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
         if call.version >= 3:
             name, version = request.client_software_name, request.client_software_version
             if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
@@ -54,7 +54,9 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
         ]
         return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=keys, supported_features=features)
 
-    def failed(self, call: Call, request: ApiVersionsRequest, error: BrokerError) -> ApiVersionsResponse:
+    def failed(
+        self, call: RequestContext, request: ApiVersionsRequest, error: BrokerError
+    ) -> ApiVersionsResponse:
         api = ApiVersionsRequest.api
         own = ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         keys = [own] if error.code is ErrorCode.UNSUPPORTED_VERSION else []

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.call import Call, Handler, refusal
+from broker.call import Handler, RequestContext, refusal
 from broker.metadata import ZERO_ID
 from broker.ownership.answers import Standings
 from broker.ownership.reading import Assigned
 from broker.ownership.requests import RESOURCES_MAX
 from broker.ownership.service import OwnershipService
-from coordinator.ownership.records import Assignment, Owner, PartitionKey
+from coordinator.ownership.records import Owner, PartitionKey, ReaderAssignment
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.group_readers import (
     AssignedReader,
@@ -38,7 +38,7 @@ class AssignReadersHandler(Handler[AssignReadersRequest, AssignReadersResponse])
     request = AssignReadersRequest
     ownership: OwnershipService
 
-    def handle(self, call: Call, request: AssignReadersRequest) -> Deferred[AssignReadersResponse]:
+    def handle(self, call: RequestContext, request: AssignReadersRequest) -> Deferred[AssignReadersResponse]:
         refused: list[PartitionNotAssigned] = []
         portions = _portions(self._located(request, refused))
 
@@ -84,7 +84,9 @@ class AssignReadersHandler(Handler[AssignReadersRequest, AssignReadersResponse])
                     if isinstance(key, PartitionKey):
                         yield Assigned(key, reader.group, owner)
 
-    def failed(self, call: Call, request: AssignReadersRequest, error: BrokerError) -> AssignReadersResponse:
+    def failed(
+        self, call: RequestContext, request: AssignReadersRequest, error: BrokerError
+    ) -> AssignReadersResponse:
         return AssignReadersResponse(error_code=error.code, error_message=error.message, refused=[])
 
 
@@ -96,7 +98,7 @@ def _owner(reader: AssignedReader) -> Owner:
         reader.client_host[:_SHOWN_MAX],
         0,
         Access.READ,
-        assignment=Assignment(reader.decided_epoch, reader.decided_offset, reader.generation),
+        assignment=ReaderAssignment(reader.decided_epoch, reader.decided_offset, reader.generation),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.service import OwnershipService
@@ -28,7 +28,7 @@ class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
     request = AttachReaderRequest
     ownership: OwnershipService
 
-    def handle(self, call: Call, request: AttachReaderRequest) -> Deferred[AttachReaderResponse]:
+    def handle(self, call: RequestContext, request: AttachReaderRequest) -> Deferred[AttachReaderResponse]:
         requests.check_group(request.group)
         resources = [
             HeldResource(name=topic.topic, partition=index, incarnation=-1)
@@ -48,7 +48,9 @@ class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
             lambda answers: AttachReaderResponse(error_code=0, partitions=[_row(each) for each in answers])
         )
 
-    def failed(self, call: Call, request: AttachReaderRequest, error: BrokerError) -> AttachReaderResponse:
+    def failed(
+        self, call: RequestContext, request: AttachReaderRequest, error: BrokerError
+    ) -> AttachReaderResponse:
         return AttachReaderResponse(error_code=error.code, error_message=error.message, partitions=[])
 
 

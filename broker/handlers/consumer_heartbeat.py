@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.group_membership import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
@@ -21,7 +21,9 @@ class ConsumerHeartbeatHandler(Handler[ConsumerHeartbeatRequest, ConsumerHeartbe
     request = ConsumerHeartbeatRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: ConsumerHeartbeatRequest) -> Deferred[ConsumerHeartbeatResponse]:
+    def handle(
+        self, call: RequestContext, request: ConsumerHeartbeatRequest
+    ) -> Deferred[ConsumerHeartbeatResponse]:
         return self.groups.ask(
             request.consumer_group,
             lambda shard, waiting, now_ms: shard.managed.heartbeat(
@@ -39,7 +41,7 @@ class ConsumerHeartbeatHandler(Handler[ConsumerHeartbeatRequest, ConsumerHeartbe
         )
 
     def failed(
-        self, call: Call, request: ConsumerHeartbeatRequest, error: BrokerError
+        self, call: RequestContext, request: ConsumerHeartbeatRequest, error: BrokerError
     ) -> ConsumerHeartbeatResponse:
         if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ConsumerHeartbeatResponse(

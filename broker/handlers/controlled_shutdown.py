@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.controller.events import ShutdownResult
 from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError
@@ -24,12 +24,14 @@ class ControlledShutdownHandler(Handler[ControlledShutdownRequest, ControlledShu
     request = ControlledShutdownRequest
     controller: ControllerService
 
-    def handle(self, call: Call, request: ControlledShutdownRequest) -> Deferred[ControlledShutdownResponse]:
+    def handle(
+        self, call: RequestContext, request: ControlledShutdownRequest
+    ) -> Deferred[ControlledShutdownResponse]:
         moved = self.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
         return moved.addCallback(_response)
 
     def failed(
-        self, call: Call, request: ControlledShutdownRequest, error: BrokerError
+        self, call: RequestContext, request: ControlledShutdownRequest, error: BrokerError
     ) -> ControlledShutdownResponse:
         return ControlledShutdownResponse(error_code=error.code, remaining_partitions=[])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.groups.forwarding import Forwarding
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError
@@ -24,7 +24,7 @@ class CreateGroupHandler(Handler[CreateGroupRequest, CreateGroupResponse]):
     groups: GroupService
     forwarding: Forwarding
 
-    def handle(self, call: Call, request: CreateGroupRequest) -> Deferred[CreateGroupResponse]:
+    def handle(self, call: RequestContext, request: CreateGroupRequest) -> Deferred[CreateGroupResponse]:
         if request.forwarded:
             return self._create(request)
 
@@ -52,5 +52,7 @@ class CreateGroupHandler(Handler[CreateGroupRequest, CreateGroupResponse]):
             lambda answer: CreateGroupResponse(consumer_group=request.consumer_group, error_code=answer.error)
         )
 
-    def failed(self, call: Call, request: CreateGroupRequest, error: BrokerError) -> CreateGroupResponse:
+    def failed(
+        self, call: RequestContext, request: CreateGroupRequest, error: BrokerError
+    ) -> CreateGroupResponse:
         return CreateGroupResponse(consumer_group=request.consumer_group, error_code=error.code)

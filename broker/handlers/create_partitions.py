@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.controller.events import MorePartitions, TopicResult
 from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError, ErrorCode
@@ -24,7 +24,9 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
     request = CreatePartitionsRequest
     controller: ControllerService
 
-    def handle(self, call: Call, request: CreatePartitionsRequest) -> Deferred[CreatePartitionsResponse]:
+    def handle(
+        self, call: RequestContext, request: CreatePartitionsRequest
+    ) -> Deferred[CreatePartitionsResponse]:
         counts = Counter(topic.name for topic in request.topics)
         refused = [
             TopicResult(name, ErrorCode.INVALID_REQUEST, "the request names this topic several times")
@@ -40,7 +42,7 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
         return grown.addCallback(lambda results: _response([*refused, *results.values()]))
 
     def failed(
-        self, call: Call, request: CreatePartitionsRequest, error: BrokerError
+        self, call: RequestContext, request: CreatePartitionsRequest, error: BrokerError
     ) -> CreatePartitionsResponse:
         return _response([TopicResult(topic.name, error.code, error.message) for topic in request.topics])
 

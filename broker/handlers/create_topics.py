@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.settings.view import ConfigView
-from coordinator.controller.events import NewTopic, TopicResult
+from coordinator.controller.events import TopicCreation, TopicResult
 from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.create_topics import (
@@ -36,10 +36,10 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
     controller: ControllerService
     configs: ConfigView
 
-    def handle(self, call: Call, request: CreateTopicsRequest) -> Deferred[CreateTopicsResponse]:
+    def handle(self, call: RequestContext, request: CreateTopicsRequest) -> Deferred[CreateTopicsResponse]:
         counts = Counter(topic.name for topic in request.topics)
         refused: dict[str, TopicResult] = {}
-        wanted: dict[str, NewTopic] = {}
+        wanted: dict[str, TopicCreation] = {}
         for topic in request.topics:
             if counts[topic.name] > 1:
                 message = "the request names this topic several times"
@@ -57,7 +57,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
         return created.addCallback(lambda results: self._response({**refused, **results}, wanted))
 
     def _response(
-        self, results: Mapping[str, TopicResult], wanted: Mapping[str, NewTopic]
+        self, results: Mapping[str, TopicResult], wanted: Mapping[str, TopicCreation]
     ) -> CreateTopicsResponse:
         described: dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]] = {}
         return CreateTopicsResponse(
@@ -68,7 +68,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
     def _result(
         self,
         result: TopicResult,
-        topic: NewTopic | None,
+        topic: TopicCreation | None,
         described: dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]],
     ) -> CreatableTopicResult:
         """`described` has what was said of topics with the same settings: most often all have the same."""
@@ -97,12 +97,14 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
             answer.configs = described[settings]
         return answer
 
-    def failed(self, call: Call, request: CreateTopicsRequest, error: BrokerError) -> CreateTopicsResponse:
+    def failed(
+        self, call: RequestContext, request: CreateTopicsRequest, error: BrokerError
+    ) -> CreateTopicsResponse:
         results = {topic.name: TopicResult(topic.name, error.code, error.message) for topic in request.topics}
         return self._response(results, {})
 
 
-def _new_topic(topic: CreatableTopic) -> NewTopic:
+def _new_topic(topic: CreatableTopic) -> TopicCreation:
     """What the request says of a topic. Raises BrokerError where it says a thing twice."""
     assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     if len(assignments) != len(topic.assignments):
@@ -112,4 +114,4 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     configs = {config.name: config.value for config in topic.configs}
     if len(configs) != len(topic.configs):
         raise BrokerError(ErrorCode.INVALID_CONFIG, "the same setting is given several times")
-    return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+    return TopicCreation(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)

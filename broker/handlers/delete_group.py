@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.handlers.delete_groups import delete_groups
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
@@ -19,10 +19,12 @@ class DeleteGroupHandler(Handler[DeleteGroupRequest, DeleteGroupResponse]):
     request = DeleteGroupRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: DeleteGroupRequest) -> Deferred[DeleteGroupResponse]:
+    def handle(self, call: RequestContext, request: DeleteGroupRequest) -> Deferred[DeleteGroupResponse]:
         return delete_groups(self.groups, list(dict.fromkeys(request.consumer_group))).addCallback(_response)
 
-    def failed(self, call: Call, request: DeleteGroupRequest, error: BrokerError) -> DeleteGroupResponse:
+    def failed(
+        self, call: RequestContext, request: DeleteGroupRequest, error: BrokerError
+    ) -> DeleteGroupResponse:
         return DeleteGroupResponse(deleted_consumer_groups=[], error_code=error.code)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.call import Call, Handler, refusal
+from broker.call import Handler, RequestContext, refusal
 from coordinator.groups.effects import DeleteAnswer
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError
@@ -19,13 +19,15 @@ class DeleteGroupsHandler(Handler[DeleteGroupsRequest, DeleteGroupsResponse]):
     request = DeleteGroupsRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: DeleteGroupsRequest) -> Deferred[DeleteGroupsResponse]:
+    def handle(self, call: RequestContext, request: DeleteGroupsRequest) -> Deferred[DeleteGroupsResponse]:
         names = list(dict.fromkeys(request.groups_names))
         return delete_groups(self.groups, names).addCallback(
             lambda results: DeleteGroupsResponse(throttle_time_ms=0, results=results)
         )
 
-    def failed(self, call: Call, request: DeleteGroupsRequest, error: BrokerError) -> DeleteGroupsResponse:
+    def failed(
+        self, call: RequestContext, request: DeleteGroupsRequest, error: BrokerError
+    ) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(
             throttle_time_ms=0,
             results=[

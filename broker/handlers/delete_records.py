@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from broker.call import Call, Handler
-from broker.replication.record_deletions import Deletion, RecordDeletions
+from broker.call import Handler, RequestContext
+from broker.replication.record_deletions import RecordDeletion, RecordDeletions
 from broker.replication.waiting import Waiting
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.delete_records import (
@@ -28,13 +28,13 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
     waiting: Waiting
     timeout_ms_max: int
 
-    def handle(self, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
+    def handle(self, call: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
         deletions = [
             self.deletions.begin(topic.name, wanted.partition_index, wanted.offset)
             for topic in request.topics
             for wanted in topic.partitions
         ]
-        missing: dict[Hashable, Deletion] = {
+        missing: dict[Hashable, RecordDeletion] = {
             (deletion.topic, deletion.index): deletion
             for deletion in deletions
             if not self.deletions.is_done(deletion)
@@ -59,17 +59,19 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
         self.waiting.park(list(missing), timeout_ms, check, expire)
         return None
 
-    def failed(self, call: Call, request: DeleteRecordsRequest, error: BrokerError) -> DeleteRecordsResponse:
+    def failed(
+        self, call: RequestContext, request: DeleteRecordsRequest, error: BrokerError
+    ) -> DeleteRecordsResponse:
         return _response(
             [
-                Deletion(topic.name, wanted.partition_index, wanted.offset, error=error)
+                RecordDeletion(topic.name, wanted.partition_index, wanted.offset, error=error)
                 for topic in request.topics
                 for wanted in topic.partitions
             ]
         )
 
 
-def _response(deletions: list[Deletion]) -> DeleteRecordsResponse:
+def _response(deletions: list[RecordDeletion]) -> DeleteRecordsResponse:
     topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
     for deletion in deletions:
         topics.setdefault(deletion.topic, []).append(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.metadata import MetadataCache
 from coordinator.controller.events import TopicResult
 from coordinator.controller.service import ControllerService
@@ -38,7 +38,7 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
     metadata: MetadataCache
     is_enabled: bool
 
-    def handle(self, call: Call, request: DeleteTopicsRequest) -> Deferred[DeleteTopicsResponse]:
+    def handle(self, call: RequestContext, request: DeleteTopicsRequest) -> Deferred[DeleteTopicsResponse]:
         if not self.is_enabled:
             is_told = call.version >= _FIRST_VERSION_WITH_DISABLED
             raise BrokerError(
@@ -72,7 +72,9 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
 
         return deleted.addCallback(answer)
 
-    def failed(self, call: Call, request: DeleteTopicsRequest, error: BrokerError) -> DeleteTopicsResponse:
+    def failed(
+        self, call: RequestContext, request: DeleteTopicsRequest, error: BrokerError
+    ) -> DeleteTopicsResponse:
         return DeleteTopicsResponse(
             throttle_time_ms=0,
             responses=[
@@ -82,7 +84,7 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
         )
 
 
-def _states(call: Call, request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+def _states(call: RequestContext, request: DeleteTopicsRequest) -> list[DeleteTopicState]:
     if call.version >= _FIRST_VERSION_WITH_IDS:
         return request.topics
     return [DeleteTopicState(name=name, topic_id=uuid.UUID(int=0)) for name in request.topic_names]

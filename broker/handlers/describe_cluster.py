@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.metadata import MetadataCache
 from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from protocol.errors import BrokerError, ErrorCode
@@ -27,7 +27,7 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
     cluster_id: str
     default_listener: str
 
-    def handle(self, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    def handle(self, call: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
         if request.endpoint_type != BROKERS:
             raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
         listener = call.listener or self.default_listener
@@ -47,7 +47,7 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
         )
 
     def failed(
-        self, call: Call, request: DescribeClusterRequest, error: BrokerError
+        self, call: RequestContext, request: DescribeClusterRequest, error: BrokerError
     ) -> DescribeClusterResponse:
         return DescribeClusterResponse(
             throttle_time_ms=0,

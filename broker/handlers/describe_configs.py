@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.metadata import MetadataCache
 from broker.settings.changes import TOPICS, check_is_this_broker
-from broker.settings.view import ConfigEntry, ConfigView
+from broker.settings.view import ConfigView, EffectiveSetting
 from coordinator.cluster.dynamic_configs import DynamicConfigs
 from protocol.configs import ResourceType
 from protocol.errors import BrokerError, ErrorCode
@@ -33,7 +33,7 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
     dynamic: DynamicConfigs
     metadata: MetadataCache
 
-    def handle(self, call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    def handle(self, call: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         results = []
         for resource in request.resources:
             try:
@@ -44,7 +44,7 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
                 results.append(_result(request, resource, entries))
         return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
-    def _describe(self, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    def _describe(self, resource: DescribeConfigsResource) -> list[EffectiveSetting]:
         name, keys = resource.resource_name, resource.configuration_keys
         match resource.resource_type:
             case ResourceType.TOPIC:
@@ -61,14 +61,14 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
         )
 
     def failed(
-        self, call: Call, request: DescribeConfigsRequest, error: BrokerError
+        self, call: RequestContext, request: DescribeConfigsRequest, error: BrokerError
     ) -> DescribeConfigsResponse:
         results = [_failed(resource, error) for resource in request.resources]
         return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
 def _result(
-    request: DescribeConfigsRequest, resource: DescribeConfigsResource, entries: list[ConfigEntry]
+    request: DescribeConfigsRequest, resource: DescribeConfigsResource, entries: list[EffectiveSetting]
 ) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
@@ -88,7 +88,7 @@ def _failed(resource: DescribeConfigsResource, error: BrokerError) -> DescribeCo
     )
 
 
-def _entry(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+def _entry(request: DescribeConfigsRequest, entry: EffectiveSetting) -> DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.name,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.call import Call, Handler, refusal
+from broker.call import Handler, RequestContext, refusal
 from broker.operations import GROUP_OPERATIONS, NOT_ASKED
 from coordinator.groups.effects import DescribeAnswer
 from coordinator.groups.service import GroupService
@@ -28,7 +28,9 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
     request = DescribeGroupsRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: DescribeGroupsRequest) -> Deferred[DescribeGroupsResponse]:
+    def handle(
+        self, call: RequestContext, request: DescribeGroupsRequest
+    ) -> Deferred[DescribeGroupsResponse]:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         # Each once: a description may be a thousand times as long as a name.
         names = dict.fromkeys(request.groups)
@@ -43,7 +45,7 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
         ).addCallbacks(_described, _failed, callbackArgs=(operations,), errbackArgs=(group_id,))
 
     def failed(
-        self, call: Call, request: DescribeGroupsRequest, error: BrokerError
+        self, call: RequestContext, request: DescribeGroupsRequest, error: BrokerError
     ) -> DescribeGroupsResponse:
         return DescribeGroupsResponse(
             throttle_time_ms=0, groups=[_refused(group_id, error.code) for group_id in request.groups]

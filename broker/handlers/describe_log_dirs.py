@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.log.directory import LogDirectory
 from broker.log.disk import Disk
 from broker.log.log import Log
@@ -31,7 +31,7 @@ class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResp
     replicas: Replicas
     disk: Disk
 
-    def handle(self, call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    def handle(self, call: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
         wanted = None
         if request.topics is not None:
             wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
@@ -71,6 +71,6 @@ class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResp
         )
 
     def failed(
-        self, call: Call, request: DescribeLogDirsRequest, error: BrokerError
+        self, call: RequestContext, request: DescribeLogDirsRequest, error: BrokerError
     ) -> DescribeLogDirsResponse:
         return DescribeLogDirsResponse(throttle_time_ms=0, error_code=error.code, results=[])

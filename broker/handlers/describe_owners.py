@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.python.failure import Failure
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.description import describe
 from broker.ownership.resources import Resource
@@ -33,7 +33,9 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
     request = DescribeOwnersRequest
     ownership: OwnershipService
 
-    def handle(self, call: Call, request: DescribeOwnersRequest) -> Deferred[DescribeOwnersResponse]:
+    def handle(
+        self, call: RequestContext, request: DescribeOwnersRequest
+    ) -> Deferred[DescribeOwnersResponse]:
         return self._known(request).addCallback(lambda _: self._answer(request))
 
     def _known(self, request: DescribeOwnersRequest) -> Deferred[Any]:
@@ -73,7 +75,7 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
         return DescribeOwnersResponse(error_code=ErrorCode.NONE, resources=found)
 
     def failed(
-        self, call: Call, request: DescribeOwnersRequest, error: BrokerError
+        self, call: RequestContext, request: DescribeOwnersRequest, error: BrokerError
     ) -> DescribeOwnersResponse:
         return DescribeOwnersResponse(error_code=error.code, error_message=error.message, resources=[])
 

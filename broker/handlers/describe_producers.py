@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.replication.replicas import Replicas
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.describe_producers import (
@@ -21,7 +21,7 @@ class DescribeProducersHandler(Handler[DescribeProducersRequest, DescribeProduce
     request = DescribeProducersRequest
     replicas: Replicas
 
-    def handle(self, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    def handle(self, call: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
         return DescribeProducersResponse(
             throttle_time_ms=0,
             topics=[

@@ -6,29 +6,22 @@ Versions: from 1 on the kind of election may be chosen; before, it is the prefer
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.controller.service import ControllerService
-from coordinator.znodes.paths import TopicPartition
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.elect_leaders import (
+    ElectionType,
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
-
-
-class ElectionType(enum.IntEnum):
-    """Whom to elect, as the request numbers it."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)
@@ -36,7 +29,7 @@ class ElectLeadersHandler(Handler[ElectLeadersRequest, ElectLeadersResponse]):
     request = ElectLeadersRequest
     controller: ControllerService
 
-    def handle(self, call: Call, request: ElectLeadersRequest) -> Deferred[ElectLeadersResponse]:
+    def handle(self, call: RequestContext, request: ElectLeadersRequest) -> Deferred[ElectLeadersResponse]:
         try:
             election = ElectionType(request.election_type)
         except ValueError as error:
@@ -46,7 +39,9 @@ class ElectLeadersHandler(Handler[ElectLeadersRequest, ElectLeadersResponse]):
         )
         return elected.addCallback(_response)
 
-    def failed(self, call: Call, request: ElectLeadersRequest, error: BrokerError) -> ElectLeadersResponse:
+    def failed(
+        self, call: RequestContext, request: ElectLeadersRequest, error: BrokerError
+    ) -> ElectLeadersResponse:
         # In version 0 an error can be told only of partitions.
         response = _response(dict.fromkeys(_named(request) or (), error.code))
         if call.version > 0:
@@ -58,7 +53,11 @@ def _named(request: ElectLeadersRequest) -> list[TopicPartition] | None:
     """The partitions that the request names; None where it means all."""
     if request.topic_partitions is None:
         return None
-    return [(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions]
+    return [
+        TopicPartition(topic.topic, number)
+        for topic in request.topic_partitions
+        for number in topic.partitions
+    ]
 
 
 def _response(results: Mapping[TopicPartition, ErrorCode]) -> ElectLeadersResponse:

@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.metadata import ZERO_ID, MetadataCache
-from broker.network.connection import Connection
+from broker.network.connection import ServerConnection
 from broker.replication.admission import NO_CONNECTION
 from broker.replication.fetch_sessions import (
     FINAL_EPOCH,
     FIRST_EPOCH,
     NO_SESSION,
-    Reader,
-    Session,
+    FetchSession,
+    SessionHolder,
     SessionPartition,
 )
 from broker.replication.partition import PartitionRead
@@ -38,15 +38,15 @@ from broker.replication.waiting import Parked
 from broker.workers import Workers
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import (
-    EpochEndOffset,
+    DivergingEpoch,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
     PartitionData,
     SnapshotId,
 )
+from protocol.messages.leader_hint import LeaderIdAndEpoch
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_LEADER = 12
 # What most answers say nothing of, one object for all of them: replaced, never changed.
-_NO_EPOCH_END, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
+_NO_EPOCH_END, _NO_LEADER, _NO_SNAPSHOT = DivergingEpoch(), LeaderIdAndEpoch(), SnapshotId()
 _NOT_A_READER = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OWNERSHIP_FENCED)
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -71,7 +71,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     _waiting: dict[int, dict[Parked, None]] = field(init=False, default_factory=dict)
     """By connection, the fetches that wait."""
 
-    def handle(self, call: Call, request: FetchRequest) -> None:
+    def handle(self, call: RequestContext, request: FetchRequest) -> None:
         connection = call.connection
         connection_id = NO_CONNECTION if connection is None else connection.id
         with_state = call.version >= _FIRST_VERSION_WITH_REPLICA_STATE
@@ -91,7 +91,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
         session = None
         if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION:
-            reader = Reader(call.principal, replica_id, request.replica_state.replica_epoch, connection_id)
+            reader = SessionHolder(
+                call.principal, replica_id, request.replica_state.replica_epoch, connection_id
+            )
             session = self._session(call, request, reader)
         if session is None:
             parked = self._fetch_all(call, request, replica_id, connection_id, limits, answered)
@@ -103,14 +105,16 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         if connection is not None and (parked is not None or session is not None):
             connection.add_close_callback(self._connection_closed)
 
-    def _connection_closed(self, connection: Connection) -> None:
+    def _connection_closed(self, connection: ServerConnection) -> None:
         for parked in self._waiting.pop(connection.id, ()):
             parked.cancel()
         self.replicas.sessions.close_all_of(connection.id)
 
     # -- sessions ----------------------------------------------------------------------------------------
 
-    def _session(self, call: Call, request: FetchRequest, reader: Reader) -> Session | None:
+    def _session(
+        self, call: RequestContext, request: FetchRequest, reader: SessionHolder
+    ) -> FetchSession | None:
         """The session of the request, as the request leaves it; None where there is none."""
         epoch = request.session_epoch
         sessions, now_ms = self.replicas.sessions, self.replicas.monotonic_ms()
@@ -146,8 +150,8 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
     def _fetch_news(
         self,
-        call: Call,
-        session: Session,
+        call: RequestContext,
+        session: FetchSession,
         limits: ReadLimits,
         answered: Callable[[], None],
         *,
@@ -178,7 +182,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
     def _fetch_all(
         self,
-        call: Call,
+        call: RequestContext,
         request: FetchRequest,
         replica_id: int,
         connection_id: int,
@@ -221,7 +225,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
     # -- answers -----------------------------------------------------------------------------------------
 
-    def _answer(self, call: Call, session_id: int, reads: list[Read], replica_id: int) -> None:
+    def _answer(self, call: RequestContext, session_id: int, reads: list[Read], replica_id: int) -> None:
         if replica_id >= 0:
             record_given(self.replicas, reads)
         response = self._response(call, session_id, reads)
@@ -233,7 +237,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         warmed.addErrback(lambda failure: _log.error("Reading ahead failed: %s", failure.value))
         warmed.addCallback(lambda _: call.answer(response))
 
-    def _response(self, call: Call, session_id: int, reads: Iterable[Read]) -> FetchResponse:
+    def _response(self, call: RequestContext, session_id: int, reads: Iterable[Read]) -> FetchResponse:
         topics: list[FetchableTopicResponse] = []
         topic: FetchableTopicResponse | None = None
         for read in reads:
@@ -244,7 +248,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             topic.partitions.append(self._partition(call, read))
         return FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics)
 
-    def _partition(self, call: Call, read: Read) -> PartitionData:
+    def _partition(self, call: RequestContext, read: Read) -> PartitionData:
         if read.error is not None:
             return self._failed_partition(call, read, read.error)
         assert read.read is not None
@@ -262,10 +266,10 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         )
         if found.diverging is not None:
             epoch, end_offset = found.diverging
-            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+            data.diverging_epoch = DivergingEpoch(epoch=epoch, end_offset=end_offset)
         return data
 
-    def _failed_partition(self, call: Call, read: Read, error: BrokerError) -> PartitionData:
+    def _failed_partition(self, call: RequestContext, read: Read, error: BrokerError) -> PartitionData:
         data = PartitionData(
             partition_index=read.wanted.partition, error_code=error.code, high_watermark=-1, records=b""
         )
@@ -283,7 +287,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 data.log_start_offset = partition.log.log_start_offset
         return data
 
-    def failed(self, call: Call, request: FetchRequest, error: BrokerError) -> FetchResponse | None:
+    def failed(self, call: RequestContext, request: FetchRequest, error: BrokerError) -> FetchResponse | None:
         if call.version >= 7:
             return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=[])
         return FetchResponse(

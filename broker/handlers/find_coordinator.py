@@ -13,11 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.groups.offsets_topic import OffsetsTopic
 from broker.metadata import MetadataCache
 from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+)
 
 GROUP = 0
 TRANSACTION = 1
@@ -31,7 +35,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
     metadata: MetadataCache
     default_listener: str
 
-    def handle(self, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    def handle(self, call: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         if request.key_type == TRANSACTION:
             raise BrokerError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker has no transactions"
@@ -41,7 +45,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
         self.topic.ensure()
         return _response(call, [self._find(call, key) for key in _keys(call, request)])
 
-    def _find(self, call: Call, group_id: str) -> Coordinator:
+    def _find(self, call: RequestContext, group_id: str) -> FoundCoordinator:
         try:
             node = self.metadata.brokers.get(self.topic.leader_of(group_id))
             endpoint = None if node is None else node.endpoint(call.listener or self.default_listener)
@@ -49,25 +53,27 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
                 raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         except BrokerError as error:
             return _failed(group_id, error)
-        return Coordinator(key=group_id, node_id=node.id, host=endpoint[0], port=endpoint[1], error_code=0)
+        return FoundCoordinator(
+            key=group_id, node_id=node.id, host=endpoint[0], port=endpoint[1], error_code=0
+        )
 
     def failed(
-        self, call: Call, request: FindCoordinatorRequest, error: BrokerError
+        self, call: RequestContext, request: FindCoordinatorRequest, error: BrokerError
     ) -> FindCoordinatorResponse:
         return _response(call, [_failed(key, error) for key in _keys(call, request)])
 
 
-def _keys(call: Call, request: FindCoordinatorRequest) -> list[str]:
+def _keys(call: RequestContext, request: FindCoordinatorRequest) -> list[str]:
     return request.coordinator_keys if call.version >= _FIRST_VERSION_WITH_SEVERAL_KEYS else [request.key]
 
 
-def _failed(key: str, error: BrokerError) -> Coordinator:
-    return Coordinator(
+def _failed(key: str, error: BrokerError) -> FoundCoordinator:
+    return FoundCoordinator(
         key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
     )
 
 
-def _response(call: Call, coordinators: list[Coordinator]) -> FindCoordinatorResponse:
+def _response(call: RequestContext, coordinators: list[FoundCoordinator]) -> FindCoordinatorResponse:
     if call.version >= _FIRST_VERSION_WITH_SEVERAL_KEYS:
         return FindCoordinatorResponse(coordinators=coordinators)
     (found,) = coordinators

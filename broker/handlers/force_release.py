@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.operations import Forced
@@ -31,7 +31,7 @@ class ForceReleaseHandler(Handler[ForceReleaseRequest, ForceReleaseResponse]):
     request = ForceReleaseRequest
     ownership: OwnershipService
 
-    def handle(self, call: Call, request: ForceReleaseRequest) -> Deferred[ForceReleaseResponse]:
+    def handle(self, call: RequestContext, request: ForceReleaseRequest) -> Deferred[ForceReleaseResponse]:
         requests.check_resources(request.group, request.resources, requests.RESOURCES_MAX)
 
         def ask(found: list[tuple[ResourceToRelease, ResourceKey]]) -> Deferred[Standings]:
@@ -54,7 +54,9 @@ class ForceReleaseHandler(Handler[ForceReleaseRequest, ForceReleaseResponse]):
             )
         )
 
-    def failed(self, call: Call, request: ForceReleaseRequest, error: BrokerError) -> ForceReleaseResponse:
+    def failed(
+        self, call: RequestContext, request: ForceReleaseRequest, error: BrokerError
+    ) -> ForceReleaseResponse:
         return ForceReleaseResponse(error_code=error.code, error_message=error.message, resources=[])
 
 

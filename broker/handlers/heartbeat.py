@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -23,7 +23,7 @@ class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
     request = HeartbeatRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: HeartbeatRequest) -> Deferred[HeartbeatResponse]:
+    def handle(self, call: RequestContext, request: HeartbeatRequest) -> Deferred[HeartbeatResponse]:
         return self.groups.ask(
             request.group_id,
             lambda shard, waiting, now_ms: shard.classic.heartbeat(
@@ -36,7 +36,9 @@ class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
             ),
         ).addCallback(lambda answer: HeartbeatResponse(throttle_time_ms=0, error_code=answer.error))
 
-    def failed(self, call: Call, request: HeartbeatRequest, error: BrokerError) -> HeartbeatResponse:
+    def failed(
+        self, call: RequestContext, request: HeartbeatRequest, error: BrokerError
+    ) -> HeartbeatResponse:
         code = error.code
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             code = ErrorCode.NONE

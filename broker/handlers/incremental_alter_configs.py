@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.settings.alterations import Alteration
 from broker.settings.changes import ConfigChanges
 from protocol.configs import ConfigOperation
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.incremental_alter_configs import (
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
 
@@ -31,7 +31,7 @@ class IncrementalAlterConfigsHandler(
     changes: ConfigChanges
 
     def handle(
-        self, call: Call, request: IncrementalAlterConfigsRequest
+        self, call: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> Deferred[IncrementalAlterConfigsResponse]:
         altered = gatherResults(
             [self._alter(resource, request.validate_only) for resource in request.resources]
@@ -41,8 +41,8 @@ class IncrementalAlterConfigsHandler(
         )
 
     def _alter(
-        self, resource: AlterConfigsResource, validate_only: bool
-    ) -> Deferred[AlterConfigsResourceResponse]:
+        self, resource: IncrementalAlterConfigsResource, validate_only: bool
+    ) -> Deferred[IncrementalAlterConfigsResourceResponse]:
         try:
             alterations = [
                 Alteration(config.name, ConfigOperation(config.config_operation), config.value)
@@ -56,14 +56,16 @@ class IncrementalAlterConfigsHandler(
         return outcome.addCallback(lambda error: _response(resource, error))
 
     def failed(
-        self, call: Call, request: IncrementalAlterConfigsRequest, error: BrokerError
+        self, call: RequestContext, request: IncrementalAlterConfigsRequest, error: BrokerError
     ) -> IncrementalAlterConfigsResponse:
         responses = [_response(resource, error) for resource in request.resources]
         return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 
-def _response(resource: AlterConfigsResource, error: BrokerError | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
+def _response(
+    resource: IncrementalAlterConfigsResource, error: BrokerError | None
+) -> IncrementalAlterConfigsResourceResponse:
+    return IncrementalAlterConfigsResourceResponse(
         error_code=ErrorCode.NONE if error is None else error.code,
         error_message=None if error is None else error.message,
         resource_type=resource.resource_type,

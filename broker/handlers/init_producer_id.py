@@ -14,7 +14,7 @@ from typing import NoReturn
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -27,7 +27,9 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
     request = InitProducerIdRequest
     next_producer_id: Callable[[], Deferred[int]]
 
-    def handle(self, call: Call, request: InitProducerIdRequest) -> Deferred[InitProducerIdResponse]:
+    def handle(
+        self, call: RequestContext, request: InitProducerIdRequest
+    ) -> Deferred[InitProducerIdResponse]:
         if request.transactional_id is not None:
             if not request.transactional_id:
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
@@ -35,7 +37,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
         return self.next_producer_id().addCallbacks(_response, _no_way_to_zookeeper)
 
     def failed(
-        self, call: Call, request: InitProducerIdRequest, error: BrokerError
+        self, call: RequestContext, request: InitProducerIdRequest, error: BrokerError
     ) -> InitProducerIdResponse:
         return InitProducerIdResponse(throttle_time_ms=0, error_code=error.code, producer_epoch=-1)
 

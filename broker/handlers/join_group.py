@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.groups.reasons import note_reason
 from coordinator.groups.effects import JoinAnswer
 from coordinator.groups.join import Join
@@ -33,7 +33,7 @@ class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
     request = JoinGroupRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+    def handle(self, call: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
         note_reason(request.group_id, request.member_id, "joins", request.reason)
         has_rebalance_timeout = call.version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
         rebalance_timeout_ms = (
@@ -61,11 +61,13 @@ class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
             ),
         ).addCallback(lambda answer: _response(call, answer))
 
-    def failed(self, call: Call, request: JoinGroupRequest, error: BrokerError) -> JoinGroupResponse:
+    def failed(
+        self, call: RequestContext, request: JoinGroupRequest, error: BrokerError
+    ) -> JoinGroupResponse:
         return _response(call, JoinAnswer(error.code, request.member_id))
 
 
-def _response(call: Call, answer: JoinAnswer) -> JoinGroupResponse:
+def _response(call: RequestContext, answer: JoinAnswer) -> JoinGroupResponse:
     protocol_name = answer.protocol_name
     if protocol_name is None and call.version < _FIRST_VERSION_WITH_PROTOCOL_TYPE:
         protocol_name = ""

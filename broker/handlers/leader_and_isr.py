@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults
 from twisted.python.failure import Failure
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.replication.replicas import Replicas
 from broker.replication.roles import Roles
 from broker.settings.changes import TOPICS
@@ -42,7 +42,7 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
     strays: Strays
     applied: Callable[[], None]
 
-    def handle(self, call: Call, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
+    def handle(self, call: RequestContext, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
         return self.in_order.run(self._apply, request)
 
     def _apply(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
@@ -65,7 +65,9 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
             self.applied()
         return response
 
-    def failed(self, call: Call, request: LeaderAndIsrRequest, error: BrokerError) -> LeaderAndIsrResponse:
+    def failed(
+        self, call: RequestContext, request: LeaderAndIsrRequest, error: BrokerError
+    ) -> LeaderAndIsrResponse:
         return LeaderAndIsrResponse(error_code=error.code, topics=[])
 
 

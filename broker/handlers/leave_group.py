@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.groups.reasons import note_reason
 from coordinator.groups.effects import LeaveAnswer
 from coordinator.groups.service import GroupService
@@ -25,7 +25,7 @@ class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
     request = LeaveGroupRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
+    def handle(self, call: RequestContext, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
         if call.version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
             members = [(member.member_id, member.group_instance_id) for member in request.members]
             for member in request.members:
@@ -38,11 +38,13 @@ class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
             lambda shard, waiting, now_ms: shard.leave(waiting, request.group_id, members, now_ms),
         ).addCallback(lambda answer: _response(call, answer))
 
-    def failed(self, call: Call, request: LeaveGroupRequest, error: BrokerError) -> LeaveGroupResponse:
+    def failed(
+        self, call: RequestContext, request: LeaveGroupRequest, error: BrokerError
+    ) -> LeaveGroupResponse:
         return LeaveGroupResponse(throttle_time_ms=0, error_code=error.code, members=[])
 
 
-def _response(call: Call, answer: LeaveAnswer) -> LeaveGroupResponse:
+def _response(call: RequestContext, answer: LeaveAnswer) -> LeaveGroupResponse:
     if call.version < _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
         (left,) = answer.members
         return LeaveGroupResponse(throttle_time_ms=0, error_code=left.error)

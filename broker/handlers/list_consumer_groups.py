@@ -13,7 +13,7 @@ from typing import TypeAlias
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.python.failure import Failure
 
-from broker.call import Call, Handler, refusal
+from broker.call import Handler, RequestContext, refusal
 from broker.groups.forwarding import Forwarding
 from coordinator.groups.effects import ManagedListAnswer
 from coordinator.groups.service import GroupService
@@ -35,7 +35,7 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
     forwarding: Forwarding
     default_listener: str
 
-    def handle(self, call: Call, request: ListConsumerGroupsRequest) -> Deferred[_Response]:
+    def handle(self, call: RequestContext, request: ListConsumerGroupsRequest) -> Deferred[_Response]:
         if request.forwarded:
             return self._mine(request.consumer_groups)
         listener = call.listener or self.default_listener
@@ -90,7 +90,9 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
             group.controller_broker = ControllerBroker(broker_id=broker_id, host=host, port=port)
         return response
 
-    def failed(self, call: Call, request: ListConsumerGroupsRequest, error: BrokerError) -> _Response:
+    def failed(
+        self, call: RequestContext, request: ListConsumerGroupsRequest, error: BrokerError
+    ) -> _Response:
         return ListConsumerGroupsResponse(groups_info=[], error_code=error.code)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.groups.effects import ListAnswer
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
@@ -22,12 +22,14 @@ class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
     request = ListGroupsRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: ListGroupsRequest) -> Deferred[ListGroupsResponse]:
+    def handle(self, call: RequestContext, request: ListGroupsRequest) -> Deferred[ListGroupsResponse]:
         return self.groups.ask_all(
             lambda shard, waiting, _: shard.list_groups(waiting, request.states_filter, request.types_filter)
         ).addCallback(_response)
 
-    def failed(self, call: Call, request: ListGroupsRequest, error: BrokerError) -> ListGroupsResponse:
+    def failed(
+        self, call: RequestContext, request: ListGroupsRequest, error: BrokerError
+    ) -> ListGroupsResponse:
         return ListGroupsResponse(throttle_time_ms=0, error_code=error.code, groups=[])
 
 

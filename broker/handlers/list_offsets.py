@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.log.timestamps import LookUp, TimestampOffset
 from broker.replication.replicas import Replicas
 from broker.workers import Workers
@@ -36,10 +36,10 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
     replicas: Replicas
     workers: Workers
 
-    def handle(self, call: Call, request: ListOffsetsRequest) -> Deferred[ListOffsetsResponse]:
+    def handle(self, call: RequestContext, request: ListOffsetsRequest) -> Deferred[ListOffsetsResponse]:
         return ensureDeferred(self._answer(call, request))
 
-    async def _answer(self, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    async def _answer(self, call: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
         # A look-up may take long, and must not be asked for a thousand times in one breath.
         named = Counter(
             (topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions
@@ -61,7 +61,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         )
 
     async def _partition(
-        self, call: Call, replica_id: int, topic: str, wanted: ListOffsetsPartition
+        self, call: RequestContext, replica_id: int, topic: str, wanted: ListOffsetsPartition
     ) -> ListOffsetsPartitionResponse:
         response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
         try:
@@ -104,7 +104,9 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             result: TimestampOffset | None = end.value
             return result
 
-    def failed(self, call: Call, request: ListOffsetsRequest, error: BrokerError) -> ListOffsetsResponse:
+    def failed(
+        self, call: RequestContext, request: ListOffsetsRequest, error: BrokerError
+    ) -> ListOffsetsResponse:
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(

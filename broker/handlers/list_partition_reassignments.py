@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.controller.service import ControllerService
-from coordinator.placement import Assignment
-from coordinator.znodes.paths import TopicPartition
+from coordinator.placement import ReplicaAssignment
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -21,6 +20,7 @@ from protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)
@@ -31,22 +31,26 @@ class ListPartitionReassignmentsHandler(
     controller: ControllerService
 
     def handle(
-        self, call: Call, request: ListPartitionReassignmentsRequest
+        self, call: RequestContext, request: ListPartitionReassignmentsRequest
     ) -> Deferred[ListPartitionReassignmentsResponse]:
         wanted = None
         if request.topics is not None:
-            wanted = [(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+            wanted = [
+                TopicPartition(topic.name, number)
+                for topic in request.topics
+                for number in topic.partition_indexes
+            ]
         return self.controller.list_reassignments(wanted, request.timeout_ms).addCallback(_response)
 
     def failed(
-        self, call: Call, request: ListPartitionReassignmentsRequest, error: BrokerError
+        self, call: RequestContext, request: ListPartitionReassignmentsRequest, error: BrokerError
     ) -> ListPartitionReassignmentsResponse:
         return ListPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=error.code, error_message=error.message, topics=[]
         )
 
 
-def _response(running: Mapping[TopicPartition, Assignment]) -> ListPartitionReassignmentsResponse:
+def _response(running: Mapping[TopicPartition, ReplicaAssignment]) -> ListPartitionReassignmentsResponse:
     topics: dict[str, OngoingTopicReassignment] = {}
     for (name, number), assignment in running.items():
         topic = topics.setdefault(name, OngoingTopicReassignment(name=name, partitions=[]))

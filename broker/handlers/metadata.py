@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
 from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from coordinator.controller.topic_rules import INTERNAL_TOPICS, is_legal_name
@@ -46,7 +46,9 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     default_listener: str
     create_topics: Callable[[list[str]], Deferred[dict[str, ErrorCode]]] | None
 
-    def handle(self, call: Call, request: MetadataRequest) -> MetadataResponse | Deferred[MetadataResponse]:
+    def handle(
+        self, call: RequestContext, request: MetadataRequest
+    ) -> MetadataResponse | Deferred[MetadataResponse]:
         wanted = request.topics
         if call.version < _FIRST_VERSION_WITH_IDS and any(topic.name is None for topic in wanted or ()):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "topics are asked for by id from version 12 on")
@@ -71,7 +73,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
 
     def _topic(
         self,
-        call: Call,
+        call: RequestContext,
         request: MetadataRequest,
         wanted: MetadataRequestTopic,
         created: dict[str, ErrorCode] | None = None,
@@ -94,7 +96,9 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             error = ErrorCode.LEADER_NOT_AVAILABLE
         return _unknown(wanted.name, error, wanted)
 
-    def _known(self, call: Call, request: MetadataRequest, topic: TopicMetadata) -> MetadataResponseTopic:
+    def _known(
+        self, call: RequestContext, request: MetadataRequest, topic: TopicMetadata
+    ) -> MetadataResponseTopic:
         listener = call.listener or self.default_listener
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
@@ -131,7 +135,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         )
 
     def _response(
-        self, call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]
+        self, call: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
     ) -> MetadataResponse:
         listener = call.listener or self.default_listener
         brokers = [
@@ -150,7 +154,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             ),
         )
 
-    def failed(self, call: Call, request: MetadataRequest, error: BrokerError) -> MetadataResponse:
+    def failed(self, call: RequestContext, request: MetadataRequest, error: BrokerError) -> MetadataResponse:
         by_name = call.version < _FIRST_VERSION_WITH_IDS  # Then a name is never null in the response.
         topics = [
             _unknown("" if wanted.name is None and by_name else wanted.name, error.code, wanted)

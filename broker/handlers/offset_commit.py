@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.metadata import MetadataCache
-from coordinator.groups.effects import PartitionErrorsAnswer, TopicPartition
+from coordinator.groups.effects import PartitionErrorsAnswer
 from coordinator.groups.service import GroupService
 from coordinator.groups.shard import OffsetToCommit
 from protocol.errors import BrokerError, ErrorCode
@@ -25,6 +25,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)
@@ -33,7 +34,7 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
     groups: GroupService
     metadata: MetadataCache
 
-    def handle(self, call: Call, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
+    def handle(self, call: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
         offsets = [
             OffsetToCommit(
                 TopicPartition(topic.name, wanted.partition_index),
@@ -66,7 +67,9 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
             ),
         ).addCallback(answered)
 
-    def failed(self, call: Call, request: OffsetCommitRequest, error: BrokerError) -> OffsetCommitResponse:
+    def failed(
+        self, call: RequestContext, request: OffsetCommitRequest, error: BrokerError
+    ) -> OffsetCommitResponse:
         return _response(request, (), error.code)
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.metadata import MetadataCache
-from coordinator.groups.effects import PartitionErrorsAnswer, TopicPartition
+from coordinator.groups.effects import PartitionErrorsAnswer
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.offset_delete import (
@@ -20,6 +20,7 @@ from protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)
@@ -28,7 +29,7 @@ class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
     groups: GroupService
     metadata: MetadataCache
 
-    def handle(self, call: Call, request: OffsetDeleteRequest) -> Deferred[OffsetDeleteResponse]:
+    def handle(self, call: RequestContext, request: OffsetDeleteRequest) -> Deferred[OffsetDeleteResponse]:
         partitions = [
             TopicPartition(topic.name, wanted.partition_index)
             for topic in request.topics
@@ -40,7 +41,9 @@ class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
             lambda shard, waiting, _: shard.delete_offsets(waiting, request.group_id, partitions),
         ).addCallback(lambda answer: _response(request, answer))
 
-    def failed(self, call: Call, request: OffsetDeleteRequest, error: BrokerError) -> OffsetDeleteResponse:
+    def failed(
+        self, call: RequestContext, request: OffsetDeleteRequest, error: BrokerError
+    ) -> OffsetDeleteResponse:
         return _response(request, PartitionErrorsAnswer(error.code))
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.call import Call, Handler, refusal
-from coordinator.groups.effects import FetchedOffset, OffsetsAnswer, TopicPartition
+from broker.call import Handler, RequestContext, refusal
+from coordinator.groups.effects import FetchedOffset, OffsetsAnswer
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.offset_fetch import (
@@ -28,6 +28,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from protocol.topic_partition import TopicPartition
 
 _FIRST_VERSION_WITH_ERROR_OF_ALL = 2
 _FIRST_VERSION_WITH_GROUPS = 8
@@ -38,7 +39,7 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
     request = OffsetFetchRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
+    def handle(self, call: RequestContext, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
         if call.version < _FIRST_VERSION_WITH_GROUPS:
             return self._ask(request.group_id, request.topics).addCallback(_of_one)
         if len({group.group_id for group in request.groups}) != len(request.groups):
@@ -62,7 +63,9 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
             group_id, lambda shard, waiting, _: shard.fetch_offsets(waiting, group_id, partitions)
         )
 
-    def failed(self, call: Call, request: OffsetFetchRequest, error: BrokerError) -> OffsetFetchResponse:
+    def failed(
+        self, call: RequestContext, request: OffsetFetchRequest, error: BrokerError
+    ) -> OffsetFetchResponse:
         if call.version >= _FIRST_VERSION_WITH_GROUPS:
             return OffsetFetchResponse(
                 throttle_time_ms=0,

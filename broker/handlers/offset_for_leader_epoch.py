@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.replication.replicas import Replicas
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
@@ -23,7 +23,9 @@ class OffsetForLeaderEpochHandler(Handler[OffsetForLeaderEpochRequest, OffsetFor
     request = OffsetForLeaderEpochRequest
     replicas: Replicas
 
-    def handle(self, call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    def handle(
+        self, call: RequestContext, request: OffsetForLeaderEpochRequest
+    ) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
             throttle_time_ms=0,
             topics=[

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.claims import Wanted
@@ -28,7 +28,7 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
     ownership: OwnershipService
     session_timeouts: SessionTimeouts
 
-    def handle(self, call: Call, request: OwnRequest) -> Deferred[OwnResponse]:
+    def handle(self, call: RequestContext, request: OwnRequest) -> Deferred[OwnResponse]:
         requests.check_group(request.group)
         requests.check_resources(request.group, request.resources, requests.RESOURCES_MAX)
         self.session_timeouts.check(request.session_timeout_ms)
@@ -57,7 +57,7 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
             lambda answers: OwnResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )
 
-    def failed(self, call: Call, request: OwnRequest, error: BrokerError) -> OwnResponse:
+    def failed(self, call: RequestContext, request: OwnRequest, error: BrokerError) -> OwnResponse:
         return OwnResponse(
             group=request.group, error_code=error.code, error_message=error.message, resources=[]
         )

@@ -17,13 +17,13 @@ import logging
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append
 from broker.replication.conditions import Condition
 from broker.replication.replicas import Replicas
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from protocol.messages.leader_hint import LeaderIdAndEpoch
 from protocol.messages.produce import (
-    LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -45,7 +45,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     request = ProduceRequest
     replicas: Replicas
 
-    def handle(self, call: Call, request: ProduceRequest) -> ProduceResponse | None:
+    def handle(self, call: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
         self._check(call, request)
         acks = request.acks
         appends = [
@@ -71,7 +71,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         self._park(call, request, appends, unsettled)
         return None
 
-    def _check(self, call: Call, request: ProduceRequest) -> None:
+    def _check(self, call: RequestContext, request: ProduceRequest) -> None:
         if request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS)
         if request.transactional_id is not None:
@@ -85,7 +85,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             raise BrokerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
     def _park(
-        self, call: Call, request: ProduceRequest, appends: list[Append], unsettled: list[Append]
+        self, call: RequestContext, request: ProduceRequest, appends: list[Append], unsettled: list[Append]
     ) -> None:
         """Answer when every partition is as safe as was asked for, or with REQUEST_TIMED_OUT."""
         replicas = self.replicas
@@ -106,14 +106,14 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
 
         replicas.writers.park(list(missing), request.timeout_ms, check, expire)
 
-    def _finish_unacknowledged(self, call: Call, appends: list[Append]) -> None:
+    def _finish_unacknowledged(self, call: RequestContext, appends: list[Append]) -> None:
         failed = next((append for append in appends if append.error is not None), None)
         if failed is not None:
             call.close(f"its batch with acks=0 for {failed.topic}-{failed.index} failed: {failed.error}")
         else:
             call.answer_nothing()
 
-    def _response(self, call: Call, appends: list[Append]) -> ProduceResponse:
+    def _response(self, call: RequestContext, appends: list[Append]) -> ProduceResponse:
         topics: dict[str, TopicProduceResponse] = {}
         for append in appends:
             topic = topics.get(append.topic)
@@ -160,7 +160,9 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         response.next_offset, response.last_leader_epoch = append.log_end()
         return response
 
-    def failed(self, call: Call, request: ProduceRequest, error: BrokerError) -> ProduceResponse | None:
+    def failed(
+        self, call: RequestContext, request: ProduceRequest, error: BrokerError
+    ) -> ProduceResponse | None:
         if request.acks == ACKS_NONE:
             return None
         return ProduceResponse(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.guards import CLAIMED, REQUIRED
@@ -34,7 +34,9 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
     ownership: OwnershipService
     session_timeouts: SessionTimeouts
 
-    def handle(self, call: Call, request: ProducerAccessRequest) -> Deferred[ProducerAccessResponse]:
+    def handle(
+        self, call: RequestContext, request: ProducerAccessRequest
+    ) -> Deferred[ProducerAccessResponse]:
         self.session_timeouts.check(request.session_timeout_ms)
         mode = _mode(request)
         key = self.ownership.homes.locate(PRODUCERS_GROUP, request.topic, request.partition)
@@ -77,7 +79,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
             )
 
     def failed(
-        self, call: Call, request: ProducerAccessRequest, error: BrokerError
+        self, call: RequestContext, request: ProducerAccessRequest, error: BrokerError
     ) -> ProducerAccessResponse:
         return ProducerAccessResponse(error_code=error.code, error_message=error.message)
 

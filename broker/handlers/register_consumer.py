@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.groups.effects import RegisterAnswer
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError
@@ -26,7 +26,9 @@ class RegisterConsumerHandler(Handler[RegisterConsumerRequest, RegisterConsumerR
     request = RegisterConsumerRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: RegisterConsumerRequest) -> Deferred[RegisterConsumerResponse]:
+    def handle(
+        self, call: RequestContext, request: RegisterConsumerRequest
+    ) -> Deferred[RegisterConsumerResponse]:
         return self.groups.ask(
             request.consumer_group,
             lambda shard, waiting, now_ms: shard.managed.register_consumer(
@@ -40,7 +42,7 @@ class RegisterConsumerHandler(Handler[RegisterConsumerRequest, RegisterConsumerR
         ).addCallback(lambda answer: _response(request, answer))
 
     def failed(
-        self, call: Call, request: RegisterConsumerRequest, error: BrokerError
+        self, call: RequestContext, request: RegisterConsumerRequest, error: BrokerError
     ) -> RegisterConsumerResponse:
         return _response(request, RegisterAnswer(error.code))
 

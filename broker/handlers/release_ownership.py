@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.operations import Held
@@ -24,7 +24,7 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
     request = ReleaseRequest
     ownership: OwnershipService
 
-    def handle(self, call: Call, request: ReleaseRequest) -> Deferred[ReleaseResponse]:
+    def handle(self, call: RequestContext, request: ReleaseRequest) -> Deferred[ReleaseResponse]:
         requests.check_resources(request.group, request.resources)
         asker = requests.asker_of(call, request.group, request.owner_id)
         connection = requests.connection_of(call)
@@ -38,7 +38,7 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
             lambda answers: ReleaseResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )
 
-    def failed(self, call: Call, request: ReleaseRequest, error: BrokerError) -> ReleaseResponse:
+    def failed(self, call: RequestContext, request: ReleaseRequest, error: BrokerError) -> ReleaseResponse:
         return ReleaseResponse(
             group=request.group, error_code=error.code, error_message=error.message, resources=[]
         )

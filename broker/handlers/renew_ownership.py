@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.operations import Held
@@ -22,7 +22,7 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
     request = RenewRequest
     ownership: OwnershipService
 
-    def handle(self, call: Call, request: RenewRequest) -> Deferred[RenewResponse]:
+    def handle(self, call: RequestContext, request: RenewRequest) -> Deferred[RenewResponse]:
         requests.check_resources(request.group, request.resources)
         asker = requests.asker_of(call, request.group, request.owner_id)
         connection = requests.connection_of(call)
@@ -38,7 +38,7 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
             lambda answers: RenewResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )
 
-    def failed(self, call: Call, request: RenewRequest, error: BrokerError) -> RenewResponse:
+    def failed(self, call: RequestContext, request: RenewRequest, error: BrokerError) -> RenewResponse:
         return RenewResponse(
             group=request.group, error_code=error.code, error_message=error.message, resources=[]
         )

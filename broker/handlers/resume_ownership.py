@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.operations import Held
@@ -24,7 +24,7 @@ class ResumeHandler(Handler[ResumeRequest, ResumeResponse]):
     ownership: OwnershipService
     session_timeouts: SessionTimeouts
 
-    def handle(self, call: Call, request: ResumeRequest) -> Deferred[ResumeResponse]:
+    def handle(self, call: RequestContext, request: ResumeRequest) -> Deferred[ResumeResponse]:
         requests.check_resources(request.group, request.resources)
         self.session_timeouts.check(request.session_timeout_ms)
         asker = requests.asker_of(call, request.group, request.owner_id, request.session_timeout_ms)
@@ -39,7 +39,7 @@ class ResumeHandler(Handler[ResumeRequest, ResumeResponse]):
             lambda answers: ResumeResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )
 
-    def failed(self, call: Call, request: ResumeRequest, error: BrokerError) -> ResumeResponse:
+    def failed(self, call: RequestContext, request: ResumeRequest, error: BrokerError) -> ResumeResponse:
         return ResumeResponse(
             group=request.group, error_code=error.code, error_message=error.message, resources=[]
         )

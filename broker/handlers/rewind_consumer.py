@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
-from coordinator.groups.effects import RewindAnswer, RewoundPartition, TopicPartition
+from broker.call import Handler, RequestContext
+from coordinator.groups.effects import RewindAnswer, RewoundPartition
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError
 from protocol.messages.group_membership import ActualOffset, RewindConsumerRequest, RewindConsumerResponse
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)
@@ -22,7 +23,9 @@ class RewindConsumerHandler(Handler[RewindConsumerRequest, RewindConsumerRespons
     request = RewindConsumerRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: RewindConsumerRequest) -> Deferred[RewindConsumerResponse]:
+    def handle(
+        self, call: RequestContext, request: RewindConsumerRequest
+    ) -> Deferred[RewindConsumerResponse]:
         new_offsets = [(TopicPartition(new.topic, new.partition), new.offset) for new in request.new_offsets]
         return self.groups.ask(
             request.consumer_group,
@@ -37,7 +40,7 @@ class RewindConsumerHandler(Handler[RewindConsumerRequest, RewindConsumerRespons
         ).addCallback(lambda answer: _response(request, answer))
 
     def failed(
-        self, call: Call, request: RewindConsumerRequest, error: BrokerError
+        self, call: RequestContext, request: RewindConsumerRequest, error: BrokerError
     ) -> RewindConsumerResponse:
         refused = [
             RewoundPartition(TopicPartition(new.topic, new.partition), -1, error.code)

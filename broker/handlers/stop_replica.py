@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, DeferredLock
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.handlers.leader_and_isr import check_broker_epoch
 from broker.replication.roles import Roles
 from protocol.errors import BrokerError
@@ -26,12 +26,14 @@ class StopReplicaHandler(Handler[StopReplicaRequest, StopReplicaResponse]):
     broker_epoch: Callable[[], int]
     in_order: DeferredLock
 
-    def handle(self, call: Call, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
+    def handle(self, call: RequestContext, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
         return self.in_order.run(self._apply, request)
 
     def _apply(self, request: StopReplicaRequest) -> StopReplicaResponse:
         check_broker_epoch(request.broker_epoch, self.broker_epoch())
         return self.roles.apply_stop_replica(request)
 
-    def failed(self, call: Call, request: StopReplicaRequest, error: BrokerError) -> StopReplicaResponse:
+    def failed(
+        self, call: RequestContext, request: StopReplicaRequest, error: BrokerError
+    ) -> StopReplicaResponse:
         return StopReplicaResponse(error_code=error.code, partition_errors=[])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from coordinator.groups.effects import SyncAnswer
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
@@ -27,7 +27,7 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
     request = SyncGroupRequest
     groups: GroupService
 
-    def handle(self, call: Call, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    def handle(self, call: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         return self.groups.ask(
             request.group_id,
             lambda shard, waiting, now_ms: shard.classic.sync(
@@ -43,7 +43,9 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
             ),
         ).addCallback(_response)
 
-    def failed(self, call: Call, request: SyncGroupRequest, error: BrokerError) -> SyncGroupResponse:
+    def failed(
+        self, call: RequestContext, request: SyncGroupRequest, error: BrokerError
+    ) -> SyncGroupResponse:
         code = error.code
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             code = ErrorCode.REBALANCE_IN_PROGRESS

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.handlers.leader_and_isr import check_broker_epoch
 from broker.metadata import MetadataCache
 from broker.strays import Strays
@@ -34,7 +34,9 @@ class UpdateMetadataHandler(Handler[UpdateMetadataRequest, UpdateMetadataRespons
     after_roles: DeferredLock
     strays: Strays
 
-    def handle(self, call: Call, request: UpdateMetadataRequest) -> Deferred[UpdateMetadataResponse]:
+    def handle(
+        self, call: RequestContext, request: UpdateMetadataRequest
+    ) -> Deferred[UpdateMetadataResponse]:
         roles_begun = self.after_roles.run(self._look_for_strays, request)
         return self.in_order.run(self._apply, request, roles_begun)
 
@@ -61,6 +63,6 @@ class UpdateMetadataHandler(Handler[UpdateMetadataRequest, UpdateMetadataRespons
             self.strays.after_metadata(request)
 
     def failed(
-        self, call: Call, request: UpdateMetadataRequest, error: BrokerError
+        self, call: RequestContext, request: UpdateMetadataRequest, error: BrokerError
     ) -> UpdateMetadataResponse:
         return UpdateMetadataResponse(error_code=error.code)

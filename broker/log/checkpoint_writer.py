@@ -9,8 +9,8 @@ from twisted.python.failure import Failure
 
 from broker.log.directory import LogDirectory, write_files
 from broker.log.disk import Disk
-from broker.log.names import TopicPartition
 from broker.workers import Workers, all_back
+from protocol.topic_partition import TopicPartition
 
 
 class CheckpointWriter:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from broker.log.names import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 _VERSION = "0"
 

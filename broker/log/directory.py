@@ -11,7 +11,7 @@ from broker.log import checkpoints, names
 from broker.log.checkpoints import MetaProperties
 from broker.log.disk import Disk
 from broker.log.log import Log
-from broker.log.names import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-Buffer = bytes | bytearray | memoryview
+from protocol.wire import Buffer
 
 
 class DiskFile(Protocol):

@@ -10,9 +10,9 @@ from twisted.python.failure import Failure
 
 from broker.log.directory import LogDirectory
 from broker.log.log import Log
-from broker.log.names import TopicPartition
 from broker.log.recovery import LoadRequest, load_log
 from broker.workers import Workers, all_back
+from protocol.topic_partition import TopicPartition
 
 
 class Loader:

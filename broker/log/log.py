@@ -20,7 +20,6 @@ from broker.log.config import LogConfig
 from broker.log.epochs import LeaderEpochs
 from broker.log.flush_job import begin_flush, finish_flush
 from broker.log.log_events import LogEvents
-from broker.log.names import TopicPartition
 from broker.log.open_files import OpenFiles
 from broker.log.producer_state import ProducerStates
 from broker.log.segment import Segment
@@ -30,6 +29,7 @@ from protocol import batches
 from protocol.batches import NO_TIMESTAMP, BatchHeader
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.frames import FileSlice
+from protocol.topic_partition import TopicPartition
 
 
 class LogRead(NamedTuple):

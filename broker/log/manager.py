@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
@@ -28,23 +28,16 @@ from broker.log.loader import Loader
 from broker.log.log import Log
 from broker.log.log_configs import LogConfigs
 from broker.log.log_events import LogEvents
-from broker.log.names import TopicPartition
 from broker.log.open_files import OpenFiles
 from broker.log.recovery import LoadRequest, create_log, write_partition_metadata
 from broker.workers import Workers
+from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 ZERO_ID = uuid.UUID(int=0)
-
-
-class Clock(Protocol):
-    """What of a reactor tells and keeps time."""
-
-    def seconds(self) -> float: ...
-
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import re
 import uuid
 from typing import NamedTuple
 
+from protocol.topic_partition import TopicPartition
+
 LOG = ".log"
 INDEX = ".index"
 TIME_INDEX = ".timeindex"
@@ -29,16 +31,6 @@ LOCK = ".lock"
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 _DIRECTORY = re.compile(r"([A-Za-z0-9._-]+)-([0-9]+)")
 _OFFSET_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?")
-
-
-class TopicPartition(NamedTuple):
-    """A partition by its topic's name and its number."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class OffsetFile(NamedTuple):

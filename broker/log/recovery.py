@@ -17,11 +17,11 @@ from broker.log.config import LogConfig
 from broker.log.disk import Disk
 from broker.log.epochs import LeaderEpochs
 from broker.log.log import Log
-from broker.log.names import TopicPartition
 from broker.log.open_files import OpenFiles
 from broker.log.producer_state import ProducerStates
 from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from broker.log.snapshots import remove_snapshots, restore_producers, snapshot_offsets, snapshot_path
+from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from broker.log import names, scan
 from broker.log.config import LogConfig
-from broker.log.disk import Buffer, DiskFile
+from broker.log.disk import DiskFile
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.open_files import OpenFiles
 from protocol.batches import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
+from protocol.wire import Buffer
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _REMEMBERED_POSITIONS = 8

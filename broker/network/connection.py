@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from broker.network.interfaces import Address, Clock, DelayedCall, Wire
+from broker.network.interfaces import Address, Wire
+from coordinator.clock import Clock, DelayedCall
 from protocol.frames import SIZE, Part, parts_size
 
 _log = logging.getLogger(__name__)
@@ -33,13 +34,13 @@ class ConnectionLimits:
     in_flight_requests_max: int
 
 
-class Reply:
+class ReplySlot:
     """The place of one request's response in the order of its connection. Exactly one of `send` and `nothing`
     is called, at any later time; once the connection is closed both do nothing."""
 
     __slots__ = ("_answered", "parts", "request_bytes")
 
-    def __init__(self, request_bytes: int, answered: Callable[[Reply, int], None]) -> None:
+    def __init__(self, request_bytes: int, answered: Callable[[ReplySlot, int], None]) -> None:
         self.request_bytes = request_bytes
         self.parts: Sequence[Part] | None = None  # None: not answered yet
         self._answered = answered
@@ -57,14 +58,14 @@ class Reply:
         self._answered(self, 0)
 
 
-Handler: TypeAlias = "Callable[[Connection, memoryview, Reply], None]"
+FrameHandler: TypeAlias = "Callable[[ServerConnection, memoryview, ReplySlot], None]"
 """What is done with a request: its frame (writable, and alive for as long as anything refers to it), and
 where its response goes. It may answer at once or later; an exception closes the connection."""
 
-CloseCallback: TypeAlias = "Callable[[Connection], None]"
+CloseCallback: TypeAlias = "Callable[[ServerConnection], None]"
 
 
-class Connection:
+class ServerConnection:
     """The server's end of a connection.
 
     Read-only to others: `id` (rising), `peer`, `listener` (its name), `created_ms` and `last_activity_ms` (by
@@ -78,7 +79,7 @@ class Connection:
         connection_id: int,
         listener: str,
         peer: Address,
-        handler: Handler,
+        handler: FrameHandler,
         limits: ConnectionLimits,
         clock: Clock,
         monotonic_s: Callable[[], float] | None = None,
@@ -106,7 +107,7 @@ class Connection:
         self.last_request_s = self._monotonic_s()
         self._wire: Wire | None = None
         self._waiting: deque[memoryview] = deque()  # received, not yet given to the handler
-        self._replies: deque[Reply] = deque()  # of requests given to the handler, in their order
+        self._replies: deque[ReplySlot] = deque()  # of requests given to the handler, in their order
         self._outbox: list[Part] = []  # responses whose turn has come, not yet given to the wire
         self._buffered_bytes = 0
         self._in_turn = False
@@ -272,7 +273,7 @@ class Connection:
     def _handle(self, frame: memoryview) -> None:
         self.requests += 1
         self._buffered_bytes += len(frame)
-        reply = Reply(len(frame), self._answered)
+        reply = ReplySlot(len(frame), self._answered)
         self._replies.append(reply)
         try:
             self._handler(self, frame, reply)
@@ -280,7 +281,7 @@ class Connection:
             _log.exception("Closing %s: its request could not be handled", self)
             self.close("a request could not be handled")
 
-    def _answered(self, reply: Reply, size: int) -> None:
+    def _answered(self, reply: ReplySlot, size: int) -> None:
         if self.close_reason is not None:
             return
         self._buffered_bytes += size - reply.request_bytes

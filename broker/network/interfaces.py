@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from protocol.frames import Part
 
@@ -22,26 +22,6 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class DelayedCall(Protocol):
-    """What `Clock.callLater` gives (Twisted's IDelayedCall)."""
-
-    def active(self) -> bool: ...
-
-    def cancel(self) -> None: ...
-
-    def getTime(self) -> float: ...
-
-    def reset(self, secondsFromNow: float) -> None: ...
-
-
-class Clock(Protocol):
-    """Time (Twisted's IReactorTime): a reactor, or a `twisted.internet.task.Clock`."""
-
-    def seconds(self) -> float: ...
-
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: object) -> DelayedCall: ...
 
 
 class Wire(Protocol):

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker.network.connection import Connection, ConnectionLimits, Handler
+from broker.network.connection import ConnectionLimits, FrameHandler, ServerConnection
 from broker.network.endpoints import Endpoints
-from broker.network.interfaces import Address, Clock, DelayedCall, Network, Port
+from broker.network.interfaces import Address, Network, Port
+from coordinator.clock import Clock, DelayedCall
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Listeners:
         self,
         network: Network,
         clock: Clock,
-        handler: Handler,
+        handler: FrameHandler,
         limits: ListenerLimits,
         monotonic_s: Callable[[], float] | None = None,
     ) -> None:
@@ -66,11 +67,11 @@ class Listeners:
         self._handler = handler
         self._limits = limits
         self._ports: dict[str, Port] = {}
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ServerConnection] = {}
         self._per_host: Counter[str] = Counter()
         self._sweep: DelayedCall | None = None
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[ServerConnection]:
         return iter(tuple(self._connections.values()))
 
     def __len__(self) -> int:
@@ -108,14 +109,14 @@ class Listeners:
         for connection in self:
             connection.close_when_sent(reason)
 
-    def _accept(self, listener: str, peer: Address) -> Connection | None:
+    def _accept(self, listener: str, peer: Address) -> ServerConnection | None:
         refusal = self._refusal(peer)
         if refusal is not None:
             self.refused += 1
             _log.warning("Refusing a connection from %s on %s: %s", peer, listener, refusal)
             return None
         self.accepted += 1
-        connection = Connection(
+        connection = ServerConnection(
             self.accepted,
             listener,
             peer,
@@ -137,7 +138,7 @@ class Listeners:
             return f"max.connections.per.ip={limits.connections_per_ip_max} are open from that address"
         return None
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: ServerConnection) -> None:
         del self._connections[connection.id]
         host = connection.peer.host
         self._per_host[host] -= 1

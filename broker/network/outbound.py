@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 
-from broker.network.interfaces import Address, Clock, DelayedCall, Network, Wire
+from broker.network.interfaces import Address, Network, Wire
+from coordinator.clock import Clock, DelayedCall
 from protocol.api import Request, Response, decode_correlation_id, decode_response, encode_request
 from protocol.frames import Part, parts_size
 from protocol.schema import MalformedMessage

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from twisted.internet.defer import Deferred
 
-from broker.network.interfaces import Clock, DelayedCall
 from broker.ownership.effects import Fence
+from coordinator.clock import Clock, DelayedCall
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import ResourceStanding
 

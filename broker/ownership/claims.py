@@ -11,14 +11,14 @@ from broker.ownership.operations import (
     NO_TICKET,
     Asker,
     Operation,
-    Records,
+    RecordsByKey,
     is_gone,
     leave_queue,
     pending_fence,
 )
 from broker.ownership.resources import Resource, Waiter
-from broker.ownership.rules import Granted, Queued, Refused, Repeated, Shared, Verdict, may_promote
-from broker.ownership.state import State
+from broker.ownership.rules import ClaimRefused, Granted, Queued, Repeated, Shared, Verdict, may_promote
+from broker.ownership.state import TableState
 from coordinator.ownership.records import Grant, Owner, PartitionKey, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import IF_FREE, Access, LossReason, ResourceStanding
@@ -52,20 +52,20 @@ class Claim(Operation):
         self._wait_until_ms = wait_until_ms
         self._grants: list[tuple[Wanted, Verdict, Grant | None]] = []
         self._is_refused = False
-        self._written: Records = {}
+        self._written: RecordsByKey = {}
 
-    def begin(self, state: State, now_ms: int) -> Records:
+    def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         if is_gone(state, self._asker):
             # Nobody is evicted for one that has left meanwhile.
             self._is_refused = True
             self.fail(state, BrokerError(ErrorCode.NETWORK_EXCEPTION))
             return {}
         verdicts = [(each, self._verdict(state, each)) for each in self._wanted]
-        if any(isinstance(verdict, Refused | Queued) for _, verdict in verdicts):
+        if any(isinstance(verdict, ClaimRefused | Queued) for _, verdict in verdicts):
             self._is_refused = True
             self._turn_away(state, verdicts, now_ms)
             return {}
-        records: Records = {}
+        records: RecordsByKey = {}
         group = self._asker.group
         for each, verdict in verdicts:
             grant = None
@@ -84,19 +84,19 @@ class Claim(Operation):
         self._written = records
         return records
 
-    def _verdict(self, state: State, wanted: Wanted) -> Verdict:
+    def _verdict(self, state: TableState, wanted: Wanted) -> Verdict:
         resource = state.resource(wanted.key)
         refusal = bounds.room_for(resource, self._asker.group, state.names, state.terms)
         refusal = refusal or bounds.room_on(state.connections.get(self._asker.connection), wanted.key)
-        return self._judge(resource, wanted) if refusal is None else Refused(refusal)
+        return self._judge(resource, wanted) if refusal is None else ClaimRefused(refusal)
 
-    def _turn_away(self, state: State, verdicts: Sequence[tuple[Wanted, Verdict]], now_ms: int) -> None:
+    def _turn_away(self, state: TableState, verdicts: Sequence[tuple[Wanted, Verdict]], now_ms: int) -> None:
         group = self._asker.group
         answers = []
         for each, verdict in verdicts:
             resource = state.resource(each.key)
             match verdict:
-                case Refused(error, reason):
+                case ClaimRefused(error, reason):
                     state.refuse(resource, group)
                     state.contend(resource, group)
                     answers.append(standings.refused(resource, group, error, reason))
@@ -106,7 +106,7 @@ class Claim(Operation):
                     answers.append(standings.not_attempted(resource, group))
         self._answer(state, answers)
 
-    def _queue(self, state: State, resource: Resource, now_ms: int) -> ResourceStanding:
+    def _queue(self, state: TableState, resource: Resource, now_ms: int) -> ResourceStanding:
         asker = self._asker
         found = resource.waiter(asker.group, asker.owner.owner_id)
         if found is not None:
@@ -126,7 +126,7 @@ class Claim(Operation):
         state.contend(resource, asker.group)
         return standings.queued(resource, asker.group, position)
 
-    def carry_out(self, state: State, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> None:
         if self._is_refused:
             return
         asker = self._asker
@@ -166,7 +166,7 @@ class Promote(Operation):
         self._waiter: Waiter | None = None
         self._grant: Grant | None = None
 
-    def begin(self, state: State, now_ms: int) -> Records:
+    def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         (key,) = self.keys
         resource = state.resource(key)
         for waiter in list(resource.waiters):
@@ -183,7 +183,7 @@ class Promote(Operation):
                 }
         return {}
 
-    def carry_out(self, state: State, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> None:
         waiter, grant = self._waiter, self._grant
         if waiter is None or grant is None:
             return
@@ -195,7 +195,7 @@ class Promote(Operation):
         else:
             state.offer(resource)
 
-    def fail(self, state: State, error: BrokerError) -> None:
+    def fail(self, state: TableState, error: BrokerError) -> None:
         """Those who wait go on waiting: `table` tries again."""
         state.offer(state.resource(self.keys[0]))
 

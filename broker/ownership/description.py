@@ -9,10 +9,10 @@ from coordinator.ownership.records import NEVER_MS, NO_OFFSET, Grant, NameKey, O
 from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
 from protocol.messages.ownership_sight import (
     DescribedResource,
+    DescribedSharer,
+    DescribedWaiter,
     OwnershipState,
     PastGrant,
-    Sharer,
-    Waiter,
 )
 
 
@@ -48,7 +48,7 @@ def _describe_entry(
         access=0,
         fence_offset=NO_OFFSET if last is None or is_name else last.fence_offset,
         waiters=[
-            Waiter(
+            DescribedWaiter(
                 owner_id=waiter.owner.owner_id,
                 client_id=waiter.owner.client_id,
                 host=waiter.owner.host,
@@ -94,8 +94,8 @@ def _state(entry: Entry) -> OwnershipState:
     return OwnershipState.DETACHED if entry.connection is None else OwnershipState.OWNED
 
 
-def _sharer(owner: Owner) -> Sharer:
-    return Sharer(owner_id=owner.owner_id, client_id=owner.client_id, host=owner.host)
+def _sharer(owner: Owner) -> DescribedSharer:
+    return DescribedSharer(owner_id=owner.owner_id, client_id=owner.client_id, host=owner.host)
 
 
 def _past(grant: Grant) -> PastGrant:

@@ -49,7 +49,7 @@ class AwaitCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerClaim:
     """Answer a request, once everything before `fences` is committed."""
 
     ticket: int
@@ -98,4 +98,4 @@ class Audit:
     line: str
 
 
-Effect: TypeAlias = Write | AwaitCommit | Answer | Fail | Sever | Tell | Reload | Audit
+OwnershipEffect: TypeAlias = Write | AwaitCommit | AnswerClaim | Fail | Sever | Tell | Reload | Audit

@@ -20,7 +20,7 @@ from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from coordinator.groups.partitions import OFFSETS_TOPIC
 from coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
-from coordinator.ownership.store import Found, Home, OwnershipStore
+from coordinator.ownership.store import FoundRecord, OwnershipStore, PartitionHome
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -77,7 +77,7 @@ class Homes:
         self._now_ms = now_ms
         self._changed = changed
         self._led: dict[_Where, _Led] = {}
-        self._read: dict[PartitionKey, Found] = {}
+        self._read: dict[PartitionKey, FoundRecord] = {}
         """What was read for the controller's word that is about to be applied."""
         self._unreadable: dict[ResourceKey, None] = {}
 
@@ -105,7 +105,7 @@ class Homes:
         led = self._led.get((topic, index))
         return led is None or led.leader_epoch != leader_epoch
 
-    def _prepared(self, found: Sequence[Found]) -> None:
+    def _prepared(self, found: Sequence[FoundRecord]) -> None:
         self._read = {each.key: each for each in found if isinstance(each.key, PartitionKey)}
 
     def role_changed(self, partition: Partition) -> None:
@@ -162,7 +162,7 @@ class Homes:
             return
         self._table.unload(key, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), self._now_ms())
 
-    def _take_over(self, found: Found) -> None:
+    def _take_over(self, found: FoundRecord) -> None:
         if found.record is None:
             self._unreadable[found.key] = None
             return
@@ -255,7 +255,7 @@ class Homes:
             if name not in owning and group.is_read:
                 del led.groups[name]
 
-    def _names_read(self, found: Sequence[Found], led: _Led, group: str, loading: _Group) -> None:
+    def _names_read(self, found: Sequence[FoundRecord], led: _Led, group: str, loading: _Group) -> None:
         if led.groups.get(group) is not loading:
             return  # This broker coordinates the group no more; those who waited know.
         for each in found:
@@ -287,14 +287,14 @@ class Homes:
             raise BrokerError(otherwise)
         return led
 
-    def home(self, key: ResourceKey) -> Home:
+    def home(self, key: ResourceKey) -> PartitionHome:
         """By what right this broker writes about a resource. Raises BrokerError where it has none."""
         if isinstance(key, NameKey):
             led = self._home_of_group(key.group)
         else:
             led = self._led_at((key.topic, key.index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition = led.partition
-        return Home(
+        return PartitionHome(
             partition.topic, partition.index, partition.local_id, led.leader_epoch, partition.partition_epoch
         )
 

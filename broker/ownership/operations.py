@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from broker.ownership import drafts, standings
-from broker.ownership.effects import Answer, Fail, Fence
+from broker.ownership.effects import AnswerClaim, Fail, Fence
 from broker.ownership.resources import Entry, Resource
 from broker.ownership.rules import (
     can_resume,
 )
-from broker.ownership.state import State
+from broker.ownership.state import TableState
 from coordinator.ownership.records import Owner, OwnershipRecord, PartitionKey, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import (
@@ -28,7 +28,7 @@ from protocol.messages.ownership import (
 NO_TICKET = -1
 """Nobody waits for an answer."""
 
-Records = dict[ResourceKey, OwnershipRecord]
+RecordsByKey = dict[ResourceKey, OwnershipRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,20 @@ class Operation:
         self.ticket = ticket
         self.keys = tuple(keys)
 
-    def begin(self, state: State, now_ms: int) -> Records:
+    def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         raise NotImplementedError
 
-    def carry_out(self, state: State, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> None:
         raise NotImplementedError
 
-    def fail(self, state: State, error: BrokerError) -> None:
+    def fail(self, state: TableState, error: BrokerError) -> None:
         if self.ticket != NO_TICKET:
             state.effects.append(Fail(self.ticket, error))
 
     def _answer(
-        self, state: State, answers: Sequence[ResourceStanding], fences: Sequence[Fence] = ()
+        self, state: TableState, answers: Sequence[ResourceStanding], fences: Sequence[Fence] = ()
     ) -> None:
-        state.effects.append(Answer(self.ticket, tuple(answers), tuple(fences)))
+        state.effects.append(AnswerClaim(self.ticket, tuple(answers), tuple(fences)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class Resume(Operation):
         super().__init__(ticket, [each.key for each in held])
         self._asker = asker
         self._held = held
-        self._revived: Records = {}
+        self._revived: RecordsByKey = {}
 
-    def begin(self, state: State, now_ms: int) -> Records:
+    def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         if is_gone(state, self._asker):
             return {}
         for each in self._held:
@@ -97,7 +97,7 @@ class Resume(Operation):
                 )
         return self._revived
 
-    def _entry(self, state: State, held: Held) -> Entry | None:
+    def _entry(self, state: TableState, held: Held) -> Entry | None:
         """The entry whose last grant the asker may go on with."""
         resource = state.resource(held.key)
         entry = resource.entries.get(self._asker.group)
@@ -106,7 +106,7 @@ class Resume(Operation):
             return None
         return entry if can_resume(resource, entry, grant, self._asker.owner.owner_id) else None
 
-    def carry_out(self, state: State, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> None:
         if is_gone(state, self._asker):
             state.unwritten.update(dict.fromkeys(self._revived))
             self.fail(state, BrokerError(ErrorCode.NETWORK_EXCEPTION))
@@ -127,7 +127,7 @@ class Resume(Operation):
         self._answer(state, answers, fences)
 
 
-class Release(Operation):
+class ReleaseHeld(Operation):
     """Resources to let go of, each by itself: by their owner, a sharer, or one that waits."""
 
     __slots__ = ("_asker", "_held")
@@ -137,13 +137,13 @@ class Release(Operation):
         self._asker = asker
         self._held = held
 
-    def begin(self, state: State, now_ms: int) -> Records:
+    def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         return {}
 
-    def carry_out(self, state: State, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> None:
         self._answer(state, [self._release(state, each) for each in self._held])
 
-    def _release(self, state: State, held: Held) -> ResourceStanding:
+    def _release(self, state: TableState, held: Held) -> ResourceStanding:
         asker = self._asker
         resource = state.resource(held.key)
         entry = resource.entries.get(asker.group)
@@ -160,7 +160,7 @@ class Release(Operation):
             return standings.let_go(resource, asker.group)
         return standings.fenced(resource, asker.group, held.incarnation)
 
-    def _leave(self, state: State, resource: Resource) -> bool:
+    def _leave(self, state: TableState, resource: Resource) -> bool:
         asker = self._asker
         if leave_queue(state, resource, asker.group, asker.owner.owner_id):
             return True
@@ -189,8 +189,8 @@ class ForceRelease(Operation):
         self._group = group
         self._forced = forced
 
-    def begin(self, state: State, now_ms: int) -> Records:
-        records: Records = {}
+    def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
+        records: RecordsByKey = {}
         for each in self._forced:
             entry = self._entry(state, each)
             if entry is not None and entry.last is not None:
@@ -199,7 +199,7 @@ class ForceRelease(Operation):
                 records[each.key] = replace(record, histories={**record.histories, self._group: ended})
         return records
 
-    def carry_out(self, state: State, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> None:
         answers = []
         for each in self._forced:
             resource = state.resource(each.key)
@@ -216,7 +216,7 @@ class ForceRelease(Operation):
             state.free(resource, entry, LossReason.FORCED)
         self._answer(state, answers)
 
-    def _entry(self, state: State, forced: Forced) -> Entry | None:
+    def _entry(self, state: TableState, forced: Forced) -> Entry | None:
         """What is to be released. One that was lost to silence counts: its owner could go on with it."""
         entry = state.resource(forced.key).entries.get(self._group)
         if entry is None or entry.last is None or not entry.last.may_resume:
@@ -224,7 +224,7 @@ class ForceRelease(Operation):
         return entry if forced.generation in (IF_FREE, entry.generation) else None
 
 
-class Flush(Operation):
+class FlushUnwritten(Operation):
     """Writes down what nobody waits for: that owners are gone, and where their fences were."""
 
     __slots__ = ()
@@ -232,17 +232,17 @@ class Flush(Operation):
     def __init__(self, keys: Sequence[ResourceKey]) -> None:
         super().__init__(NO_TICKET, keys)
 
-    def begin(self, state: State, now_ms: int) -> Records:
+    def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         return {key: state.resources[key].record() for key in self.keys if key in state.resources}
 
-    def carry_out(self, state: State, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> None:
         """Nothing changes here."""
 
-    def fail(self, state: State, error: BrokerError) -> None:
+    def fail(self, state: TableState, error: BrokerError) -> None:
         state.unwritten.update(dict.fromkeys(key for key in self.keys if key in state.resources))
 
 
-def is_gone(state: State, asker: Asker) -> bool:
+def is_gone(state: TableState, asker: Asker) -> bool:
     """Whether the connection that asked has closed before its turn came."""
     return asker.connection not in state.connections
 
@@ -255,7 +255,7 @@ def pending_fence(resource: Resource, entry: Entry) -> list[Fence]:
     return [Fence(resource.key, entry.group, grant.incarnation, grant.fence_offset)]
 
 
-def leave_queue(state: State, resource: Resource, group: str, owner_id: str) -> bool:
+def leave_queue(state: TableState, resource: Resource, group: str, owner_id: str) -> bool:
     """Take one out of the queue that has the resource now, or does not want it any more."""
     found = resource.waiter(group, owner_id)
     if found is None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.ownership import bounds, drafts, standings
-from broker.ownership.operations import Asker, Operation, Records, is_gone
+from broker.ownership.operations import Asker, Operation, RecordsByKey, is_gone
 from broker.ownership.resources import Entry, Resource
-from broker.ownership.rules import Granted, Refused, Repeated
-from broker.ownership.state import State
-from coordinator.ownership.records import Assignment, Grant, Owner, PartitionKey, ResourceKey
+from broker.ownership.rules import ClaimRefused, Granted, Repeated
+from broker.ownership.state import TableState
+from coordinator.ownership.records import Grant, Owner, PartitionKey, ReaderAssignment, ResourceKey
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_readers import NOBODY
 from protocol.messages.ownership import LossReason, ResourceStanding
@@ -39,10 +39,10 @@ class AssignReaders(Operation):
     def __init__(self, ticket: int, assigned: Sequence[Assigned]) -> None:
         super().__init__(ticket, [each.key for each in assigned])
         self._assigned = assigned
-        self._outcomes: list[Grant | Repeated | Refused] = []
+        self._outcomes: list[Grant | Repeated | ClaimRefused] = []
 
-    def begin(self, state: State, now_ms: int) -> Records:
-        records: Records = {}
+    def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
+        records: RecordsByKey = {}
         for each in self._assigned:
             resource = state.resource(each.key)
             verdict = _judge(state, resource, each)
@@ -57,11 +57,11 @@ class AssignReaders(Operation):
             self._outcomes.append(grant)
         return records
 
-    def carry_out(self, state: State, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> None:
         answers = []
         for each, outcome in zip(self._assigned, self._outcomes, strict=True):
             resource = state.resource(each.key)
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, ClaimRefused):
                 answers.append(standings.refused(resource, each.group, outcome.error))
                 continue
             if isinstance(outcome, Grant):
@@ -72,13 +72,13 @@ class AssignReaders(Operation):
         self._answer(state, answers)
 
 
-def _judge(state: State, resource: Resource, assigned: Assigned) -> Granted | Repeated | Refused:
+def _judge(state: TableState, resource: Resource, assigned: Assigned) -> Granted | Repeated | ClaimRefused:
     """A decision counts unless a later one is known. That the next coordinator repeats what the one before
     has decided changes nothing: neither if the member has attached itself since, nor if an administrator has
     taken the partition from it."""
     room = bounds.room_for(resource, assigned.group, state.names, state.terms)
     if room is not None:
-        return Refused(room)
+        return ClaimRefused(room)
     entry = resource.peek(assigned.group)
     last = _last_assigned(entry)
     owner = assigned.owner
@@ -87,7 +87,7 @@ def _judge(state: State, resource: Resource, assigned: Assigned) -> Granted | Re
         if last.owner_id == owner.owner_id and known.generation == wanted.generation and known <= wanted:
             return Repeated()
         if wanted <= known:
-            return Refused(
+            return ClaimRefused(
                 error_for(
                     ErrorCode.STALE_GENERATION,
                     f"{resource.key} was assigned to {last.owner_id or 'nobody'} later, in generation "
@@ -99,7 +99,7 @@ def _judge(state: State, resource: Resource, assigned: Assigned) -> Granted | Re
     return Granted(max(_assignment(owner).generation, entry.generation + 1))
 
 
-def _release(state: State, resource: Resource, group: str) -> None:
+def _release(state: TableState, resource: Resource, group: str) -> None:
     """No member is left. What is not written of that before the leader changes does no harm: a member that is
     gone may then read on, and there is nobody else."""
     entry = resource.entries.get(group)
@@ -118,16 +118,16 @@ class AttachReader(Operation):
         self._asker = asker
         self._generation = generation
 
-    def begin(self, state: State, now_ms: int) -> Records:
+    def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         return {}
 
-    def carry_out(self, state: State, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> None:
         if is_gone(state, self._asker):
             self.fail(state, BrokerError(ErrorCode.NETWORK_EXCEPTION))
             return
         self._answer(state, [self._attach(state, key, now_ms) for key in self.keys])
 
-    def _attach(self, state: State, key: ResourceKey, now_ms: int) -> ResourceStanding:
+    def _attach(self, state: TableState, key: ResourceKey, now_ms: int) -> ResourceStanding:
         asker = self._asker
         resource = state.resource(key)
         entry = resource.entries.get(asker.group)
@@ -175,6 +175,6 @@ def _last_assigned(entry: Entry) -> Owner | None:
     return next((owner for owner in owners if owner.assignment is not None), None)
 
 
-def _assignment(owner: Owner) -> Assignment:
+def _assignment(owner: Owner) -> ReaderAssignment:
     assert owner.assignment is not None
     return owner.assignment

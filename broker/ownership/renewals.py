@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.network.interfaces import Clock, DelayedCall
 from broker.ownership.answers import Standings
 from broker.ownership.operations import Asker, Held
+from coordinator.clock import Clock, DelayedCall
 from protocol.messages.ownership import ResourceStanding
 
 WAIT_MS_MAX = 60 * 60 * 1000

@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.call import Call
-from broker.network.connection import Connection
+from broker.call import RequestContext
+from broker.network.connection import ServerConnection
 from broker.ownership import standings
 from broker.ownership.answers import Standings
 from broker.ownership.homes import Homes
@@ -23,17 +23,17 @@ RESOURCES_MAX = 100
 """Resources that one request may have written together: a ZooKeeper request takes 1 MB."""
 
 
-class Named(Protocol):
+class NamedResource(Protocol):
     """A resource in a request."""
 
     name: str
     partition: int
 
 
-N = TypeVar("N", bound=Named)
+N = TypeVar("N", bound=NamedResource)
 
 
-def connection_of(call: Call) -> Connection:
+def connection_of(call: RequestContext) -> ServerConnection:
     """The connection that asks. Raises BrokerError INVALID_REQUEST for the broker itself: it owns nothing."""
     if call.connection is None:
         raise error_for(ErrorCode.INVALID_REQUEST, "an owner is a connection, and this request came by none")
@@ -41,7 +41,7 @@ def connection_of(call: Call) -> Connection:
 
 
 def asker_of(
-    call: Call,
+    call: RequestContext,
     group: str,
     owner_id: str,
     session_timeout_ms: int = 0,
@@ -84,7 +84,7 @@ def check_group(group: str) -> None:
     _check_name("group", group)
 
 
-def check_resources(group: str, resources: Sequence[Named], resources_max: int | None = None) -> None:
+def check_resources(group: str, resources: Sequence[NamedResource], resources_max: int | None = None) -> None:
     """Raises BrokerError INVALID_REQUEST, and DUPLICATE_RESOURCE where one is named twice."""
     if group != PRODUCERS_GROUP:
         check_group(group)
@@ -114,7 +114,7 @@ def _check_name(what: str, text: str) -> None:
         )
 
 
-def ready(homes: Homes, group: str, resources: Iterable[Named]) -> Deferred[None]:
+def ready(homes: Homes, group: str, resources: Iterable[NamedResource]) -> Deferred[None]:
     """Fires when it is known who owns the names among `resources`; where that cannot be had, `locate` says
     so."""
     if all(resource.partition != NO_PARTITION for resource in resources):
@@ -140,7 +140,7 @@ def locate(
     return found, elsewhere
 
 
-def unlocated(resource: Named, error: BrokerError) -> ResourceStanding:
+def unlocated(resource: NamedResource, error: BrokerError) -> ResourceStanding:
     """What is answered for a resource that others decide about."""
     return ResourceStanding(
         name=resource.name,

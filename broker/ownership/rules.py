@@ -51,14 +51,14 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ClaimRefused:
     """Not so. `reason` is how the claimant lost what it comes back for."""
 
     error: BrokerError
     reason: LossReason = LossReason.NONE
 
 
-Verdict: TypeAlias = Granted | Shared | Repeated | Queued | Refused
+Verdict: TypeAlias = Granted | Shared | Repeated | Queued | ClaimRefused
 
 
 def check_generation(generation: int) -> None:
@@ -87,7 +87,7 @@ def judge_claim(
         return Granted(FIRST_GENERATION, LossReason.RESET)
     grant = entry.grant
     if grant is not None and grant.owner.assignment is not None:
-        return Refused(
+        return ClaimRefused(
             _busy(
                 f"{resource.key} is read by {_named(grant.owner)}, a member of consumer group {group!r}: "
                 "join that, or name another group"
@@ -99,9 +99,9 @@ def judge_claim(
         obstacle = _obstacle(resource, group, owner)
         if obstacle is None and not _is_awaited(resource, group, owner):
             return _raised(in_force)
-        return Queued() if may_wait else Refused(obstacle or _busy(f"others wait for {resource.key}"))
+        return Queued() if may_wait else ClaimRefused(obstacle or _busy(f"others wait for {resource.key}"))
     if in_force and generation < in_force:
-        return Refused(
+        return ClaimRefused(
             error_for(
                 ErrorCode.STALE_GENERATION,
                 f"generation {in_force} of {resource.key} is in force, the claim names {generation}",
@@ -109,7 +109,7 @@ def judge_claim(
         )
     foreign = _foreign_writer(resource, group, owner)
     if foreign is not None:
-        return Refused(foreign)
+        return ClaimRefused(foreign)
     if not in_force:
         return Granted(FIRST_GENERATION)
     return Granted(generation) if generation > in_force else _raised(in_force)
@@ -140,7 +140,7 @@ def judge_access(
         obstacle = _busy(f"others wait for exclusive access to {resource.key}")
     if obstacle is None:
         return Shared() if _shares(mode) else _raised(entry.generation)
-    return Queued() if may_wait else Refused(obstacle)
+    return Queued() if may_wait else ClaimRefused(obstacle)
 
 
 def may_promote(resource: Resource, group: str, owner: Owner, connection: int) -> bool:
@@ -162,9 +162,9 @@ def _repeats(grant: Grant, generation: int) -> bool:
     return generation == IF_FREE or (generation == grant.named and generation <= grant.generation)
 
 
-def _raised(in_force: int) -> Granted | Refused:
+def _raised(in_force: int) -> Granted | ClaimRefused:
     if in_force >= _INT64_MAX:
-        return Refused(
+        return ClaimRefused(
             error_for(ErrorCode.INVALID_GENERATION, "there is no higher generation: claim 0 to begin anew")
         )
     return Granted(in_force + 1)
@@ -181,7 +181,7 @@ def _judge_return(resource: Resource, entry: Entry, owner: Owner, epoch: int) ->
         for grant in reversed(entry.history)
         if grant.generation == epoch and grant.owner.owner_id == owner.owner_id
     )
-    return Refused(
+    return ClaimRefused(
         error_for(
             ErrorCode.PRODUCER_FENCED,
             f"the topic epoch of {resource.key} is {entry.generation}, this producer had {epoch}, and "

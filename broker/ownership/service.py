@@ -14,18 +14,17 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred, fail
 from twisted.python.failure import Failure
 
-from broker.network.connection import Connection
-from broker.network.interfaces import Clock, DelayedCall
+from broker.network.connection import ServerConnection
 from broker.ownership.answers import Answers, Standings
 from broker.ownership.bounds import Terms
 from broker.ownership.claims import Wanted
 from broker.ownership.effects import (
-    Answer,
+    AnswerClaim,
     Audit,
     AwaitCommit,
-    Effect,
     Fail,
     Fence,
+    OwnershipEffect,
     Reload,
     Sever,
     Tell,
@@ -44,6 +43,7 @@ from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.replication.waiting import MAX_WAIT_MS
+from coordinator.clock import Clock, DelayedCall
 from coordinator.ownership.records import PartitionKey, ResourceKey
 from coordinator.ownership.store import (
     NotLeading,
@@ -106,7 +106,7 @@ class OwnershipService:
         self.homes = Homes(replicas, self.table, self._store, names_partition, self.now_ms, self._perform)
         self._answers = Answers(around.clock, self._given_up)
         self._renewals = Renewals(around.clock, self._standings, self.table.told)
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ServerConnection] = {}
         self._asked: dict[int, dict[int, None]] = {}
         """The tickets of each connection that are worth nothing without it."""
         self._timer: DelayedCall | None = None
@@ -127,7 +127,7 @@ class OwnershipService:
 
     def claim(
         self,
-        connection: Connection,
+        connection: ServerConnection,
         asker: Asker,
         wanted: Sequence[Wanted],
         timeout_ms: int,
@@ -142,7 +142,7 @@ class OwnershipService:
 
     def access(
         self,
-        connection: Connection,
+        connection: ServerConnection,
         asker: Asker,
         key: PartitionKey,
         mode: ProducerAccessMode,
@@ -160,14 +160,14 @@ class OwnershipService:
         )
 
     def resume(
-        self, connection: Connection, asker: Asker, held: Sequence[Held], timeout_ms: int
+        self, connection: ServerConnection, asker: Asker, held: Sequence[Held], timeout_ms: int
     ) -> Deferred[Standings]:
         return self._ask(
             connection, timeout_ms, lambda ticket, now_ms: self.table.resume(ticket, asker, held, now_ms)
         )
 
     def release(
-        self, connection: Connection, asker: Asker, held: Sequence[Held], timeout_ms: int
+        self, connection: ServerConnection, asker: Asker, held: Sequence[Held], timeout_ms: int
     ) -> Deferred[Standings]:
         """Carried out also where the owner has closed its connection, having asked for it."""
         return self._ask(
@@ -187,7 +187,7 @@ class OwnershipService:
         return answer
 
     def attach_reader(
-        self, connection: Connection, asker: Asker, generation: int, keys: Sequence[ResourceKey]
+        self, connection: ServerConnection, asker: Asker, generation: int, keys: Sequence[ResourceKey]
     ) -> Deferred[Standings]:
         """A member of a consumer group says that it reads on this connection."""
         return self._ask(
@@ -204,7 +204,7 @@ class OwnershipService:
         return answer
 
     def renew(
-        self, connection: Connection, asker: Asker, held: Sequence[Held], max_wait_ms: int
+        self, connection: ServerConnection, asker: Asker, held: Sequence[Held], max_wait_ms: int
     ) -> Deferred[Standings]:
         """How an owner stands, now or once that has changed."""
         if connection.is_closed:
@@ -214,7 +214,7 @@ class OwnershipService:
 
     def _ask(
         self,
-        connection: Connection,
+        connection: ServerConnection,
         timeout_ms: int,
         request: Callable[[int, int], None],
         *,
@@ -243,14 +243,14 @@ class OwnershipService:
         self.table.give_up(ticket, self.now_ms())
         self._perform()
 
-    def _meet(self, connection: Connection) -> None:
+    def _meet(self, connection: ServerConnection) -> None:
         """From now on the table is told when the connection closes."""
         if connection.id not in self._connections and not connection.is_closed:
             self._connections[connection.id] = connection
             self.table.connection_opened(connection.id)
             connection.add_close_callback(self._closed)
 
-    def _closed(self, connection: Connection) -> None:
+    def _closed(self, connection: ServerConnection) -> None:
         del self._connections[connection.id]
         self._renewals.forget(connection.id)
         for ticket in list(self._asked.pop(connection.id, ())):
@@ -347,7 +347,7 @@ class OwnershipService:
             self._is_performing = False
         self._set_timers()
 
-    def _do(self, effect: Effect) -> None:
+    def _do(self, effect: OwnershipEffect) -> None:
         match effect:
             case Write():
                 ensureDeferred(self._write(effect)).addErrback(self._failed)
@@ -358,7 +358,7 @@ class OwnershipService:
                     connection.close(reason)
             case AwaitCommit(fence):
                 self._await_commit(fence)
-            case Answer(ticket, standings, fences):
+            case AnswerClaim(ticket, standings, fences):
                 self._answers.answer(ticket, standings, [each for each in fences if not self._is_met(each)])
             case Fail(ticket, error):
                 self._answers.fail(ticket, error)

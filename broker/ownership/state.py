@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from broker.ownership import drafts
 from broker.ownership.bounds import Holdings, Terms
 from broker.ownership.deadlines import Deadlines, OfOwner, OfSharer, OfWaiter
-from broker.ownership.effects import Audit, AwaitCommit, Effect, Fence, Sever, Tell
+from broker.ownership.effects import Audit, AwaitCommit, Fence, OwnershipEffect, Sever, Tell
 from broker.ownership.resources import Counts, Entry, Resource, Sharer, Waiter
 from coordinator.ownership.records import (
     NEVER_MS,
@@ -34,7 +34,7 @@ class LogEnds:
     leader_epoch: int
 
 
-class State:
+class TableState:
     """`log_ends` tells of a partition, `last_heard_ms` when a connection was last heard from, and `date_ms`
     the time of day. All other times are by a clock that nobody sets.
 
@@ -51,7 +51,7 @@ class State:
         self.resources: dict[ResourceKey, Resource] = {}
         self.connections: dict[int, Holdings] = {}
         self.deadlines = Deadlines()
-        self.effects: list[Effect] = []
+        self.effects: list[OwnershipEffect] = []
         self.told: dict[int, bool] = {}
         """Connections that stand otherwise than before with some resource; True: and are to show that they
         live."""
@@ -316,7 +316,7 @@ class State:
         if connection is not None:
             self.told.setdefault(connection, False)
 
-    def take_effects(self) -> list[Effect]:
+    def take_effects(self) -> list[OwnershipEffect]:
         """What is to be done now, in this order. Each connection is told once, when all else is done."""
         effects, self.effects = self.effects, []
         told, self.told = self.told, {}

@@ -15,22 +15,22 @@ from broker.ownership import standings
 from broker.ownership.bounds import Holdings, Terms
 from broker.ownership.claims import Claim, Promote, Wanted
 from broker.ownership.deadlines import OfOwner, OfSharer, OfWaiter, Watched
-from broker.ownership.effects import Effect, Fence, Reload, Write, Written
+from broker.ownership.effects import Fence, OwnershipEffect, Reload, Write, Written
 from broker.ownership.operations import (
     NO_TICKET,
     Asker,
-    Flush,
+    FlushUnwritten,
     Forced,
     ForceRelease,
     Held,
     Operation,
-    Release,
+    ReleaseHeld,
     Resume,
 )
 from broker.ownership.reading import Assigned, AssignReaders, AttachReader
 from broker.ownership.resources import Resource
 from broker.ownership.rules import Verdict, judge_access, judge_claim
-from broker.ownership.state import LogEnds, State
+from broker.ownership.state import LogEnds, TableState
 from coordinator.ownership.records import (
     NEVER_MS,
     OwnershipRecord,
@@ -64,7 +64,7 @@ class OwnershipTable:
         date_ms: Callable[[], int],
         terms: Terms | None = None,
     ) -> None:
-        self.state = State(log_ends, last_heard_ms, date_ms, terms or Terms())
+        self.state = TableState(log_ends, last_heard_ms, date_ms, terms or Terms())
         self._queues: dict[ResourceKey, deque[Operation]] = {}
         self._writing: dict[Operation, None] = {}
         self._abandoned: dict[Operation, None] = {}
@@ -74,7 +74,7 @@ class OwnershipTable:
         """Operations that may have come to the head of their queues."""
         self._to_retry: dict[ResourceKey, None] = {}
 
-    def take_effects(self) -> list[Effect]:
+    def take_effects(self) -> list[OwnershipEffect]:
         """What is to be done now, in this order."""
         return self.state.take_effects()
 
@@ -134,7 +134,7 @@ class OwnershipTable:
         self._submit(Resume(ticket, asker, held), now_ms)
 
     def release(self, ticket: int, asker: Asker, held: Sequence[Held], now_ms: int) -> None:
-        self._submit(Release(ticket, asker, held), now_ms)
+        self._submit(ReleaseHeld(ticket, asker, held), now_ms)
 
     def assign(self, ticket: int, assigned: Sequence[Assigned], now_ms: int) -> None:
         """The coordinator of consumer groups says who reads partitions, each by itself."""
@@ -287,7 +287,7 @@ class OwnershipTable:
         for key in unwritten:
             del self.state.unwritten[key]
         for keys in self._portions(unwritten):
-            self._submit(Flush(keys), now_ms)
+            self._submit(FlushUnwritten(keys), now_ms)
         retry, self._to_retry = self._to_retry, {}
         for key in retry:
             if key in self.state.resources:

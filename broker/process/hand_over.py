@@ -6,17 +6,17 @@ import logging
 
 from twisted.internet.defer import Deferred, DeferredList
 
-from broker.network.interfaces import Clock
 from broker.network.outbound import ChannelError
-from broker.wiring.node import Node
+from broker.wiring.node import WiredBroker
 from clients.settings import Settings
+from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 
 _log = logging.getLogger(__name__)
 
 
-async def hand_over(node: Node, settings: Settings, clock: Clock) -> None:
+async def hand_over(node: WiredBroker, settings: Settings, clock: Clock) -> None:
     """Have the controller move leadership away; tried again as long as there is something left, and somebody
     who could take it."""
     tries = 1 + settings["controlled.shutdown.max.retries"]
@@ -31,11 +31,11 @@ async def hand_over(node: Node, settings: Settings, clock: Clock) -> None:
             await _pause(node, settings["controlled.shutdown.retry.backoff.ms"] / 1000, clock)
 
 
-def _is_alone(node: Node) -> bool:
+def _is_alone(node: WiredBroker) -> bool:
     return all(broker_id == node.broker_id for broker_id in node.metadata.brokers)
 
 
-async def _ask(node: Node) -> str | None:
+async def _ask(node: WiredBroker) -> str | None:
     """Ask once; what is wrong, if anything is."""
     request = ControlledShutdownRequest(broker_id=node.broker_id, broker_epoch=node.membership.broker_epoch)
     try:
@@ -47,7 +47,7 @@ async def _ask(node: Node) -> str | None:
     return f"error {response.error_code}, {len(response.remaining_partitions)} partitions left"
 
 
-async def _pause(node: Node, seconds: float, clock: Clock) -> None:
+async def _pause(node: WiredBroker, seconds: float, clock: Clock) -> None:
     """Wait until the next try; no longer once the other brokers have all gone."""
     over: Deferred[None] = Deferred()
     timer = clock.callLater(seconds, over.callback, None)

@@ -15,11 +15,11 @@ from broker.log.identity import claim, known_identity
 from broker.network.endpoints import parse_endpoints
 from broker.process.hand_over import hand_over
 from broker.process.periodic import Periodic
-from broker.wiring.node import Node, Surroundings, build_logs
+from broker.wiring.node import Surroundings, WiredBroker, build_logs
 from clients.settings import Settings
 from coordinator.cluster import identity as cluster
 from coordinator.cluster.membership import BrokerIdInUse
-from coordinator.zookeeper.interface import Session
+from coordinator.zookeeper.interface import ZooKeeperSession
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Broker:
         self._are_logs_loaded = False
         self._is_zookeeper_open = False
         self._is_stopping = False
-        self.node: Node | None = None
+        self.node: WiredBroker | None = None
         """The broker's parts, once it knows who it is."""
 
     # -- up ------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class Broker:
             ensureDeferred(cluster.cluster_id(self._around.zookeeper, self._around.random.randbytes))
         )
         broker_id = await self._identify(cluster_id)
-        node = self.node = Node(
+        node = self.node = WiredBroker(
             self._settings, self._around, self._logs, self._endpoints, broker_id, cluster_id
         )
         self._logs.directory_failed = self._directory_failed
@@ -122,12 +122,12 @@ class Broker:
             raise StartError(str(error)) from error
         return broker_id
 
-    async def _known_to_the_cluster(self, node: Node) -> None:
+    async def _known_to_the_cluster(self, node: WiredBroker) -> None:
         """Return once the controller has told this broker of itself: from then on clients can be served."""
         while not self._is_stopping and not node.metadata.is_live(node.broker_id):
             await node.metadata.next_update()
 
-    def _begin_periodic(self, node: Node) -> None:
+    def _begin_periodic(self, node: WiredBroker) -> None:
         settings, logs, every = self._settings, self._logs, self._periodic.add
         every(settings["log.flush.offset.checkpoint.interval.ms"], logs.checkpoints.write_offsets)
         every(settings["log.flush.scheduler.interval.ms"], logs.flush_due)
@@ -164,7 +164,7 @@ class Broker:
 
     # -- MembershipListener ----------------------------------------------------------------------------------
 
-    def registered(self, session: Session, broker_epoch: int) -> None:
+    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
         pass  # What this broker leads is for the controller to say, and with that it may acknowledge again.
 
     def suspended(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.network.interfaces import Clock, DelayedCall
+from coordinator.clock import Clock, DelayedCall
 
 _log = logging.getLogger(__name__)
 

@@ -32,9 +32,9 @@ _EVICTABLE_MS = 120_000
 """A session that was not used, or that was there, for so long may have to make way for another."""
 _NOT_TOLD = -1
 
-PartitionKey: TypeAlias = "tuple[str, int]"
+FetchSessionKey: TypeAlias = "tuple[str, int]"
 """Topic and index, as `Partition.key` has it."""
-Named: TypeAlias = "tuple[UUID | str, int]"
+NamedPartition: TypeAlias = "tuple[UUID | str, int]"
 """Topic id, or name, and index: a partition as the session's reader names it."""
 
 
@@ -55,7 +55,7 @@ class Sleeper(Protocol):
         ...
 
 
-class Reader(NamedTuple):
+class SessionHolder(NamedTuple):
     """Who holds a session. `replica_id` is -1 for a consumer; `connection_id` may change from use to use."""
 
     principal: str
@@ -77,10 +77,10 @@ class Reader(NamedTuple):
 class SessionPartition:
     """A partition in a session: where its reader is, and what it was last told."""
 
-    session: Session
-    named: Named
+    session: FetchSession
+    named: NamedPartition
     wanted: FetchPartition
-    key: PartitionKey | None = None
+    key: FetchSessionKey | None = None
     """None while there is no topic of that id."""
     high_watermark: int = _NOT_TOLD
     log_start_offset: int = _NOT_TOLD
@@ -109,17 +109,17 @@ class SessionPartition:
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class FetchSession:
     """One reader's session. `epoch` is that of the request that is expected next."""
 
     id: int
     by_ids: bool
     """Whether the reader names topics by their ids (from version 13 on)."""
-    reader: Reader
+    reader: SessionHolder
     created_ms: int
     used_ms: int
     epoch: int = 1
-    partitions: dict[Named, SessionPartition] = field(default_factory=dict)
+    partitions: dict[NamedPartition, SessionPartition] = field(default_factory=dict)
     stirred: dict[SessionPartition, None] = field(default_factory=dict)
     """In the order in which they are to be read."""
     waiting: Sleeper | None = None
@@ -152,15 +152,15 @@ class FetchSessions:
     def __init__(self, draw: Callable[[int], int], limits: SessionLimits | None = None) -> None:
         self._draw = draw
         self._limits = limits or SessionLimits()
-        self._sessions: dict[int, Session] = {}
-        self.watchers: dict[PartitionKey, dict[SessionPartition, None]] = {}
+        self._sessions: dict[int, FetchSession] = {}
+        self.watchers: dict[FetchSessionKey, dict[SessionPartition, None]] = {}
         """Who holds each partition; for others to see whether anybody does."""
         self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def __contains__(self, key: PartitionKey) -> bool:
+    def __contains__(self, key: FetchSessionKey) -> bool:
         """Whether any session holds the partition."""
         return key in self.watchers
 
@@ -171,7 +171,9 @@ class FetchSessions:
 
     # -- requests ----------------------------------------------------------------------------------------
 
-    def open(self, reader: Reader, *, by_ids: bool, partitions: int, now_ms: int) -> Session | None:
+    def open(
+        self, reader: SessionHolder, *, by_ids: bool, partitions: int, now_ms: int
+    ) -> FetchSession | None:
         """A session for a reader of so many partitions, none of which it has yet; None where there is no
         room."""
         if not partitions or not self._make_room(reader, partitions, now_ms):
@@ -179,10 +181,12 @@ class FetchSessions:
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._draw(_ID_BITS)
-        session = self._sessions[session_id] = Session(session_id, by_ids, reader, now_ms, now_ms)
+        session = self._sessions[session_id] = FetchSession(session_id, by_ids, reader, now_ms, now_ms)
         return session
 
-    def use(self, session_id: int, epoch: int, reader: Reader, *, by_ids: bool, now_ms: int) -> Session:
+    def use(
+        self, session_id: int, epoch: int, reader: SessionHolder, *, by_ids: bool, now_ms: int
+    ) -> FetchSession:
         """The session that a request goes on with.
 
         Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
@@ -230,7 +234,7 @@ class FetchSessions:
 
     # -- partitions of a session -------------------------------------------------------------------------
 
-    def name(self, session: Session, wanted: Iterable[tuple[UUID | str, FetchPartition]]) -> None:
+    def name(self, session: FetchSession, wanted: Iterable[tuple[UUID | str, FetchPartition]]) -> None:
         """Take partitions into the session, or take note of where the reader is in those it has.
 
         Raises BrokerError, and ends the session, where all sessions together would hold too many partitions:
@@ -250,7 +254,7 @@ class FetchSessions:
                 partition.wanted = position
             session.stirred[partition] = None
 
-    def forget(self, session: Session, forgotten: Iterable[Named]) -> None:
+    def forget(self, session: FetchSession, forgotten: Iterable[NamedPartition]) -> None:
         """Take partitions out of the session; it ends with the last one."""
         for named in forgotten:
             partition = session.partitions.pop(named, None)
@@ -259,20 +263,20 @@ class FetchSessions:
         if not session.partitions:
             self._remove(session)
 
-    def watch(self, partition: SessionPartition, key: PartitionKey) -> None:
+    def watch(self, partition: SessionPartition, key: FetchSessionKey) -> None:
         """The partition that the reader has named is this one: what moves there stirs it."""
         if partition.key != key and partition.session.partitions.get(partition.named) is partition:
             self._stop_watching(partition)
             partition.key = key
             self.watchers.setdefault(key, {})[partition] = None
 
-    def is_open(self, session: Session) -> bool:
+    def is_open(self, session: FetchSession) -> bool:
         """Whether the session's reader may go on with it."""
         return self._sessions.get(session.id) is session
 
     # -- what moves --------------------------------------------------------------------------------------
 
-    def stir(self, key: PartitionKey, *, followers: bool = False, consumers: bool = False) -> None:
+    def stir(self, key: FetchSessionKey, *, followers: bool = False, consumers: bool = False) -> None:
         """Something has moved in a partition; of the fetches that wait in sessions, those of followers, or of
         consumers, are told at once."""
         watchers = self.watchers.get(key)
@@ -285,7 +289,7 @@ class FetchSessions:
             if session.waiting is not None and (followers if session.reader.is_follower else consumers):
                 session.waiting.ask(partition)
 
-    def content(self, key: PartitionKey) -> Iterator[tuple[int, int]]:
+    def content(self, key: FetchSessionKey) -> Iterator[tuple[int, int]]:
         """The followers that have had all of a partition since it last moved, and when each last fetched:
         that counts for all partitions that its session holds, named or not."""
         for partition in self.watchers.get(key, ()):
@@ -295,7 +299,7 @@ class FetchSessions:
 
     # -- room --------------------------------------------------------------------------------------------
 
-    def _make_room(self, reader: Reader, partitions: int, now_ms: int) -> bool:
+    def _make_room(self, reader: SessionHolder, partitions: int, now_ms: int) -> bool:
         limits = self._limits
         if not limits.sessions_max or partitions > limits.partitions_max:
             return False
@@ -308,7 +312,7 @@ class FetchSessions:
             self._remove(victim)
         return True
 
-    def _victim(self, reader: Reader, partitions: int, now_ms: int) -> Session | None:
+    def _victim(self, reader: SessionHolder, partitions: int, now_ms: int) -> FetchSession | None:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.used_ms > _EVICTABLE_MS:
             return oldest
@@ -327,7 +331,7 @@ class FetchSessions:
         rank = (least.reader.is_follower, len(least.partitions))
         return least if rank < (reader.is_follower, partitions) else None
 
-    def _remove(self, session: Session) -> None:
+    def _remove(self, session: FetchSession) -> None:
         self._sessions.pop(session.id, None)
         partitions, session.partitions = session.partitions, {}
         for partition in partitions.values():

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from broker.replication.fetcher_session import SESSION_ERRORS, FetcherSession, PartitionId
-from broker.replication.following import Outcome, take, wanted
+from broker.replication.following import FetchOutcome, take, wanted
 from broker.replication.partition import Partition
 from broker.replication.throttle import Throttle
 from protocol.errors import ErrorCode
@@ -105,7 +105,7 @@ class Asked:
     """Whether the leader has to answer for all that is named, and not only for what is new."""
 
 
-class Fetcher:
+class ReplicaFetcher:
     """The partitions copied from one leader.
 
     `broker_epoch` is that of this broker's registration. All fetchers of a broker share its `throttle`.
@@ -240,7 +240,7 @@ class Fetcher:
                     outcome = take(copy.partition, data, now_ms)
                     copy.is_behind = copy.partition.log.log_end_offset < data.high_watermark
                     self._throttle.record(copy.partition, len(data.records or b""), now_ms)
-                    if outcome is Outcome.BACK_OFF:
+                    if outcome is FetchOutcome.BACK_OFF:
                         refused.append(copy)
                     else:
                         self._settle(copy, outcome, bool(data.records), now_ms)
@@ -249,7 +249,7 @@ class Fetcher:
                 if fetch.is_complete:
                     refused.append(copy)
                 else:
-                    self._settle(copy, Outcome.GO_ON, False, now_ms)
+                    self._settle(copy, FetchOutcome.GO_ON, False, now_ms)
         for copy in refused:
             copy.pause(self._limits, len(refused), now_ms)
             self._part(copy)
@@ -278,12 +278,12 @@ class Fetcher:
             and partition.log.log_end_offset == position.fetch_offset
         )
 
-    def _settle(self, copy: _Copy, outcome: Outcome, had_records: bool, now_ms: int) -> None:
+    def _settle(self, copy: _Copy, outcome: FetchOutcome, had_records: bool, now_ms: int) -> None:
         key = copy.partition.key
         match outcome:
-            case Outcome.WAIT:
+            case FetchOutcome.WAIT:
                 self.forget(copy.partition)
-            case Outcome.GO_ON:
+            case FetchOutcome.GO_ON:
                 copy.failures = 0
                 if had_records:
                     # Whoever got something stands behind those who may not have had their turn.

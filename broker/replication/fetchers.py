@@ -1,4 +1,5 @@
-"""All that this broker copies: a `Fetcher` for each leader, or several, and the network between them."""
+"""All that this broker copies: one `ReplicaFetcher` or several for each leader, and the network between
+them."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from broker.log.log import Log
-from broker.network.interfaces import Clock, DelayedCall
-from broker.replication.fetcher import Asked, Fetcher, FetchLimits
+from broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
 from broker.replication.partition import NO_LEADER, Partition
 from broker.replication.throttle import follower_throttle
+from coordinator.clock import Clock, DelayedCall
 from protocol.errors import BrokerError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -29,7 +30,7 @@ class SendFetch(Protocol):
         ...
 
 
-class Flush(Protocol):
+class MakeDurable(Protocol):
     """The way to the disk."""
 
     def __call__(self, log: Log) -> Deferred[None]:
@@ -51,7 +52,7 @@ class Fetchers:
         sends: Sequence[SendFetch],
         limits: FetchLimits,
         broker_epoch: Callable[[], int],
-        flush: Flush,
+        flush: MakeDurable,
     ) -> None:
         self.throttle = follower_throttle(local_id)
         """Holds back what is fetched for replicas that are behind."""
@@ -73,7 +74,7 @@ class Fetchers:
         key = (partition.leader, self._lane(partition))
         loop = self._loops.get(key)
         if loop is None:
-            fetcher = Fetcher(self._local_id, self._limits, self._broker_epoch, self.throttle)
+            fetcher = ReplicaFetcher(self._local_id, self._limits, self._broker_epoch, self.throttle)
             loop = self._loops[key] = _Loop(
                 key[0], fetcher, self._clock, self._sends[key[1]], self._flush, self._limits.backoff_ms
             )
@@ -103,10 +104,10 @@ class _Loop:
     def __init__(
         self,
         leader: int,
-        fetcher: Fetcher,
+        fetcher: ReplicaFetcher,
         clock: Clock,
         send: SendFetch,
-        flush: Flush,
+        flush: MakeDurable,
         pause_ms_max: int,
     ) -> None:
         self._flush = flush

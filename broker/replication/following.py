@@ -20,7 +20,7 @@ from protocol.messages.fetch import FetchPartition, PartitionData
 _log = logging.getLogger(__name__)
 
 
-class Outcome(enum.Enum):
+class FetchOutcome(enum.Enum):
     """How a follower goes on after an answer."""
 
     GO_ON = "fetch again at once"
@@ -41,7 +41,7 @@ def wanted(partition: Partition, max_bytes: int) -> FetchPartition:
     )
 
 
-def take(partition: Partition, data: PartitionData, now_ms: int) -> Outcome:
+def take(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome:
     """Append, or cut, or start anew, as the leader's answer asks for.
 
     The answer must be to what `wanted` asked for in the replica's present leader epoch, and its log must not
@@ -55,15 +55,15 @@ def take(partition: Partition, data: PartitionData, now_ms: int) -> Outcome:
                 _start_at(partition, data.log_start_offset, now_ms)
             case ErrorCode.FENCED_LEADER_EPOCH:
                 # There is a newer epoch, of which this broker is about to hear.
-                return Outcome.WAIT
+                return FetchOutcome.WAIT
             case code:
                 raise error_for(code, "the leader's answer")
     except BrokerError as error:
         if partition.is_offline:
-            return Outcome.WAIT
+            return FetchOutcome.WAIT
         _log.log(_severity(error), "%s-%d is not copied for now: %s", partition.topic, partition.index, error)
-        return Outcome.BACK_OFF
-    return Outcome.GO_ON
+        return FetchOutcome.BACK_OFF
+    return FetchOutcome.GO_ON
 
 
 def _take_good(partition: Partition, data: PartitionData, now_ms: int) -> None:

@@ -12,15 +12,15 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from broker.metadata import MetadataCache
-from broker.network.interfaces import Clock, DelayedCall
 from broker.replication.leadership import IsrProposal
+from coordinator.clock import Clock, DelayedCall
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (
     AlteredPartition,
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerState,
-    PartitionData,
+    ProposedPartition,
     TopicData,
 )
 
@@ -41,7 +41,7 @@ _FINAL = frozenset(
 """Errors after which the same proposal would fail again; the controller will tell what holds instead."""
 
 
-class Outcome(Protocol):
+class ProposalOutcome(Protocol):
     """Where a proposal ends: `Replicas`."""
 
     def settle_isr(
@@ -75,7 +75,7 @@ class IsrProposals:
         self._timer: DelayedCall | None = None
         self._told: str | None = None
         """Why proposals are made again, as long as that is the same: it is logged once."""
-        self.outcome: Outcome | None = None
+        self.outcome: ProposalOutcome | None = None
         """Told what became of each proposal. To be set before the first one."""
 
     def propose(self, proposal: IsrProposal) -> None:
@@ -111,7 +111,7 @@ class IsrProposals:
                 topic_id = self._metadata.topic_id(proposal.topic)
                 topic = topics[proposal.topic] = TopicData(topic_id=topic_id, partitions=[])
             topic.partitions.append(
-                PartitionData(
+                ProposedPartition(
                     partition_index=proposal.partition,
                     leader_epoch=proposal.leader_epoch,
                     new_isr_with_epochs=[

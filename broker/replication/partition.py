@@ -35,7 +35,7 @@ NO_TIMESTAMP = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class LeaderAndIsr:
     """What the controller says of a partition (LeaderAndIsr)."""
 
     leader: int
@@ -119,7 +119,7 @@ class Partition:
 
     # -- roles -------------------------------------------------------------------------------------------
 
-    def lead(self, assignment: Assignment, now_ms: int) -> bool:
+    def lead(self, assignment: LeaderAndIsr, now_ms: int) -> bool:
         """Become the leader, or take a new in-sync set or assignment as the leader that one is already.
 
         Returns whether a new leader epoch begins here.
@@ -146,7 +146,7 @@ class Partition:
         )
         return True
 
-    def follow(self, assignment: Assignment) -> bool:
+    def follow(self, assignment: LeaderAndIsr) -> bool:
         """Become a follower. Returns whether the leader or its epoch is another than before."""
         is_new = assignment.leader_epoch != self.leader_epoch or assignment.leader != self.leader
         self._accept(assignment)
@@ -157,7 +157,7 @@ class Partition:
         """Have no role any more: the replica was moved away or deleted, or its disk failed."""
         self.role = None
 
-    def _accept(self, assignment: Assignment) -> None:
+    def _accept(self, assignment: LeaderAndIsr) -> None:
         assert assignment.leader_epoch >= self.leader_epoch, "leader epochs never go down"
         self.leader_epoch = assignment.leader_epoch
         self.partition_epoch = assignment.partition_epoch

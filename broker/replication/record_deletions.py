@@ -11,7 +11,7 @@ from protocol.errors import BrokerError, ErrorCode
 
 
 @dataclass(slots=True)
-class Deletion:
+class RecordDeletion:
     """Records of one partition to be deleted up to `offset`, and how far all replicas have got."""
 
     topic: str
@@ -29,9 +29,9 @@ class RecordDeletions:
         self._replicas = replicas
         self._metadata = metadata
 
-    def begin(self, topic: str, index: int, offset: int) -> Deletion:
+    def begin(self, topic: str, index: int, offset: int) -> RecordDeletion:
         """Let the log of a partition that is led here begin at `offset` (-1: the high watermark)."""
-        deletion = Deletion(topic, index, offset)
+        deletion = RecordDeletion(topic, index, offset)
         try:
             partition = self._replicas.partition(topic, index)
             partition.leadership()
@@ -41,7 +41,7 @@ class RecordDeletions:
             deletion.error = error
         return deletion
 
-    def is_done(self, deletion: Deletion) -> bool:
+    def is_done(self, deletion: RecordDeletion) -> bool:
         """Whether a deletion may be answered: it failed, or all live replicas have carried it out."""
         if deletion.error is not None:
             return True

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.log.flusher import Flusher
-from broker.log.names import TopicPartition
 from broker.log.timestamps import LookUp
 from broker.metadata import MetadataCache
-from broker.network.interfaces import Clock
 from broker.replication.admission import NO_CONNECTION, Origin
 from broker.replication.appends import ACKS_ALL, Append
 from broker.replication.conditions import Conditions
@@ -27,8 +25,10 @@ from broker.replication.partition import (
 )
 from broker.replication.throttle import leader_throttle
 from broker.replication.waiting import Waiting
+from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import FetchPartition
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

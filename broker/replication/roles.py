@@ -15,11 +15,10 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
 from broker.log.manager import LogManager
-from broker.log.names import TopicPartition
 from broker.metadata import ZERO_ID
-from broker.network.interfaces import Clock
-from broker.replication.partition import Assignment, Partition
+from broker.replication.partition import LeaderAndIsr, Partition
 from broker.replication.replicas import Replicas
+from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -35,6 +34,7 @@ from protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
+from protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Roles:
     def _apply_state(
         self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: _Begun
     ) -> ErrorCode:
-        assignment = Assignment(
+        assignment = LeaderAndIsr(
             state.leader,
             state.leader_epoch,
             tuple(state.isr),
@@ -159,7 +159,7 @@ class Roles:
         topic: str,
         topic_id: uuid.UUID,
         index: int,
-        assignment: Assignment,
+        assignment: LeaderAndIsr,
         is_new: bool,
         begun: _Begun,
     ) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import cast
 
-from broker.replication.fetch_sessions import Session, SessionPartition
+from broker.replication.fetch_sessions import FetchSession, SessionPartition
 from broker.replication.reads import Read, ReadLimits, read_all
 from broker.replication.replicas import Replicas
 from broker.replication.waiting import Parked
@@ -24,7 +24,7 @@ class SessionFetch:
     def __init__(
         self,
         replicas: Replicas,
-        session: Session,
+        session: FetchSession,
         limits: ReadLimits,
         locate: Callable[[SessionPartition], Read],
         answer: Callable[[], None],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from broker.network.interfaces import Clock, DelayedCall
+from coordinator.clock import Clock, DelayedCall
 
 MAX_WAIT_MS = 24 * 60 * 60 * 1000
 """No request waits longer, whatever it asks for."""

@@ -39,7 +39,7 @@ class Synonym:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class EffectiveSetting:
     """One setting with its value in force. `synonyms` has that one first; a password's value is not told."""
 
     row: Setting
@@ -112,13 +112,13 @@ class ConfigView:
 
     def describe_topic(
         self, configs: Mapping[str, str | None], names: Iterable[str] | None = None
-    ) -> list[ConfigEntry]:
+    ) -> list[EffectiveSetting]:
         """The settings of a topic, all where `names` is None."""
         return [
             self._topic_entry(row, configs) for row in TOPIC_SETTINGS if names is None or row.name in names
         ]
 
-    def _topic_entry(self, row: Setting, configs: Mapping[str, str | None]) -> ConfigEntry:
+    def _topic_entry(self, row: Setting, configs: Mapping[str, str | None]) -> EffectiveSetting:
         synonyms = []
         own = configs.get(row.name)
         if own is not None:
@@ -138,7 +138,7 @@ class ConfigView:
 
     # Brokers
 
-    def describe_broker(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+    def describe_broker(self, names: Iterable[str] | None = None) -> list[EffectiveSetting]:
         """The settings of this broker, all where `names` is None."""
         entries = []
         for row in self._broker.rows.values():
@@ -150,7 +150,7 @@ class ConfigView:
             entries.append(_entry(row, synonyms, read_only=not row.dynamic))
         return entries
 
-    def describe_all_brokers(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+    def describe_all_brokers(self, names: Iterable[str] | None = None) -> list[EffectiveSetting]:
         """What has been altered for all brokers together."""
         return [
             _entry(
@@ -176,7 +176,7 @@ class ConfigView:
         return given
 
 
-def _entry(row: Setting, synonyms: Sequence[Synonym], *, read_only: bool) -> ConfigEntry:
+def _entry(row: Setting, synonyms: Sequence[Synonym], *, read_only: bool) -> EffectiveSetting:
     if row.type is SettingType.PASSWORD:
         synonyms = [Synonym(synonym.name, None, synonym.source) for synonym in synonyms]
-    return ConfigEntry(row, synonyms[0].value, synonyms[0].source, read_only, tuple(synonyms))
+    return EffectiveSetting(row, synonyms[0].value, synonyms[0].source, read_only, tuple(synonyms))

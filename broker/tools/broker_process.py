@@ -32,7 +32,7 @@ class BrokerProcessError(Exception):
     """The broker did not start or ended unasked; the message has the end of its log."""
 
 
-class BrokerProcess:
+class BackgroundBroker:
     """One broker in `directory`, on a loopback port.
 
     `properties` are added to those that every such broker has: its id, its listener, its log directory,

@@ -19,7 +19,7 @@ from coordinator.znodes import paths as znodes
 from coordinator.znodes.controller import decode_controller
 from coordinator.znodes.paths import NO_LEADER
 from coordinator.znodes.topics import PartitionState, decode_partition_state
-from coordinator.zookeeper.interface import NoNode, Session, SessionExpired, Watch, WatchEvent
+from coordinator.zookeeper.interface import NoNode, SessionExpired, WatchEvent, ZnodeWatch, ZooKeeperSession
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class ClusterView:
         path = znodes.broker_path(broker_id)
         told_at = time.monotonic()
 
-        def look(session: Session, watch: Watch) -> Deferred[bool]:
+        def look(session: ZooKeeperSession, watch: ZnodeWatch) -> Deferred[bool]:
             def seen(event: WatchEvent) -> None:
                 nonlocal told_at
                 told_at = time.monotonic()
@@ -98,13 +98,13 @@ class ClusterView:
 
     # SessionListener
 
-    def session_connected(self, session: Session) -> None:
+    def session_connected(self, session: ZooKeeperSession) -> None:
         pass
 
-    def session_suspended(self, session: Session) -> None:
+    def session_suspended(self, session: ZooKeeperSession) -> None:
         pass
 
-    def session_expired(self, session: Session) -> None:
+    def session_expired(self, session: ZooKeeperSession) -> None:
         for changed in self._waiting:
             changed.set()  # Its watch will not tell any more.
 
@@ -112,7 +112,7 @@ class ClusterView:
 
     def _wait_for(
         self,
-        look: Callable[[Session, Watch], Deferred[T]],
+        look: Callable[[ZooKeeperSession, ZnodeWatch], Deferred[T]],
         is_enough: Callable[[T], bool],
         timeout_s: float,
     ) -> T:
@@ -133,7 +133,10 @@ class ClusterView:
                 self._waiting.remove(changed)
 
     def _look(
-        self, look: Callable[[Session, Watch], Deferred[T]], changed: threading.Event, deadline: float
+        self,
+        look: Callable[[ZooKeeperSession, ZnodeWatch], Deferred[T]],
+        changed: threading.Event,
+        deadline: float,
     ) -> T:
         answer: Future[T] = Future()
 
@@ -145,10 +148,12 @@ class ClusterView:
         return answer.result(max(0.0, deadline - time.monotonic()))
 
 
-def _read(path: str, decode: Callable[[bytes], T]) -> Callable[[Session, Watch], Deferred[T | None]]:
+def _read(
+    path: str, decode: Callable[[bytes], T]
+) -> Callable[[ZooKeeperSession, ZnodeWatch], Deferred[T | None]]:
     """A look at a znode; None, and a watch for the day that it is made, where there is none."""
 
-    def look(session: Session, watch: Watch) -> Deferred[T | None]:
+    def look(session: ZooKeeperSession, watch: ZnodeWatch) -> Deferred[T | None]:
         def absent(failure: Failure) -> Deferred[T | None]:
             failure.trap(NoNode)
             return session.exists(path, watch).addCallback(
@@ -160,7 +165,9 @@ def _read(path: str, decode: Callable[[bytes], T]) -> Callable[[Session, Watch],
     return look
 
 
-def _state_of(topic: str, partition: int) -> Callable[[Session, Watch], Deferred[PartitionState | None]]:
+def _state_of(
+    topic: str, partition: int
+) -> Callable[[ZooKeeperSession, ZnodeWatch], Deferred[PartitionState | None]]:
     path = znodes.partition_state_path(topic, partition)
     return _read(path, lambda data: decode_partition_state(topic, partition, data))
 

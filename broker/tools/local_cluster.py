@@ -22,7 +22,7 @@ from typing import Self
 
 import click
 
-from broker.tools.broker_process import CHECKOUT, BrokerProcess, BrokerProcessError
+from broker.tools.broker_process import CHECKOUT, BackgroundBroker, BrokerProcessError
 from clients.settings import read_properties
 from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess
 from coordinator.tools.zookeeper_server import ZooKeeperServerError
@@ -53,7 +53,7 @@ class LocalCluster:
         replicated = {"offsets.topic.replication.factor": str(min(3, brokers))}
         self.zookeeper = ZooKeeperProcess(self.directory / "zookeeper")
         self.brokers = [
-            BrokerProcess(
+            BackgroundBroker(
                 self.directory / f"broker-{number}",
                 broker_id=number,
                 zookeeper_connect=self.zookeeper.connect,

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredLock
 
 from broker.dispatch import AnyHandler
-from broker.groups.forwarding import Forwarding, Send
+from broker.groups.forwarding import Forwarding, SendToBroker
 from broker.groups.offsets_topic import OffsetsTopic
 from broker.groups.partition_log import PartitionLog, PartitionLogSettings
 from broker.groups.reader_claims import ReaderClaims
@@ -33,11 +33,11 @@ from broker.handlers.register_consumer import RegisterConsumerHandler
 from broker.handlers.rewind_consumer import RewindConsumerHandler
 from broker.handlers.sync_group import SyncGroupHandler
 from broker.metadata import MetadataCache
-from broker.network.interfaces import Clock
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.workers import Workers
+from coordinator.clock import Clock
 from coordinator.groups.partitions import OFFSETS_TOPIC
 from coordinator.groups.service import GroupService
 from protocol.batches import Compression
@@ -62,8 +62,8 @@ class Groups:
         replicas: Replicas,
         *,
         create_topics: Callable[[list[str]], Deferred[dict[str, ErrorCode]]],
-        send: Send,
-        send_claims: Send,
+        send: SendToBroker,
+        send_claims: SendToBroker,
         default_listener: str,
     ) -> None:
         self._metadata = metadata

@@ -48,7 +48,7 @@ from broker.log.flusher import Flusher
 from broker.log.manager import LogManager, ManagerLimits
 from broker.metadata import MetadataCache
 from broker.network.endpoints import Endpoints
-from broker.network.interfaces import Address, Clock, Network
+from broker.network.interfaces import Address, Network
 from broker.network.listener import ListenerLimits, Listeners
 from broker.network.outbound import ChannelLost, ChannelSettings
 from broker.ownership.service import Around
@@ -70,10 +70,11 @@ from broker.wiring import ownership
 from broker.wiring.groups import Groups
 from broker.workers import Workers
 from clients.settings import Settings
+from coordinator.clock import Clock
 from coordinator.cluster.candidacy import Candidacy
 from coordinator.cluster.dynamic_configs import DynamicConfigs
 from coordinator.cluster.log_dir_events import LogDirEvents
-from coordinator.cluster.membership import Membership
+from coordinator.cluster.membership import ClusterMembership
 from coordinator.cluster.producer_ids import ProducerIds
 from coordinator.controller.effects import BrokerRequest
 from coordinator.controller.events import BrokerResponse
@@ -81,7 +82,7 @@ from coordinator.controller.machine import ControllerPolicy
 from coordinator.controller.service import ControllerService
 from coordinator.controller.topic_rules import TopicDefaults
 from coordinator.znodes.brokers import BrokerInfo
-from coordinator.znodes.brokers import Endpoint as RegisteredEndpoint
+from coordinator.znodes.brokers import RegisteredEndpoint as RegisteredEndpoint
 from coordinator.zookeeper.interface import ZooKeeper
 from protocol.api import Request, Response
 
@@ -123,7 +124,7 @@ def build_logs(settings: Settings, around: Surroundings) -> LogManager:
     )
 
 
-class Node:
+class WiredBroker:
     """A broker that knows who it is, with all its parts wired to each other. Nothing runs yet.
 
     `endpoints` has to be set to the real ones before the broker is registered.
@@ -160,7 +161,7 @@ class Node:
         self.controller_peers = self._peers(f"controller-{broker_id}", timeout_ms)
         self.peers = self._peers(f"broker-{broker_id}", timeout_ms)
 
-        self.membership = Membership(
+        self.membership = ClusterMembership(
             around.zookeeper,
             clock,
             self.info,

@@ -15,11 +15,12 @@ from clients.admin.groups import GroupDescription, GroupListing, MemberDescripti
 from clients.admin.managed_groups import ManagedGroupListing
 from clients.admin.ownership import OwnershipAdmin, OwnershipDescription, OwnershipWaiter, PastOwnership
 from clients.admin.records import ProducerDescription, RecordAdmin
-from clients.admin.replicas import ElectionType, Reassignment, ReplicaAdmin
+from clients.admin.replicas import Reassignment, ReplicaAdmin
 from clients.admin.topics import NewTopic, TopicDescription
 from clients.fetching.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from clients.message import OffsetAndMetadata
 from protocol.configs import ConfigOperation, ConfigSource, ResourceType
+from protocol.messages.elect_leaders import ElectionType
 
 __all__ = [
     "Admin", "NewTopic", "TopicDescription", "ClusterDescription", "ConfigEntry", "ConfigResource",

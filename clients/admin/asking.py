@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from clients.config import Properties, admin_settings
 from clients.connection.connection import Connection
-from clients.connection.network import Network
+from clients.connection.network import ClientNetwork
 from clients.errors import RequestTimeoutError, is_retriable
 from clients.feedback.events import OnEvent
 from clients.fetching.offsets import wait_for_metadata
@@ -33,7 +33,7 @@ class AdminBase:
         self,
         properties: Properties,
         *,
-        network: Network | None = None,
+        network: ClientNetwork | None = None,
         rng: random.Random | None = None,
         on_event: OnEvent | None = None,
     ) -> None:

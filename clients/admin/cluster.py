@@ -10,12 +10,12 @@ from clients.admin.topics import TopicAdmin
 from clients.connection.connection import ANY_NODE
 from clients.connection.conversation import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
 from clients.connection.metadata import Node
-from clients.message import TopicPartition
 from protocol.api import APIS
 from protocol.errors import BrokerError, error_for
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

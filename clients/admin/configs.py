@@ -10,9 +10,9 @@ from clients.connection.connection import ANY_NODE, CONTROLLER
 from protocol.configs import ConfigOperation, ConfigSource, ResourceType
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    ConfigAlteration,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 
 
@@ -102,11 +102,11 @@ class ConfigAdmin(AdminBase):
         for node, asked in _by_node(changes, absent).items():
             request = IncrementalAlterConfigsRequest(
                 resources=[
-                    AlterConfigsResource(
+                    IncrementalAlterConfigsResource(
                         resource_type=each.type,
                         resource_name=each.name,
                         configs=[
-                            AlterableConfig(
+                            ConfigAlteration(
                                 name=change.name, config_operation=change.operation, value=change.value
                             )
                             for change in changes[each]

@@ -19,7 +19,7 @@ from clients.groups.offsets import (
     fetch_request,
     fetched_in,
 )
-from clients.message import OffsetAndMetadata, TopicPartition, by_topic
+from clients.message import OffsetAndMetadata, by_topic
 from protocol.api import Request
 from protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_assignment
 from protocol.errors import ErrorCode, error_for
@@ -38,6 +38,7 @@ from protocol.messages.offset_delete import (
 )
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.schema import MalformedMessage
+from protocol.topic_partition import TopicPartition
 
 DEAD = "Dead"
 """The state of a group that does not exist."""

@@ -10,13 +10,13 @@ from clients.admin.groups import GroupAdmin
 from clients.connection.connection import ANY_NODE
 from clients.connection.metadata import Node
 from clients.groups.managed_requests import new_offsets
-from clients.message import TopicPartition
 from protocol.messages.group_membership import (
     CreateGroupRequest,
     DeleteGroupRequest,
     ListConsumerGroupsRequest,
     RewindConsumerRequest,
 )
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from clients.admin.asking import raise_first
 from clients.admin.managed_groups import ManagedGroupAdmin
-from clients.message import TopicPartition
 from protocol.messages.ownership import NO_PARTITION, Access, LossReason
 from protocol.messages.ownership_sight import (
     DescribedResource,
@@ -17,6 +16,7 @@ from protocol.messages.ownership_sight import (
     ResourceName,
     ResourceToRelease,
 )
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from clients.admin.asking import raise_first
 from clients.admin.topics import TopicAdmin
 from clients.fetching.offsets import OffsetAndTimestamp, look_up_offsets
-from clients.message import TopicPartition
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from clients.admin.asking import AdminBase, raise_first
 from clients.connection.connection import CONTROLLER
-from clients.message import TopicPartition, by_topic
+from clients.message import by_topic
 from protocol.errors import BrokerError, error_for
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.elect_leaders import ElectLeadersRequest
+from protocol.messages.elect_leaders import ElectionType, ElectLeadersRequest
 from protocol.messages.elect_leaders import TopicPartitions as ElectionTopic
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-
-
-class ElectionType(enum.IntEnum):
-    """Whom to elect: the first replica, which is the preferred leader, if it is in sync; or, for a partition
-    without a leader, any replica that is alive, at the price of acknowledged records."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

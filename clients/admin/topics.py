@@ -9,7 +9,6 @@ from uuid import UUID
 from clients.admin.asking import AdminBase, raise_first
 from clients.connection.connection import ANY_NODE, CONTROLLER
 from clients.connection.metadata import PartitionInfo
-from clients.message import TopicPartition
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -24,6 +23,7 @@ from protocol.messages.create_topics import (
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from protocol.topic_partition import TopicPartition
 
 BROKER_DEFAULT = -1
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from clients.config import ADMIN_ROWS, Properties, load_settings, split_address
-from clients.connection.conversation import Authenticator, Wire
+from clients.connection.conversation import Authenticator, Conversation
 from clients.connection.link import Call, Link, LinkSettings, Reply
 from clients.connection.links import Links
 from clients.connection.metadata import Metadata
-from clients.connection.network import Channel, Network, SocketChannel, SystemNetwork
+from clients.connection.network import Channel, ClientNetwork, SocketChannel, SystemNetwork
 from clients.errors import (
     ClosedError,
     NoBrokerError,
@@ -58,14 +58,14 @@ class Connection:
         bootstrap: str,
         settings: Mapping[str, Any] | None = None,
         *,
-        network: Network | None = None,
+        network: ClientNetwork | None = None,
         rng: random.Random | None = None,
         authenticator: Authenticator | None = None,
         allow_auto_topic_creation: bool = False,
         on_event: OnEvent | None = None,
     ) -> None:
         checked = _checked(bootstrap, settings or {})
-        self.network: Network = network or SystemNetwork(
+        self.network: ClientNetwork = network or SystemNetwork(
             secure=_tls_channels(checked),
             send_buffer_bytes=checked["send.buffer.bytes"],
             receive_buffer_bytes=checked["receive.buffer.bytes"],
@@ -158,7 +158,7 @@ class Connection:
         link = self._links.by_node.get(node)
         return link is not None and link.is_ready and not link.is_blocked(self.network.now_ms())
 
-    def conversation(self, node: int) -> Wire | None:
+    def conversation(self, node: int) -> Conversation | None:
         """The conversation with this broker on which the next call goes out; None while there is none.
 
         Another object after every reconnect: what a broker ties to a connection is then to be said again.

@@ -19,11 +19,11 @@ from protocol.errors import ErrorCode, error_for
 from protocol.frames import SIZE, FileSlice
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.schema import MalformedMessage
+from protocol.wire import Buffer
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-Steps: TypeAlias = Generator[Request[Any], Response, None]
+Exchange: TypeAlias = Generator[Request[Any], Response, None]
 """An exchange in steps: yields a request, is sent its response, ends when it is satisfied or raises."""
-Authenticator: TypeAlias = Callable[[], Steps]
+Authenticator: TypeAlias = Callable[[], Exchange]
 
 CLIENT_SOFTWARE_NAME = "holdfast"
 CLIENT_SOFTWARE_VERSION = "0.1.0"
@@ -46,7 +46,7 @@ class _Sent(NamedTuple):
     token: Any
 
 
-class Wire:
+class Conversation:
     """The state of one conversation. Make a new one for every connection.
 
     `max_response_bytes` bounds the memory that a peer can claim.
@@ -63,7 +63,7 @@ class Wire:
         """The highest version of each feature that the broker announces."""
         self._client_id = client_id
         self._authenticator = authenticator
-        self._handshake: Steps | None = None
+        self._handshake: Exchange | None = None
         self._correlation_id = 0
         self._in_flight: deque[_Sent] = deque()
         self._outgoing: deque[Buffer] = deque()
@@ -175,7 +175,7 @@ class Wire:
 
     # The handshake ------------------------------------------------------------------------------------
 
-    def _ask_next(self, handshake: Steps, response: Response | None) -> None:
+    def _ask_next(self, handshake: Exchange, response: Response | None) -> None:
         try:
             request = next(handshake) if response is None else handshake.send(response)
         except StopIteration:
@@ -193,7 +193,7 @@ class Wire:
         assert self._handshake is not None
         self._ask_next(self._handshake, response)
 
-    def _introduce(self) -> Steps:
+    def _introduce(self) -> Exchange:
         response = yield ApiVersionsRequest(
             client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
         )

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from clients.connection.conversation import Authenticator, Received, Wire
-from clients.connection.network import Channel, Network
+from clients.connection.conversation import Authenticator, Conversation, Received
+from clients.connection.network import Channel, ClientNetwork
 from clients.errors import ClientError, ConnectionFailedError, RequestTimeoutError
 from clients.feedback.traffic import Meter
 from protocol.api import Request, Response
@@ -50,7 +50,7 @@ class Reply:
     error: Exception | None = None
     latency_ms: int = 0
     was_sent: bool = True
-    conversation: Wire | None = None
+    conversation: Conversation | None = None
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Link:
         self,
         host: str,
         port: int,
-        network: Network,
+        network: ClientNetwork,
         settings: LinkSettings,
         rng: random.Random,
         meter: Meter,
@@ -103,7 +103,7 @@ class Link:
         self._authenticator = authenticator
         self._on_failure = on_failure
         self._channel: Channel | None = None
-        self._wire: Wire | None = None
+        self._wire: Conversation | None = None
         self._is_connected = False
         self._has_stood = False
         self._setup_deadline_ms = 0
@@ -127,7 +127,7 @@ class Link:
         return self._channel
 
     @property
-    def wire(self) -> Wire | None:
+    def wire(self) -> Conversation | None:
         """The conversation, once versions are agreed on."""
         return self._wire if self._wire is not None and self._wire.is_ready else None
 
@@ -249,7 +249,7 @@ class Link:
                 if not self._channel.finish_connecting():
                     return []
                 self._is_connected = True
-                self._wire = Wire(
+                self._wire = Conversation(
                     self._settings.client_id, self._settings.max_response_bytes, self._authenticator
                 )
                 self._wire.begin()

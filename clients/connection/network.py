@@ -1,8 +1,8 @@
 """Sockets: all that the clients know of the operating system's network, behind two small interfaces.
 
-A `Channel` is one connection that never blocks; a `Network` opens channels, waits until something can be done
-with them, and tells the time. `SystemNetwork` is the real one; a simulated one can stand in its place, and
-then nothing else in the clients touches a socket or a clock.
+A `Channel` is one connection that never blocks; a `ClientNetwork` opens channels, waits until something can
+be done with them, and tells the time. `SystemNetwork` is the real one; a simulated one can stand in its
+place, and then nothing else in the clients touches a socket or a clock.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from protocol.wire import Buffer
 
 
 class Channel(Protocol):
@@ -39,7 +39,7 @@ class Channel(Protocol):
     def close(self) -> None: ...
 
 
-class Network(Protocol):
+class ClientNetwork(Protocol):
     """Opens channels and waits for them."""
 
     def connect(self, host: str, port: int) -> Channel:

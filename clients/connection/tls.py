@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from clients.connection.network import Buffer, SocketChannel
+from clients.connection.network import SocketChannel
 from clients.errors import ConfigError
+from protocol.wire import Buffer
 
 
 class TlsChannel(SocketChannel):

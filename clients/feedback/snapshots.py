@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from clients.feedback.sending import SendingTally
 from clients.feedback.traffic import BrokerTally, RequestTally, Traffic
-from clients.message import TopicPartition
 from clients.sending.batch import Batch
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from clients.connection.metadata import Metadata
 from clients.fetching.positions import Position
-from clients.message import TopicPartition
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -19,6 +18,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from protocol.topic_partition import TopicPartition
 
 _CONSUMER = -1
 UNKNOWN = -1

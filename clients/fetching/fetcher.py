@@ -30,13 +30,13 @@ from clients.fetching.offsets import (
 from clients.fetching.positions import Position
 from clients.fetching.requests import fetch_request
 from clients.fetching.settings import FetchSettings
-from clients.message import TopicPartition
 from protocol.batches import whole_batches
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsResponse
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from protocol.schema import ZERO_UUID, received_records
+from protocol.topic_partition import TopicPartition
 
 _GENERATIONS_APART = 1 << 32
 

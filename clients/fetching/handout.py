@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 from clients.fetching.fetched import FetchedBatch
 from clients.fetching.fetcher import Fetcher
 from clients.fetching.positions import Position
-from clients.message import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from clients.message import ConsumerRecord, OffsetAndMetadata
 from protocol.errors import BrokerError
+from protocol.topic_partition import TopicPartition
 
 Deserializer: TypeAlias = Callable[[str, bytes], Any]
 """(topic, key or value) -> what the application wants in their place; not called for null."""

@@ -9,7 +9,6 @@ from clients.connection.connection import Connection
 from clients.connection.link import Reply
 from clients.connection.metadata import NO_NODE, Metadata
 from clients.errors import RequestTimeoutError, is_retriable
-from clients.message import TopicPartition
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -17,6 +16,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from protocol.topic_partition import TopicPartition
 
 LATEST = -1
 """In place of a time: the offset after the last record that consumers may see."""

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from clients.message import TopicPartition
 from protocol.batches import BatchHeader
+from protocol.topic_partition import TopicPartition
 
 
 class Stored(NamedTuple):

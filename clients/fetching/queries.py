@@ -8,9 +8,9 @@ from clients.connection.connection import ANY_NODE, Connection
 from clients.errors import RequestTimeoutError
 from clients.fetching.isolation import Isolation
 from clients.fetching.offsets import EARLIEST, LATEST, OffsetAndTimestamp, look_up_offsets, wait_for_metadata
-from clients.message import TopicPartition
 from protocol.errors import error_for
 from protocol.messages.metadata import MetadataRequest
+from protocol.topic_partition import TopicPartition
 
 
 class ConsumerQueries:

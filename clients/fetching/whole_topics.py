@@ -5,7 +5,7 @@ from __future__ import annotations
 from clients.connection.metadata import Metadata
 from clients.fetching.fetcher import Fetcher
 from clients.fetching.offsets import EARLIEST
-from clients.message import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 
 class WholeTopics:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from clients.errors import ConfigError
-from clients.message import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from clients.connection.connection import Connection
-from clients.connection.conversation import Wire
+from clients.connection.conversation import Conversation
 from clients.connection.link import Call, Reply
 from clients.connection.metadata import NO_NODE
 from clients.errors import is_retriable
@@ -20,7 +20,6 @@ from clients.feedback.events import PartitionWithheld
 from clients.fetching.fetcher import Fetcher
 from clients.fetching.positions import Position
 from clients.groups.membership import NO_GENERATION, GroupIdentity
-from clients.message import TopicPartition
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_readers import (
     AttachedPartition,
@@ -28,6 +27,7 @@ from protocol.messages.group_readers import (
     AttachReaderResponse,
     ReadPartitions,
 )
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,7 @@ class _Attachment:
 
     position: Position
     node: int = NO_NODE
-    conversation: Wire | None = None
+    conversation: Conversation | None = None
     not_before_ms: int = 0
     is_told: bool = False
     """Whether the application knows why it gets nothing."""

@@ -16,16 +16,16 @@ from clients.connection.link import Call, Reply
 from clients.connection.metadata import Metadata
 from clients.errors import is_retriable
 from clients.groups.classic_requests import ClassicSettings, Joined, joined
-from clients.groups.coordinator import COORDINATOR_MOVED, Coordinator
+from clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
 from clients.groups.member import Member
-from clients.groups.membership import NO_GENERATION, GroupIdentity, Release, TakeUp
-from clients.message import TopicPartition
+from clients.groups.membership import NO_GENERATION, GroupIdentity, ReleasePartitions, TakeUp
 from protocol.consumer_protocol import decode_assignment
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.heartbeat import HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.schema import MalformedMessage
+from protocol.topic_partition import TopicPartition
 
 _TRANSIT_MS = 5_000
 """Added to what the other members may take, for the answer to come in time."""
@@ -34,7 +34,7 @@ _SHARING_MS = 5_000
 out later."""
 
 
-class State(enum.Enum):
+class ClassicState(enum.Enum):
     """Where a member stands in the protocol."""
 
     OUTSIDE = "outside"
@@ -49,11 +49,11 @@ class State(enum.Enum):
 
 
 class ClassicMembership(Member):
-    """A member of a classic group, as a machine; see `clients.groups.membership.Membership`."""
+    """A member of a classic group, as a machine; see `clients.groups.membership.GroupMembership`."""
 
-    def __init__(self, settings: ClassicSettings, coordinator: Coordinator, metadata: Metadata) -> None:
+    def __init__(self, settings: ClassicSettings, coordinator: GroupCoordinator, metadata: Metadata) -> None:
         super().__init__()
-        self.state = State.OUTSIDE
+        self.state = ClassicState.OUTSIDE
         self._settings = settings
         self._coordinator = coordinator
         self._metadata = metadata
@@ -79,7 +79,7 @@ class ClassicMembership(Member):
 
     @property
     def is_joined(self) -> bool:
-        return self.state is State.STABLE and not self._must_join and not self._events
+        return self.state is ClassicState.STABLE and not self._must_join and not self._events
 
     @property
     def session_timeout_ms(self) -> int:
@@ -99,8 +99,8 @@ class ClassicMembership(Member):
 
     def released(self) -> None:
         super().released()
-        if self.state is State.RELEASING:
-            self.state = State.OUTSIDE
+        if self.state is ClassicState.RELEASING:
+            self.state = ClassicState.OUTSIDE
 
     def leave_call(self) -> Call | None:
         member_id, self._member_id = self._member_id, ""
@@ -116,18 +116,18 @@ class ClassicMembership(Member):
     def calls(self, now_ms: int) -> list[Call]:
         if self._fenced is not None:
             return []
-        if self.state is State.STABLE and self._has_topic_changed():
+        if self.state is ClassicState.STABLE and self._has_topic_changed():
             self._must_join = True
-        if self.state is State.STABLE and (self._must_join or self._must_leave) and not self._events:
+        if self.state is ClassicState.STABLE and (self._must_join or self._must_leave) and not self._events:
             self._begin_rebalance()
-        if self.state is State.OUTSIDE and self._must_leave and not self._events:
+        if self.state is ClassicState.OUTSIDE and self._must_leave and not self._events:
             self._must_leave = False
             self._farewell = self.leave_call()
             self._generation = NO_GENERATION
         calls = self._farewells()
         if self._can_join() and now_ms >= self._not_before_ms and self._coordinator.want():
             calls.append(self._join())
-        if self.state is State.SHARING and (self._knows_topics() or now_ms >= self._sharing_until_ms):
+        if self.state is ClassicState.SHARING and (self._knows_topics() or now_ms >= self._sharing_until_ms):
             calls.append(self._share(now_ms))
         if self._beats() and now_ms >= self._heartbeat_due_ms and self._coordinator.want():
             calls.append(self._beat(now_ms))
@@ -139,18 +139,20 @@ class ClassicMembership(Member):
         times = []
         if self._can_join():
             times.append(self._not_before_ms)
-        if self.state is State.SHARING:
+        if self.state is ClassicState.SHARING:
             times.append(self._sharing_until_ms)
         if self._beats():
             times.append(self._heartbeat_due_ms)
         return None if not times else max(now_ms, min(times))
 
     def _can_join(self) -> bool:
-        return self.state is State.OUTSIDE and self._must_join and not self._events and self._call is None
+        return (
+            self.state is ClassicState.OUTSIDE and self._must_join and not self._events and self._call is None
+        )
 
     def _beats(self) -> bool:
         """Whether there is a session to keep alive, and no answer of ours that others are waited for."""
-        is_member = self.state in (State.STABLE, State.RELEASING, State.SHARING)
+        is_member = self.state in (ClassicState.STABLE, ClassicState.RELEASING, ClassicState.SHARING)
         return is_member and self._generation != NO_GENERATION and self._heartbeat is None
 
     def _beat(self, now_ms: int) -> Call:
@@ -163,7 +165,7 @@ class ClassicMembership(Member):
     def _begin_rebalance(self) -> None:
         """Let go of what may not be kept while joining."""
         kept = self._topics if self._settings.is_cooperative else ()
-        self.state = State.RELEASING if self._release(kept) else State.OUTSIDE
+        self.state = ClassicState.RELEASING if self._release(kept) else ClassicState.OUTSIDE
 
     def _join(self) -> Call:
         request = self._settings.join_request(
@@ -171,7 +173,7 @@ class ClassicMembership(Member):
         )
         self._joined_topics = self._topics
         self._must_join = False
-        self.state = State.JOINING
+        self.state = ClassicState.JOINING
         return self._send(request)
 
     def _send(self, request: JoinGroupRequest | SyncGroupRequest, sent_at_ms: int = 0) -> Call:
@@ -196,7 +198,7 @@ class ClassicMembership(Member):
             if not self._joined.skips_assignment:
                 assignor = self._settings.assignor(self._joined.protocol_name)
                 shares = assignor.assign(known, self._joined.members)
-        self.state = State.SYNCING
+        self.state = ClassicState.SYNCING
         request = self._settings.sync_request(
             self._generation, self._member_id, self._joined.protocol_name, shares
         )
@@ -235,11 +237,11 @@ class ClassicMembership(Member):
         return True
 
     def _take_join(self, response: JoinGroupResponse, now_ms: int) -> None:
-        if self.state is not State.JOINING:
+        if self.state is not ClassicState.JOINING:
             return  # Given up meanwhile.
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = response.member_id
-            self.state = State.OUTSIDE
+            self.state = ClassicState.OUTSIDE
             self._must_join = True
             return
         if response.error_code:
@@ -249,7 +251,7 @@ class ClassicMembership(Member):
         self._generation = response.generation_id
         self._heartbeat_due_ms = now_ms + self._settings.heartbeat_interval_ms
         self._watched = None
-        self.state = State.SHARING
+        self.state = ClassicState.SHARING
         self._sharing_until_ms = now_ms + _SHARING_MS
         try:
             self._joined = joined(response)
@@ -260,7 +262,7 @@ class ClassicMembership(Member):
             self._metadata.want(topic)
 
     def _take_sync(self, response: SyncGroupResponse, sent_at_ms: int, now_ms: int) -> None:
-        if self.state is not State.SYNCING:
+        if self.state is not ClassicState.SYNCING:
             return  # Given up meanwhile.
         if response.error_code:
             self._refused(error_for(response.error_code), now_ms)
@@ -270,14 +272,14 @@ class ClassicMembership(Member):
         except MalformedMessage as error:
             self._retry(error, now_ms)
             return
-        self.state = State.STABLE
+        self.state = ClassicState.STABLE
         self._heard_at_ms = sent_at_ms  # The session may be as old as that.
         self._given, self._given_in = share, self._generation
         gone = tuple(partition for partition in self.owned if partition not in share)
         added = tuple(partition for partition in share if partition not in self.owned)
         self.owned = (*self.owned, *added)
         if gone:
-            self._events.append(Release(gone))
+            self._events.append(ReleasePartitions(gone))
             self._must_join = True  # So that those who are to have them get them.
         self._events.append(TakeUp(added))
 
@@ -298,7 +300,7 @@ class ClassicMembership(Member):
         elif error.retriable:
             self._look_again(error)
             self._heartbeat_due_ms = now_ms + self._settings.retry_backoff_ms
-        elif self.state is not State.STABLE or generation != self._generation:
+        elif self.state is not ClassicState.STABLE or generation != self._generation:
             pass  # We are on our way already, and the answer to JoinGroup will say the rest.
         elif error.code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._must_join = True
@@ -316,7 +318,7 @@ class ClassicMembership(Member):
             case ErrorCode.ILLEGAL_GENERATION:
                 self._lose()
             case ErrorCode.REBALANCE_IN_PROGRESS:
-                self.state = State.OUTSIDE
+                self.state = ClassicState.OUTSIDE
                 self._must_join = True
             case ErrorCode.FENCED_INSTANCE_ID:
                 group_id, instance_id = self._settings.group_id, self._settings.instance_id
@@ -331,7 +333,7 @@ class ClassicMembership(Member):
         """Join again after a pause; what will not pass by itself is told to the application too."""
         self._look_again(error)
         self._not_before_ms = now_ms + self._settings.retry_backoff_ms
-        self.state = State.OUTSIDE
+        self.state = ClassicState.OUTSIDE
         self._must_join = bool(self._topics)
         if not is_retriable(error):
             self._problem = error
@@ -344,5 +346,5 @@ class ClassicMembership(Member):
         """Our place has passed: what we own is, or will be, somebody else's."""
         self._lose_all()
         self._watched = None
-        self.state = State.OUTSIDE
+        self.state = ClassicState.OUTSIDE
         self._must_join = bool(self._topics)

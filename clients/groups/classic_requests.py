@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clients.groups.assignors import Assignor, Members, MemberSubscription, Shares
-from clients.message import TopicPartition
 from protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     Subscription,
@@ -20,6 +19,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,11 @@ from clients.connection.connection import ANY_NODE, COORDINATOR, Connection
 from clients.connection.link import Call, Reply
 from clients.errors import is_retriable
 from protocol.errors import ErrorCode, error_for
-from protocol.messages.find_coordinator import Coordinator as CoordinatorRow
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+)
 
 COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 """Errors after which the coordinator has to be looked for again."""
@@ -32,7 +35,7 @@ def find_coordinator_request(group_id: str) -> FindCoordinatorRequest:
 
 def place_in(response: FindCoordinatorResponse) -> Place:
     """The place that a response tells. Raises BrokerError."""
-    row: CoordinatorRow | FindCoordinatorResponse = response
+    row: FoundCoordinator | FindCoordinatorResponse = response
     if response.coordinators:
         row = response.coordinators[0]
     if row.error_code:
@@ -40,7 +43,7 @@ def place_in(response: FindCoordinatorResponse) -> Place:
     return Place(row.node_id, row.host, row.port)
 
 
-class Coordinator:
+class GroupCoordinator:
     """The coordinator of one group, and the line to it.
 
     The line is one of its own: an answer to JoinGroup may take minutes, and on a connection answers come in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clients.message import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 
 class RebalanceListener:

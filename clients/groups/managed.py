@@ -15,11 +15,10 @@ from clients.connection.connection import ANY_NODE, COORDINATOR
 from clients.connection.link import Call, Reply
 from clients.connection.metadata import Metadata
 from clients.errors import is_retriable
-from clients.groups.coordinator import Coordinator, Place
-from clients.groups.managed_requests import ManagedSettings, Rewind
+from clients.groups.coordinator import GroupCoordinator, Place
+from clients.groups.managed_requests import ManagedSettings, RewindRequested
 from clients.groups.member import Member
 from clients.groups.membership import NO_GENERATION, GroupIdentity, TakeUp
-from clients.message import TopicPartition
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_membership import (
     ConsumerHeartbeatResponse,
@@ -30,12 +29,13 @@ from protocol.messages.group_membership import (
     RewindConsumerRequest,
     RewindConsumerResponse,
 )
+from protocol.topic_partition import TopicPartition
 
 _TRANSIT_MS = 5_000
 """Added to what the other members may take, for the answer to come in time."""
 
 
-class State(enum.Enum):
+class ManagedState(enum.Enum):
     """Where a member stands in the protocol."""
 
     OUTSIDE = "outside"
@@ -49,11 +49,11 @@ class State(enum.Enum):
 
 
 class ManagedMembership(Member):
-    """A member of a managed group, as a machine; see `clients.groups.membership.Membership`."""
+    """A member of a managed group, as a machine; see `clients.groups.membership.GroupMembership`."""
 
-    def __init__(self, settings: ManagedSettings, coordinator: Coordinator, metadata: Metadata) -> None:
+    def __init__(self, settings: ManagedSettings, coordinator: GroupCoordinator, metadata: Metadata) -> None:
         super().__init__()
-        self.state = State.OUTSIDE
+        self.state = ManagedState.OUTSIDE
         self._settings = settings
         self._coordinator = coordinator
         self._metadata = metadata
@@ -62,7 +62,7 @@ class ManagedMembership(Member):
         self._has_single_readers = settings.single_reader
         self._must_register = False
         self._is_located = False
-        self._rewind: Rewind | None = None
+        self._rewind: RewindRequested | None = None
 
     # What others ask ----------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class ManagedMembership(Member):
 
     @property
     def is_joined(self) -> bool:
-        return self.state is State.STABLE and not self._must_register and not self._events
+        return self.state is ManagedState.STABLE and not self._must_register and not self._events
 
     @property
     def session_timeout_ms(self) -> int:
@@ -89,16 +89,16 @@ class ManagedMembership(Member):
         self._must_leave = not self._topics
         if not self._topics:
             self._must_register = False
-        elif self.state is State.OUTSIDE or not self._group_topics.issuperset(self._topics):
+        elif self.state is ManagedState.OUTSIDE or not self._group_topics.issuperset(self._topics):
             self._must_register = True
 
     def released(self) -> None:
         super().released()
-        if self.state is State.RELEASING:
-            self.state = State.OUTSIDE
+        if self.state is ManagedState.RELEASING:
+            self.state = ManagedState.OUTSIDE
 
     def leave_call(self) -> Call | None:
-        if self._generation == NO_GENERATION and self.state is not State.REGISTERING:
+        if self._generation == NO_GENERATION and self.state is not ManagedState.REGISTERING:
             return None
         if self._settings.is_static:
             return None  # It keeps its place until its session is over.
@@ -108,12 +108,12 @@ class ManagedMembership(Member):
         """A leader takes another for the reader of what is owned here: the coordinator is asked at once."""
         self._heartbeat_due_ms = 0
 
-    def rewind(self, rewind: Rewind) -> None:
+    def rewind(self, rewind: RewindRequested) -> None:
         """Have partitions of the group rewound; `rewind` says when that is done. One at a time."""
         assert self._rewind is None
         self._rewind = rewind
 
-    def withdraw(self, rewind: Rewind) -> None:
+    def withdraw(self, rewind: RewindRequested) -> None:
         """Nobody waits for this rewind any more."""
         if self._rewind is rewind:
             self._rewind = None
@@ -124,9 +124,9 @@ class ManagedMembership(Member):
         if self._fenced is not None:
             return []
         wants_change = self._must_register or self._must_leave
-        if self.state is State.STABLE and wants_change and not self._events and self._call is None:
+        if self.state is ManagedState.STABLE and wants_change and not self._events and self._call is None:
             self._stop()
-        if self.state is State.OUTSIDE and self._must_leave and not self._events:
+        if self.state is ManagedState.OUTSIDE and self._must_leave and not self._events:
             self._must_leave = False
             self._farewell = self.leave_call()
             self._generation = NO_GENERATION
@@ -153,14 +153,14 @@ class ManagedMembership(Member):
 
     def _can_proceed(self) -> bool:
         is_idle = self._call is None and not self._events
-        return is_idle and self.state is State.OUTSIDE and self._must_register
+        return is_idle and self.state is ManagedState.OUTSIDE and self._must_register
 
     def _can_rewind(self) -> bool:
         return self.is_joined and self._call is None and self._heartbeat is None
 
     def _beats(self) -> bool:
         """Whether there is a session to keep alive, and no answer of ours that others are waited for."""
-        is_member = self.state in (State.STABLE, State.RELEASING)
+        is_member = self.state in (ManagedState.STABLE, ManagedState.RELEASING)
         return (
             is_member and self._generation != NO_GENERATION and self._heartbeat is None and self._call is None
         )
@@ -175,34 +175,34 @@ class ManagedMembership(Member):
 
     def _stop(self) -> None:
         """Let go of everything: the group is about to be shared out anew."""
-        self.state = State.RELEASING if self._release() else State.OUTSIDE
+        self.state = ManagedState.RELEASING if self._release() else ManagedState.OUTSIDE
         self._is_located = False
 
     def _next_step(self, now_ms: int) -> Call:
         """Towards the group: where is it, make it where it lacks something, register."""
         settings = self._settings
         if not self._is_located:
-            self.state = State.LOCATING
+            self.state = ManagedState.LOCATING
             self._call = Call(ANY_NODE, settings.list_request())
         elif not self._group_topics.issuperset(self._topics):
-            self.state = State.CREATING
+            self.state = ManagedState.CREATING
             request = settings.create_request(
                 self._topics, self._group_session_ms, single_reader=self._has_single_readers
             )
             self._call = Call(ANY_NODE, request)
         else:
-            self.state = State.REGISTERING
+            self.state = ManagedState.REGISTERING
             self._must_register = False
             self._call = self._patient_call(settings.register_request(), now_ms)
         return self._call
 
-    def _send_rewind(self, rewind: Rewind, now_ms: int) -> Call:
+    def _send_rewind(self, rewind: RewindRequested, now_ms: int) -> Call:
         request = self._settings.rewind_request(rewind.offsets, self._generation)
         self._call = self._patient_call(request, (rewind, now_ms))
         return self._call
 
     def _patient_call(
-        self, request: RegisterConsumerRequest | RewindConsumerRequest, tag: tuple[Rewind, int] | int
+        self, request: RegisterConsumerRequest | RewindConsumerRequest, tag: tuple[RewindRequested, int] | int
     ) -> Call:
         """A request whose answer waits for the other members.
 
@@ -241,7 +241,7 @@ class ManagedMembership(Member):
         if response.error_code:
             self._retry(error_for(response.error_code), now_ms)
             return
-        self.state = State.OUTSIDE
+        self.state = ManagedState.OUTSIDE
         info = next((row for row in response.groups_info if row.group_name == self._settings.group_id), None)
         self._is_located = True
         if info is None:
@@ -263,17 +263,17 @@ class ManagedMembership(Member):
             plain = error_for(response.error_code)
             self._retry(error_for(plain.code, self._settings.why_not_created(plain)), now_ms)
             return
-        self.state = State.OUTSIDE
+        self.state = ManagedState.OUTSIDE
         self._is_located = False  # It exists now, and has a controller.
 
     def _take_registration(self, response: RegisterConsumerResponse, sent_at_ms: int, now_ms: int) -> None:
-        if self.state is not State.REGISTERING:
+        if self.state is not ManagedState.REGISTERING:
             return  # Given up meanwhile.
         if response.error_code:
             self._retry(error_for(response.error_code), now_ms)
             return
         offsets = {TopicPartition(row.topic, row.partition): row.offset for row in response.partitions_to_own}
-        self.state = State.STABLE
+        self.state = ManagedState.STABLE
         self._generation = response.controller_generation
         # The session may be as old as the request, if the answer has lain about: a heartbeat says more.
         self._heard_at_ms = sent_at_ms
@@ -285,7 +285,7 @@ class ManagedMembership(Member):
 
     def _take_heartbeat(self, reply: Reply) -> None:
         generation, sent_at_ms = reply.call.tag
-        if self.state is not State.STABLE or generation != self._generation:
+        if self.state is not ManagedState.STABLE or generation != self._generation:
             return
         if reply.error is not None:
             self._coordinator.forget()
@@ -309,7 +309,7 @@ class ManagedMembership(Member):
             self._lose()
 
     def _take_rewind(
-        self, response: RewindConsumerResponse, rewind: Rewind, sent_at_ms: int, now_ms: int
+        self, response: RewindConsumerResponse, rewind: RewindRequested, sent_at_ms: int, now_ms: int
     ) -> None:
         refused = {
             TopicPartition(row.topic, row.partition): error_for(row.error_code)
@@ -326,7 +326,7 @@ class ManagedMembership(Member):
                 self._lose()
             return
         self._heard_at_ms = max(self._heard_at_ms, sent_at_ms)
-        if self.state is State.STABLE:
+        if self.state is ManagedState.STABLE:
             self._generation = response.controller_generation
             self._must_register = not self._group_topics.issuperset(self._topics)
         rewind.errors = refused
@@ -356,7 +356,7 @@ class ManagedMembership(Member):
         self._is_located = False
         self._coordinator.forget()
         self._not_before_ms = now_ms + self._settings.retry_backoff_ms
-        self.state = State.OUTSIDE
+        self.state = ManagedState.OUTSIDE
         self._must_register = bool(self._topics)
         is_passing = isinstance(error, BrokerError) and error.code in _PASSES_BY_REGISTERING
         if not is_passing and not is_retriable(error):
@@ -366,7 +366,7 @@ class ManagedMembership(Member):
         """Our place has passed: what we own is, or will be, somebody else's."""
         self._lose_all()
         self._is_located = False
-        self.state = State.OUTSIDE
+        self.state = ManagedState.OUTSIDE
         self._must_register = bool(self._topics)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clients.message import TopicPartition
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_membership import (
     ConsumerHeartbeatRequest,
@@ -16,6 +15,7 @@ from protocol.messages.group_membership import (
     RewindConsumerRequest,
 )
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.topic_partition import TopicPartition
 
 _NO_SHORTER_SESSION = -1
 
@@ -114,7 +114,7 @@ def new_offsets(offsets: Mapping[TopicPartition, int]) -> list[NewOffset]:
 
 
 @dataclass(slots=True, eq=False)
-class Rewind:
+class RewindRequested:
     """A rewind under way; `errors` has the partitions that were refused."""
 
     offsets: dict[TopicPartition, int]

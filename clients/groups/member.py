@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Collection
 
 from clients.connection.link import Call
-from clients.groups.membership import NO_GENERATION, Event, Release
-from clients.message import TopicPartition
+from clients.groups.membership import NO_GENERATION, MembershipEvent, ReleasePartitions
+from protocol.topic_partition import TopicPartition
 
 
 class Member(ABC):
@@ -19,7 +19,7 @@ class Member(ABC):
         self.owned: tuple[TopicPartition, ...] = ()
         self._topics: tuple[str, ...] = ()
         self._generation = NO_GENERATION
-        self._events: deque[Event] = deque()
+        self._events: deque[MembershipEvent] = deque()
         self._problem: Exception | None = None
         self._fenced: Exception | None = None
         self._call: Call | None = None
@@ -59,18 +59,21 @@ class Member(ABC):
         farewell, self._farewell = self._farewell, None
         return [] if farewell is None else [farewell]
 
-    def take_event(self) -> Event | None:
-        """The next thing to do about partitions. After a `Release` nothing comes until `released`."""
+    def take_event(self) -> MembershipEvent | None:
+        """The next thing to do about partitions.
+
+        After a `ReleasePartitions` nothing comes until `released` was called.
+        """
         if not self._events:
             return None
-        if isinstance(self._events[0], Release):
+        if isinstance(self._events[0], ReleasePartitions):
             return self._events[0]  # It stays the first until it is done.
         return self._events.popleft()
 
     def released(self) -> None:
-        """What the last `Release` asked for is done."""
+        """What the last `ReleasePartitions` asked for is done."""
         event = self._events.popleft()
-        assert isinstance(event, Release)
+        assert isinstance(event, ReleasePartitions)
         gone = frozenset(event.partitions)
         self.owned = tuple(partition for partition in self.owned if partition not in gone)
 
@@ -86,15 +89,15 @@ class Member(ABC):
         """Ask that what is owned be let go, save for these topics; whether there is anything."""
         gone = tuple(partition for partition in self.owned if partition.topic not in kept_topics)
         if gone:
-            self._events.append(Release(gone))
+            self._events.append(ReleasePartitions(gone))
         return bool(gone)
 
     def _lose_all(self) -> None:
         """What is owned is, or will be, somebody else's. What is being released is not asked for twice."""
-        releasing = [event for event in self._events if isinstance(event, Release)]
+        releasing = [event for event in self._events if isinstance(event, ReleasePartitions)]
         under_way = {partition for event in releasing for partition in event.partitions}
         lost = tuple(partition for partition in self.owned if partition not in under_way)
         self._events = deque(releasing)
         if lost:
-            self._events.append(Release(lost, is_lost=True))
+            self._events.append(ReleasePartitions(lost, is_lost=True))
         self._generation = NO_GENERATION

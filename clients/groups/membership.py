@@ -1,7 +1,7 @@
 """What a membership is to its consumer, whichever protocol it speaks.
 
-A membership asks for two things: that partitions be let go (`Release`), which it waits for, and that others
-be taken up (`TakeUp`). It never touches a position itself.
+A membership asks for two things: that partitions be let go (`ReleasePartitions`), which it waits for, and
+that others be taken up (`TakeUp`). It never touches a position itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from clients.connection.link import Call, Reply
-from clients.message import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 NO_GENERATION = -1
 
@@ -27,7 +27,7 @@ class GroupIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleasePartitions:
     """Stop reading `partitions`; call `released` when that is done.
 
     `is_lost`: they are somebody else's already, so that nothing can be committed for them any more.
@@ -49,10 +49,10 @@ class TakeUp:
     must_attach: bool = False
 
 
-Event: TypeAlias = Release | TakeUp
+MembershipEvent: TypeAlias = ReleasePartitions | TakeUp
 
 
-class Membership(Protocol):
+class GroupMembership(Protocol):
     """One consumer's place in its group. Times are the caller's clock, in ms."""
 
     @property
@@ -86,12 +86,15 @@ class Membership(Protocol):
         """When `calls` may have something new to say; None where nothing but a reply changes anything."""
         ...
 
-    def take_event(self) -> Event | None:
-        """The next thing to do about partitions. After a `Release` nothing comes until `released`."""
+    def take_event(self) -> MembershipEvent | None:
+        """The next thing to do about partitions.
+
+        After a `ReleasePartitions` nothing comes until `released` was called.
+        """
         ...
 
     def released(self) -> None:
-        """What the last `Release` asked for is done."""
+        """What the last `ReleasePartitions` asked for is done."""
         ...
 
     def is_certain(self, now_ms: int) -> bool:

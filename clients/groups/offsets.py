@@ -9,9 +9,9 @@ from typing import Any
 from clients.connection.link import Call, Reply
 from clients.errors import CommitFailedError, is_retriable
 from clients.feedback.events import CommitFailed, Events
-from clients.groups.coordinator import COORDINATOR_MOVED, Coordinator
+from clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
 from clients.groups.membership import GroupIdentity
-from clients.message import OffsetAndMetadata, TopicPartition, by_topic
+from clients.message import OffsetAndMetadata, by_topic
 from protocol.api import Request, Response
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.offset_commit import (
@@ -27,6 +27,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from protocol.topic_partition import TopicPartition
 
 _PLACE_LOST = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -167,11 +168,11 @@ class Inquiry:
         self.found = fetched_in(response)
 
 
-class GroupOffsets:
+class CommittedOffsets:
     """Commits and inquiries on their way to the coordinator. What may pass is tried again, for as long as
     whoever asked is willing to wait."""
 
-    def __init__(self, coordinator: Coordinator, events: Events) -> None:
+    def __init__(self, coordinator: GroupCoordinator, events: Events) -> None:
         self.commits = 0
         """How many have succeeded."""
         self.commits_failed = 0

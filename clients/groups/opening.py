@@ -10,10 +10,10 @@ from clients.connection.connection import Connection
 from clients.connection.metadata import Metadata
 from clients.errors import ConfigError
 from clients.fetching.fetcher import Fetcher
-from clients.groups.coordinator import Coordinator
+from clients.groups.coordinator import GroupCoordinator
 from clients.groups.listener import RebalanceListener
-from clients.groups.membership import Membership
-from clients.groups.reader import Reader
+from clients.groups.membership import GroupMembership
+from clients.groups.reader import ConsumerPort
 from clients.groups.session import GroupSession, SessionSettings
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ def open_session(
     settings: Mapping[str, Any],
     connection: Connection,
     fetcher: Fetcher,
-    reader: Reader,
+    reader: ConsumerPort,
     listener: RebalanceListener,
     rng: random.Random,
 ) -> GroupSession:
     """The session of a consumer with a `group.id`. Raises ConfigError."""
-    coordinator = Coordinator(connection, settings["group.id"], settings["retry.backoff.ms"])
-    membership: Membership
+    coordinator = GroupCoordinator(connection, settings["group.id"], settings["retry.backoff.ms"])
+    membership: GroupMembership
     attachments = None
     if settings["group.protocol"] == "managed":
         membership, attachments = _managed(settings, coordinator, connection, fetcher, reader, rng)
@@ -53,7 +53,9 @@ def open_session(
 # A consumer speaks one of the protocols, and does not pay for importing the other.
 
 
-def _classic(settings: Mapping[str, Any], coordinator: Coordinator, metadata: Metadata) -> Membership:
+def _classic(
+    settings: Mapping[str, Any], coordinator: GroupCoordinator, metadata: Metadata
+) -> GroupMembership:
     if settings["group.single.reader"]:
         raise ConfigError(
             "group.single.reader=true takes group.protocol=managed: in a classic group a member shares the "
@@ -79,12 +81,12 @@ def _classic(settings: Mapping[str, Any], coordinator: Coordinator, metadata: Me
 
 def _managed(
     settings: Mapping[str, Any],
-    coordinator: Coordinator,
+    coordinator: GroupCoordinator,
     connection: Connection,
     fetcher: Fetcher,
-    reader: Reader,
+    reader: ConsumerPort,
     rng: random.Random,
-) -> tuple[Membership, Attachments]:
+) -> tuple[GroupMembership, Attachments]:
     from clients.groups.attachments import Attachments
     from clients.groups.managed import ManagedMembership
     from clients.groups.managed_requests import ManagedSettings

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from clients.message import OffsetAndMetadata, TopicPartition
+from clients.message import OffsetAndMetadata
+from protocol.topic_partition import TopicPartition
 
 
-class Reader(Protocol):
+class ConsumerPort(Protocol):
     """The consumer, as its group session sees it."""
 
     def turn(self, wait_ms: int) -> None:

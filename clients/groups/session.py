@@ -12,18 +12,19 @@ from clients.errors import CommitFailedError, NoGroupError, RequestTimeoutError
 from clients.feedback.events import Events
 from clients.fetching.fetcher import Fetcher
 from clients.fetching.positions import Position
-from clients.groups.coordinator import Coordinator
+from clients.groups.coordinator import GroupCoordinator
 from clients.groups.listener import RebalanceListener
-from clients.groups.membership import NO_GENERATION, GroupIdentity, Membership, Release, TakeUp
-from clients.groups.offsets import Commit, GroupOffsets, Inquiry
-from clients.groups.reader import Reader
+from clients.groups.membership import NO_GENERATION, GroupIdentity, GroupMembership, ReleasePartitions, TakeUp
+from clients.groups.offsets import Commit, CommittedOffsets, Inquiry
+from clients.groups.reader import ConsumerPort
 from clients.groups.watch import RebalanceWatch
-from clients.message import OffsetAndMetadata, TopicPartition
+from clients.message import OffsetAndMetadata
 from protocol.errors import error_for
+from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from clients.groups.attachments import Attachments
-    from clients.groups.managed_requests import Rewind
+    from clients.groups.managed_requests import RewindRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,10 @@ class GroupSession:
     def __init__(
         self,
         settings: SessionSettings,
-        reader: Reader,
+        reader: ConsumerPort,
         fetcher: Fetcher,
-        coordinator: Coordinator,
-        membership: Membership,
+        coordinator: GroupCoordinator,
+        membership: GroupMembership,
         listener: RebalanceListener,
         events: Events,
         attachments: Attachments | None = None,
@@ -56,7 +57,7 @@ class GroupSession:
         """Why the last commit that nobody waited for failed; None after one that succeeded."""
         self.membership = membership
         self.watch = RebalanceWatch(membership, events)
-        self.offsets = GroupOffsets(coordinator, events)
+        self.offsets = CommittedOffsets(coordinator, events)
         self._settings = settings
         self._reader = reader
         self._fetcher = fetcher
@@ -69,7 +70,7 @@ class GroupSession:
         self._auto_commit_due_ms = reader.now_ms() + settings.auto_commit_interval_ms
         self._stored: dict[TopicPartition, int] = {}
         """What is committed, as far as we know: it is not committed again unasked."""
-        self._releasing: Release | None = None
+        self._releasing: ReleasePartitions | None = None
         self._last_commit: Commit | None = None
         self._release_by_ms = 0
         self._is_calling_back = False
@@ -139,7 +140,7 @@ class GroupSession:
         self._watch()
         while True:
             event = self._releasing or self.membership.take_event()
-            if isinstance(event, Release):
+            if isinstance(event, ReleasePartitions):
                 if not self._let_go(event):
                     return
             elif isinstance(event, TakeUp):
@@ -220,7 +221,7 @@ class GroupSession:
             self._attachments.take_up(event.partitions)
         self._call_back(self._listener.on_partitions_assigned, event.partitions)
 
-    def _let_go(self, event: Release) -> bool:
+    def _let_go(self, event: ReleasePartitions) -> bool:
         """One step towards giving partitions up; whether that is done.
 
         They are read no more from the first step on. Then what was processed is committed, which may take
@@ -256,7 +257,7 @@ class GroupSession:
             self.membership.released()
         return True
 
-    def _consumed_of(self, event: Release) -> list[TopicPartition]:
+    def _consumed_of(self, event: ReleasePartitions) -> list[TopicPartition]:
         return [partition for partition in event.partitions if partition in self._fetcher.positions]
 
     def _call_back(
@@ -379,7 +380,7 @@ class GroupSession:
         Returns where they stand. Raises NoGroupError where the group's protocol knows no rewinding.
         """
         from clients.groups.managed import ManagedMembership  # Others do without.
-        from clients.groups.managed_requests import Rewind
+        from clients.groups.managed_requests import RewindRequested
 
         membership = self.membership
         if not isinstance(membership, ManagedMembership):
@@ -391,7 +392,7 @@ class GroupSession:
             raise RuntimeError(
                 "rewind() waits for the group, which waits for its listeners: call it after poll()"
             )
-        rewind = Rewind(dict(offsets))
+        rewind = RewindRequested(dict(offsets))
         membership.rewind(rewind)
         held = [position for position in self._fetcher.positions.values() if not position.is_held]
         for position in held:
@@ -411,7 +412,7 @@ class GroupSession:
             raise error_for(error.code, f"{partition}: {error.message}")
         return {partition: rewind.found[partition] for partition in offsets}
 
-    def _wait_for_rewind(self, rewind: Rewind, timeout_ms: int) -> None:
+    def _wait_for_rewind(self, rewind: RewindRequested, timeout_ms: int) -> None:
         deadline_ms = self._reader.now_ms() + timeout_ms
         while not rewind.is_done:
             self.settle()

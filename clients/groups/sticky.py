@@ -11,13 +11,13 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from clients.groups.assignors import Members, MemberSubscription, Shares, all_partitions, in_order
-from clients.message import TopicPartition
 from protocol.consumer_protocol import StickyUserData, flat, grouped
 from protocol.schema import MalformedMessage, decode, encode
+from protocol.topic_partition import TopicPartition
 
 _GENERATION = struct.Struct(">i")
 _VERSION_BYTES = 2
-Claim = tuple[tuple[TopicPartition, ...], int]
+OwnedPartitions = tuple[tuple[TopicPartition, ...], int]
 """What a member says that it owns, and since which generation; -1 where it does not say."""
 
 
@@ -60,7 +60,7 @@ class CooperativeStickyAssignor:
         }
 
 
-def sticky_claim(member: MemberSubscription) -> Claim:
+def sticky_claim(member: MemberSubscription) -> OwnedPartitions:
     """What user data of the sticky assignor says; nothing, where it cannot be read."""
     if not member.user_data:
         return member.owned, member.generation
@@ -75,7 +75,7 @@ def sticky_claim(member: MemberSubscription) -> Claim:
     return (), -1
 
 
-def cooperative_claim(member: MemberSubscription) -> Claim:
+def cooperative_claim(member: MemberSubscription) -> OwnedPartitions:
     """Owned partitions are in the subscription; the generation is there, or in the user data before that."""
     generation = member.generation
     if generation < 0 and len(member.user_data) == _GENERATION.size:
@@ -83,7 +83,9 @@ def cooperative_claim(member: MemberSubscription) -> Claim:
     return member.owned, generation
 
 
-def balanced(partitions: Mapping[str, int], members: Members, claims: Mapping[str, Claim]) -> Shares:
+def balanced(
+    partitions: Mapping[str, int], members: Members, claims: Mapping[str, OwnedPartitions]
+) -> Shares:
     """Share out, with as few moves as an even result allows."""
     order = in_order(members)
     wanted_by = {
@@ -101,7 +103,10 @@ def balanced(partitions: Mapping[str, int], members: Members, claims: Mapping[st
 
 
 def _kept(
-    partitions: Mapping[str, int], members: Members, claims: Mapping[str, Claim], order: Sequence[str]
+    partitions: Mapping[str, int],
+    members: Members,
+    claims: Mapping[str, OwnedPartitions],
+    order: Sequence[str],
 ) -> Shares:
     """What each member owns by right. Of two who claim a partition since the same generation neither does."""
     owner: dict[TopicPartition, tuple[int, str | None]] = {}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from clients.feedback.events import Events, RebalanceBegan, RebalanceEnded
-from clients.groups.membership import Membership
+from clients.groups.membership import GroupMembership
 
 
 class RebalanceWatch:
     """Counts rebalances, and tells of them."""
 
-    def __init__(self, membership: Membership, events: Events) -> None:
+    def __init__(self, membership: GroupMembership, events: Events) -> None:
         self.rebalances = 0
         """How many have ended."""
         self.rebalance_ms = 0

@@ -6,10 +6,10 @@ import enum
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from clients.message import TopicPartition
 from protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStanding
+from protocol.topic_partition import TopicPartition
 
-Resource: TypeAlias = TopicPartition | str
+OwnedResource: TypeAlias = TopicPartition | str
 """A partition of a topic, or a name of the application's own."""
 
 
@@ -48,7 +48,7 @@ class OwnershipEvent:
     what it has. `is_resumed`: HELD again, with the generation that it was.
     """
 
-    resource: Resource
+    resource: OwnedResource
     state: TenureState
     generation: int = -1
     fence_offset: int | None = None
@@ -72,6 +72,6 @@ class OwnershipEvent:
         )
 
 
-def split(resource: Resource) -> tuple[str, int]:
+def split(resource: OwnedResource) -> tuple[str, int]:
     """The name and the partition by which the protocol knows a resource."""
     return (resource, NO_PARTITION) if isinstance(resource, str) else (resource.topic, resource.partition)

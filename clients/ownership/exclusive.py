@@ -16,10 +16,10 @@ from itertools import count
 
 from clients.config import Properties, producer_settings, required_acks
 from clients.connection.connection import Connection
-from clients.connection.network import Network
+from clients.connection.network import ClientNetwork
 from clients.errors import ConfigError, RequestTimeoutError
 from clients.feedback.events import OnEvent
-from clients.message import Message, TopicPartition
+from clients.message import Message
 from clients.ownership.events import OwnershipEvent
 from clients.ownership.tenure import FOR_EVER, TenureSettings
 from clients.ownership.tenures import Tenures
@@ -31,6 +31,7 @@ from clients.sending.partitioner import Partitioner, by_key
 from clients.sending.responses import BulkResponse, SendResponse
 from protocol.messages.ownership import IF_FREE
 from protocol.messages.producer_access import ProducerAccessMode
+from protocol.topic_partition import TopicPartition
 
 SESSION_TIMEOUT_MS = 10_000
 _CLOSE_MS = 5_000
@@ -64,7 +65,7 @@ class ExclusiveProducer(Producer):
         key_serializer: Serializer = to_bytes,
         value_serializer: Serializer = to_bytes,
         partitioner: Partitioner = by_key,
-        network: Network | None = None,
+        network: ClientNetwork | None = None,
         rng: random.Random | None = None,
         is_threaded: bool = True,
         on_event: OnEvent | None = None,

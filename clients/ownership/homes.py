@@ -9,8 +9,8 @@ from clients.connection.link import Call, Reply
 from clients.connection.metadata import NO_NODE
 from clients.errors import is_retriable
 from clients.groups.coordinator import find_coordinator_request, place_in
-from clients.message import TopicPartition
 from protocol.messages.find_coordinator import FindCoordinatorResponse
+from protocol.topic_partition import TopicPartition
 
 
 class Home(Protocol):

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from clients.config import Properties, admin_settings
 from clients.connection.connection import Connection
-from clients.connection.network import Network
+from clients.connection.network import ClientNetwork
 from clients.errors import ClosedError, RequestTimeoutError
-from clients.ownership.events import OwnershipEvent, Resource, TenureState
+from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState
 from clients.ownership.tenure import TenureSettings, error_of
 from clients.ownership.tenures import Tenures
 from clients.ownership.ways import NO_WRITER, OwnWay, Writer
@@ -52,16 +52,16 @@ class Lease:
         self,
         properties: Properties,
         group: str,
-        resources: Iterable[Resource],
+        resources: Iterable[OwnedResource],
         *,
         access: Access = Access.WRITE,
-        generation: int | Mapping[Resource, int] = IF_FREE,
+        generation: int | Mapping[OwnedResource, int] = IF_FREE,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         wait_ms: int = 0,
         owner_id: str | None = None,
         writer: Writer = NO_WRITER,
         on_event: Callable[[OwnershipEvent], object] = lambda _: None,
-        network: Network | None = None,
+        network: ClientNetwork | None = None,
         rng: random.Random | None = None,
         is_threaded: bool = True,
     ) -> None:
@@ -131,7 +131,7 @@ class Lease:
             return self._failure is None and self._tenures.is_valid(self._network.now_ms())
 
     @property
-    def resources(self) -> list[Resource]:
+    def resources(self) -> list[OwnedResource]:
         """What it is a lease of, in ascending order."""
         return list(self._tenures.tenures)
 
@@ -140,12 +140,12 @@ class Lease:
         with self._lock:
             self._raise_problem()
 
-    def state(self, resource: Resource) -> TenureState:
+    def state(self, resource: OwnedResource) -> TenureState:
         """Where the claim of one of the resources stands. Raises KeyError for another."""
         with self._lock:
             return self._tenures.tenures[resource].state
 
-    def generation(self, resource: Resource) -> int:
+    def generation(self, resource: OwnedResource) -> int:
         """The generation that was granted. Raises what kept it from being so."""
         with self._lock:
             tenure = self._tenures.tenures[resource]
@@ -153,7 +153,7 @@ class Lease:
                 raise error_of(tenure) if tenure.has_ended else ClosedError(f"{resource} is not granted yet")
             return tenure.grant.generation
 
-    def fence_offset(self, resource: Resource) -> int | None:
+    def fence_offset(self, resource: OwnedResource) -> int | None:
         """Where the partition ended when it was granted: no earlier owner writes there or later. None for a
         name."""
         with self._lock:

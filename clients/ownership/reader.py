@@ -16,12 +16,13 @@ from typing import Any
 
 from clients.config import Properties
 from clients.consumer import Consumer
-from clients.message import OffsetAndMetadata, TopicPartition
-from clients.ownership.events import OwnershipEvent, Resource, TenureState
+from clients.message import OffsetAndMetadata
+from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState
 from clients.ownership.tenure import TenureSettings
 from clients.ownership.tenures import Tenures
 from clients.ownership.ways import OwnWay
 from protocol.messages.ownership import IF_FREE, Access
+from protocol.topic_partition import TopicPartition
 
 SESSION_TIMEOUT_MS = 10_000
 
@@ -66,7 +67,7 @@ class ExclusiveConsumer(Consumer):
             answer_timeout_ms=2 * self.settings["request.timeout.ms"] // 3,
         )
         self._claims = self._own
-        self._begun: dict[Resource, None] = {}
+        self._begun: dict[OwnedResource, None] = {}
 
     def _partitions(self) -> list[TopicPartition]:
         return [key for key in self._own.tenures if isinstance(key, TopicPartition)]

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clients.connection.connection import Connection
-from clients.connection.conversation import Wire
+from clients.connection.conversation import Conversation
 from clients.connection.link import Call
 from clients.connection.metadata import NO_NODE
 from clients.errors import RequestTimeoutError, is_retriable
-from clients.ownership.events import ENDED, OwnershipEvent, Resource, TenureState
+from clients.ownership.events import ENDED, OwnedResource, OwnershipEvent, TenureState
 from clients.ownership.homes import Home
 from clients.ownership.ways import NO_GRANT, Ask, Question
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -59,7 +59,7 @@ class Tenure:
         self,
         connection: Connection,
         home: Home,
-        resource: Resource,
+        resource: OwnedResource,
         settings: TenureSettings,
         *,
         generation: int = IF_FREE,
@@ -88,7 +88,7 @@ class Tenure:
         self._wait_until_ms: int | None = None
         self._release_until_ms: int | None = None
         self._node = NO_NODE
-        self._conversation: Wire | None = None
+        self._conversation: Conversation | None = None
         self._position = 0
         self._call: Call | None = None
         self._asked_at_ms = 0
@@ -222,7 +222,9 @@ class Tenure:
         """Whether the answer to this call is for it; it may have gone on without it."""
         return self._call is call
 
-    def answered(self, standing: ResourceStanding, node: int, conversation: Wire | None, now_ms: int) -> None:
+    def answered(
+        self, standing: ResourceStanding, node: int, conversation: Conversation | None, now_ms: int
+    ) -> None:
         """This is the answer, in that conversation with the broker."""
         self._call = None
         self._node, self._conversation = node, conversation

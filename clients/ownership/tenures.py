@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from clients.connection.connection import Connection
 from clients.connection.link import Call, Reply
 from clients.connection.metadata import NO_NODE
-from clients.ownership.events import OwnershipEvent, Resource, TenureState, split
+from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState, split
 from clients.ownership.homes import CoordinatorHome, Home, LeaderHome
 from clients.ownership.tenure import Tenure, TenureSettings, error_of
 from clients.ownership.ways import Ask, Question, Way, request_for, standings_in
@@ -42,7 +42,7 @@ class Tenures:
         self,
         connection: Connection,
         way: Way,
-        generations: Mapping[Resource, int],
+        generations: Mapping[OwnedResource, int],
         settings: TenureSettings,
         *,
         wait_ms: int = 0,
@@ -57,7 +57,7 @@ class Tenures:
         self._waiting: dict[int, _Round] = {}
         """Of every broker, the renewal that waits there."""
         self._names_home = CoordinatorHome(way.group, settings.retry_backoff_ms)
-        self.tenures: dict[Resource, Tenure] = {}
+        self.tenures: dict[OwnedResource, Tenure] = {}
         for resource in sorted(generations, key=split):
             home: Home = self._names_home
             if not isinstance(resource, str):

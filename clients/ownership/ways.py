@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from clients.ownership.events import Resource, split
+from clients.ownership.events import OwnedResource, split
 from protocol.api import Request, Response
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import (
@@ -70,7 +70,7 @@ class Ask:
     """
 
     question: Question
-    resource: Resource
+    resource: OwnedResource
     generation: int = IF_FREE
     incarnation: int = NO_GRANT
     wait_ms: int = 0
@@ -167,7 +167,7 @@ class AccessWay:
         (ask,) = asks
         return self._request(ask.resource, ask.generation, 0, timeout_ms)
 
-    def _request(self, resource: Resource, epoch: int, wait_ms: int, timeout_ms: int) -> Request[Any]:
+    def _request(self, resource: OwnedResource, epoch: int, wait_ms: int, timeout_ms: int) -> Request[Any]:
         name, partition = split(resource)
         return ProducerAccessRequest(
             topic=name,
@@ -203,7 +203,7 @@ def request_for(way: Way, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
     )
 
 
-def standings_in(response: Response, resources: Sequence[Resource]) -> list[ResourceStanding]:
+def standings_in(response: Response, resources: Sequence[OwnedResource]) -> list[ResourceStanding]:
     """How the asker stands with the resources that it has asked about, in their order."""
     if isinstance(response, ProducerAccessResponse):
         return [_standing_of(response, resource) for resource in resources]
@@ -212,7 +212,7 @@ def standings_in(response: Response, resources: Sequence[Resource]) -> list[Reso
     return [rows.get(split(resource)) or _left_out(resource, whole) for resource in resources]
 
 
-def _left_out(resource: Resource, whole: Any) -> ResourceStanding:
+def _left_out(resource: OwnedResource, whole: Any) -> ResourceStanding:
     """What a response that says nothing of a resource says: the error of all."""
     name, partition = split(resource)
     return ResourceStanding(
@@ -223,7 +223,7 @@ def _left_out(resource: Resource, whole: Any) -> ResourceStanding:
     )
 
 
-def _standing_of(response: ProducerAccessResponse, resource: Resource) -> ResourceStanding:
+def _standing_of(response: ProducerAccessResponse, resource: OwnedResource) -> ResourceStanding:
     name, partition = split(resource)
     return ResourceStanding(
         name=name,

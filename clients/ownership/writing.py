@@ -8,12 +8,12 @@ from functools import partial
 
 from clients.connection.link import Call, Reply
 from clients.errors import ConnectionFailedError
-from clients.message import TopicPartition
 from clients.ownership.events import OwnershipEvent, TenureState
 from clients.ownership.tenure import Tenure, error_of
 from clients.ownership.tenures import Tenures
 from clients.sending.queues import NEVER_MS
 from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.topic_partition import TopicPartition
 
 _STRANGER = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 """What a broker says to one that writes and is not the owner; maybe of a connection that it has restored the

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping
 
 from clients.connection.metadata import NO_NODE, Metadata
 from clients.errors import ConnectionFailedError, GuardElsewhereError, GuardMismatchError
-from clients.message import TopicPartition
 from clients.sending.batch import Batch
 from clients.sending.expectations import Guard
 from clients.sending.queues import PartitionQueue, Queues
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError, error_for
 from protocol.messages.produce import PartitionProduceResponse
+from protocol.topic_partition import TopicPartition
 
 FEATURE = "holdfast.expected.offset"
 NO_EXPECTATION = -1

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from itertools import repeat
 
-from clients.connection.network import Network
+from clients.connection.network import ClientNetwork
 from clients.errors import BufferFullError, ClosedError, RecordTooLargeError
 from clients.sending.batch import Batch
 from clients.sending.columns import running_sizes
@@ -32,7 +32,7 @@ class Entrance:
         self,
         queues: Queues,
         mutex: threading.RLock,
-        network: Network,
+        network: ClientNetwork,
         partitioner: Partitioner,
         *,
         buffer_memory: int,

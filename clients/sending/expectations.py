@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from clients.message import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 NO_ATTEMPT = -1
 ANY_EPOCH = -1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
-from clients.message import TopicPartition
 from clients.sending.batch import Batch
 from clients.sending.sequences import Sequences
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.topic_partition import TopicPartition
 
 _BASE_OFFSET = struct.Struct(">q")
 

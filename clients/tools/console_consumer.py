@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import click
 
 from clients.consumer import Consumer
-from clients.message import ConsumerRecord, TopicPartition
+from clients.message import ConsumerRecord
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, pairs, properties, run
 from clients.tools.moments import parse_time
 from clients.tools.stopping import StopRequest, stop_on_signals
 from clients.tools.topic_pattern import topic_pattern
 from protocol.batches import TimestampType
+from protocol.topic_partition import TopicPartition
 
 Formatter = Callable[[ConsumerRecord], bytes]
 
@@ -24,7 +25,7 @@ _POLL_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class LineFormat:
+class OutputFormat:
     """What of a message is shown, and with what in between."""
 
     shows_timestamp: bool = False
@@ -117,7 +118,7 @@ _TEXTS = {
 }
 
 
-def line_format(given: Mapping[str, str]) -> LineFormat:
+def line_format(given: Mapping[str, str]) -> OutputFormat:
     """The format that properties of Kafka's default formatter describe. Raises click.UsageError."""
     values: dict[str, object] = {}
     for key, text in given.items():
@@ -127,7 +128,7 @@ def line_format(given: Mapping[str, str]) -> LineFormat:
             values[_TEXTS[key]] = text.encode()
         else:
             raise click.UsageError(f"--property {key}: the properties are {', '.join((*_FLAGS, *_TEXTS))}")
-    return LineFormat(**values)  # type: ignore[arg-type]
+    return OutputFormat(**values)  # type: ignore[arg-type]
 
 
 def formatter(name: str, given: Mapping[str, str]) -> Formatter:

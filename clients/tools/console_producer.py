@@ -22,7 +22,7 @@ _ERRORS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class LineFormat:
+class InputFormat:
     """How a line is taken apart."""
 
     has_key: bool = False
@@ -79,7 +79,7 @@ _FORMAT_PROPERTIES = {
 }
 
 
-def line_format(given: Mapping[str, str]) -> LineFormat:
+def line_format(given: Mapping[str, str]) -> InputFormat:
     """The format that properties of Kafka's line reader describe. Raises click.UsageError."""
     values: dict[str, object] = {}
     for key, text in given.items():
@@ -92,7 +92,7 @@ def line_format(given: Mapping[str, str]) -> LineFormat:
             raise click.UsageError(f"--property {key} must not be empty")
         else:
             values[name] = text.encode()
-    return LineFormat(**values)  # type: ignore[arg-type]
+    return InputFormat(**values)  # type: ignore[arg-type]
 
 
 @click.command(context_settings=CONTEXT)

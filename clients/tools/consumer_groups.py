@@ -10,7 +10,6 @@ import click
 
 from clients.admin import Admin
 from clients.admin.groups import DEAD, GroupDescription
-from clients.message import TopicPartition
 from clients.tools.command import (
     CONTEXT,
     FIRST_CONTACT_MS,
@@ -23,7 +22,7 @@ from clients.tools.command import (
 from clients.tools.group_reports import members_report, offsets_report, state_report
 from clients.tools.moments import parse_moment
 from clients.tools.offset_reset import (
-    Target,
+    ResetTarget,
     new_offsets,
     parse_duration,
     parse_topics,
@@ -32,6 +31,7 @@ from clients.tools.offset_reset import (
 )
 from clients.tools.table import table
 from protocol.errors import BrokerError, GroupNotFoundError
+from protocol.topic_partition import TopicPartition
 
 _ACTIONS = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
 
@@ -265,7 +265,7 @@ def _partitions(admin: Admin, topics: dict[str, list[int] | None]) -> list[Topic
     return chosen
 
 
-def _target(given: dict[str, Any]) -> Target:
+def _target(given: dict[str, Any]) -> ResetTarget:
     """Where to reset to. Raises click.UsageError unless exactly one way was named."""
     names = [name for name, value in given.items() if value not in (None, False)]
     if len(names) != 1:
@@ -276,7 +276,7 @@ def _target(given: dict[str, Any]) -> Target:
         moment_ms = parse_moment(given["to_datetime"], "--to-datetime")
     elif given["by_duration"] is not None:
         moment_ms = int(time.time() * 1000) - parse_duration(given["by_duration"])
-    return Target(
+    return ResetTarget(
         given["to_earliest"],
         given["to_latest"],
         given["to_current"],
@@ -288,7 +288,7 @@ def _target(given: dict[str, Any]) -> Target:
 
 
 def plan_reset(
-    admin: Admin, names: list[str], target: Target, topics: dict[str, list[int] | None] | None
+    admin: Admin, names: list[str], target: ResetTarget, topics: dict[str, list[int] | None] | None
 ) -> dict[str, dict[TopicPartition, int]]:
     """The new offsets of each group; `topics` None takes those that it has offsets of."""
     if target.file is not None:

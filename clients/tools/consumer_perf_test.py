@@ -11,10 +11,10 @@ import click
 
 from clients.consumer import Consumer
 from clients.groups.listener import RebalanceListener
-from clients.message import TopicPartition
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
 from clients.tools.feedback_table import print_metrics_option, show_feedback
 from clients.tools.stopping import StopRequest, stop_on_signals
+from protocol.topic_partition import TopicPartition
 
 _POLL_MS = 100
 _MEGABYTE = 1 << 20

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from clients.admin import Admin
-from clients.message import TopicPartition
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
 from clients.tools.partitions_file import read_offsets
 from protocol.errors import BrokerError
+from protocol.topic_partition import TopicPartition
 
 
 @click.command("delete-records", context_settings=CONTEXT)

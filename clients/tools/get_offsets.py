@@ -7,7 +7,6 @@ import json
 import click
 
 from clients.admin import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, OffsetAndTimestamp
-from clients.message import TopicPartition
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
 from clients.tools.partition_patterns import (
     PartitionPattern,
@@ -16,6 +15,7 @@ from clients.tools.partition_patterns import (
     parse_patterns,
 )
 from clients.tools.topic_pattern import topic_pattern
+from protocol.topic_partition import TopicPartition
 
 _TIMES = {
     "earliest": EARLIEST,

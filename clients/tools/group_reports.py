@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from clients.admin import LATEST, Admin
 from clients.admin.groups import GroupDescription, MemberDescription
 from clients.connection.metadata import NO_NODE
-from clients.message import TopicPartition, by_topic
+from clients.message import by_topic
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

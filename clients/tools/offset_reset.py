@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import click
 
 from clients.admin import EARLIEST, LATEST, Admin
-from clients.message import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 _DURATION = re.compile(
     r"(?P<sign>-?)P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?"
@@ -21,7 +21,7 @@ _NO_RECORD = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResetTarget:
     """Where to: exactly one of these. `moment_ms` is in ms since the epoch; `file` has offsets of its own."""
 
     earliest: bool = False
@@ -35,7 +35,7 @@ class Target:
 
 def new_offsets(
     admin: Admin,
-    target: Target,
+    target: ResetTarget,
     partitions: Iterable[TopicPartition],
     committed: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import click
 
 from clients.admin import Admin, OwnershipDescription
-from clients.message import TopicPartition
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, print_json, properties, run
 from clients.tools.table import table
+from protocol.topic_partition import TopicPartition
 
 _Columns = tuple[tuple[str, ...], tuple[str, ...]]
 _LIST: _Columns = (

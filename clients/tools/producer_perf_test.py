@@ -77,7 +77,7 @@ def producer_perf_test(
         Producer(properties(address, config_file, given, defaults)) as producer,
     ):
         started_ms = time.monotonic() * 1000
-        account = Account(started_ms)
+        account = ThroughputAccount(started_ms)
         pace = Pace(throughput, started_ms)
         for number, value in enumerate(itertools.islice(values, num_records)):
             account.send(producer, topic, value)
@@ -122,7 +122,7 @@ def endlessly(values: list[bytes]) -> Iterator[bytes]:
         yield from rng.choices(values, k=1000)
 
 
-class Account:
+class ThroughputAccount:
     """Counts what is acknowledged, by the producer's thread, and prints a line every five seconds."""
 
     def __init__(self, started_ms: float) -> None:

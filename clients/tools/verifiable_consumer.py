@@ -9,12 +9,13 @@ import click
 from clients.consumer import Consumer
 from clients.errors import ClientError
 from clients.groups.listener import RebalanceListener
-from clients.message import ConsumerRecord, TopicPartition
+from clients.message import ConsumerRecord
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
 from clients.tools.json_events import tell
 from clients.tools.pace import UNLIMITED
 from clients.tools.stopping import stop_on_signals
 from protocol.errors import BrokerError
+from protocol.topic_partition import TopicPartition
 
 _POLL_MS = 500
 

@@ -59,7 +59,7 @@ def verifiable_producer(
         "acks": acks,
         "max.block.ms": 15_000,
     }
-    account = Account()
+    account = DeliveryAccount()
     keys: Iterator[str | None] = itertools.repeat(None)
     if repeating_keys is not None:
         keys = itertools.cycle([str(number) for number in range(repeating_keys)])
@@ -93,7 +93,7 @@ def verifiable_producer(
     return 0 if account.acked == account.sent else 1
 
 
-class Account:
+class DeliveryAccount:
     """What was sent, and what was acknowledged."""
 
     def __init__(self) -> None:

@@ -24,17 +24,17 @@ from coordinator.znodes.controller import (
     encode_controller_epoch,
 )
 from coordinator.zookeeper.interface import (
-    ConnectionLost,
     Create,
     Delete,
     MultiFailed,
     NoNode,
-    Session,
     SessionExpired,
     SetData,
     Stat,
     WatchEvent,
+    ZooKeeperConnectionLost,
     ZooKeeperError,
+    ZooKeeperSession,
 )
 
 _FIRST_EPOCH = 1
@@ -69,7 +69,7 @@ class Candidacy:
         self._broker_id = broker_id
         self._clock = clock
         self._listeners: list[CandidacyListener] = []
-        self._session: Session | None = None
+        self._session: ZooKeeperSession | None = None
         self._looking = False
         self._look_again = False
         self._elected_by = 0
@@ -80,7 +80,7 @@ class Candidacy:
 
     # MembershipListener
 
-    def registered(self, session: Session, broker_epoch: int) -> None:
+    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
         self._session = session
         self._look()
 
@@ -127,7 +127,7 @@ class Candidacy:
             lambda found: self._looked(session, *found), lambda failure: self._look_failed(session, failure)
         )
 
-    def _looked(self, session: Session, controller_id: int, term: Term | None) -> None:
+    def _looked(self, session: ZooKeeperSession, controller_id: int, term: Term | None) -> None:
         self._looking = False
         if session is not self._session:
             self._look()
@@ -136,7 +136,7 @@ class Candidacy:
         if self._look_again:
             self._look()
 
-    def _look_failed(self, session: Session, failure: Failure) -> None:
+    def _look_failed(self, session: ZooKeeperSession, failure: Failure) -> None:
         self._looking = False
         if session is not self._session:
             self._look()
@@ -144,7 +144,7 @@ class Candidacy:
             _log.error("cannot find out who the controller is: %s", failure.getErrorMessage())
             self._clock.callLater(_PAUSE_S, self._look)
 
-    async def _find_controller(self, session: Session) -> tuple[int, Term | None]:
+    async def _find_controller(self, session: ZooKeeperSession) -> tuple[int, Term | None]:
         """The controller, and this broker's term if it is the one."""
         while True:
             try:
@@ -163,7 +163,7 @@ class Candidacy:
                 return controller_id, term
             return controller_id, self.term
 
-    async def _stand(self, session: Session) -> None:
+    async def _stand(self, session: ZooKeeperSession) -> None:
         """Try to become the controller; who has become it is for the caller to read."""
         try:
             data, stat = await session.get(znodes.CONTROLLER_EPOCH)
@@ -181,10 +181,10 @@ class Candidacy:
                     SetData(znodes.CONTROLLER_EPOCH, encode_controller_epoch(epoch), stat.version),
                 ]
             )
-        except (MultiFailed, ConnectionLost) as error:
+        except (MultiFailed, ZooKeeperConnectionLost) as error:
             _log.debug("stood for controller: %s", error)
 
-    async def _term(self, session: Session, controller: Stat) -> Term | None:
+    async def _term(self, session: ZooKeeperSession, controller: Stat) -> Term | None:
         """The term that began with this session's znode; None if another controller has followed."""
         data, stat = await session.get(znodes.CONTROLLER_EPOCH)
         if stat.mzxid != controller.czxid:

@@ -25,17 +25,17 @@ from coordinator.znodes.configs import (
 from coordinator.znodes.json import BadZnode
 from coordinator.zookeeper.interface import (
     BadVersion,
-    ConnectionLost,
     Create,
     MultiFailed,
     NodeExists,
     NoNode,
-    Operation,
-    Session,
     SessionExpired,
     SetData,
     WatchEvent,
+    WriteOperation,
     ZooKeeper,
+    ZooKeeperConnectionLost,
+    ZooKeeperSession,
 )
 from coordinator.zookeeper.pipelined import outcomes, read_all, results
 from coordinator.zookeeper.sessions import on_any_session
@@ -64,7 +64,7 @@ class DynamicConfigs:
         self._clock = clock
         self._configs: dict[Entity, dict[str, str]] = {}
         self._listeners: list[OnChange] = []
-        self._session: Session | None = None
+        self._session: ZooKeeperSession | None = None
         self._last_seen = ""
         self._reading = False
         self._read_again = False
@@ -86,7 +86,7 @@ class DynamicConfigs:
         """Read all configs: to be awaited before anything that depends on them is started."""
         return ensureDeferred(on_any_session(self._zookeeper, self._load))
 
-    async def _load(self, session: Session) -> None:
+    async def _load(self, session: ZooKeeperSession) -> None:
         for kind in znodes.CONFIG_TYPES:
             try:
                 names = await session.children(f"{znodes.CONFIG}/{kind}")
@@ -100,13 +100,13 @@ class DynamicConfigs:
     def refresh(self, kind: str, name: str) -> Deferred[Configs]:
         """Read one entity's configs now, for what cannot wait until the notification has come."""
 
-        async def read(session: Session) -> Configs:
+        async def read(session: ZooKeeperSession) -> Configs:
             await self._read(session, [(kind, name)])
             return self.get(kind, name)
 
         return ensureDeferred(on_any_session(self._zookeeper, read))
 
-    async def _read(self, session: Session, entities: list[Entity]) -> None:
+    async def _read(self, session: ZooKeeperSession, entities: list[Entity]) -> None:
         found = await read_all(session, [znodes.config_path(kind, name) for kind, name in entities])
         for entity, there in zip(entities, found, strict=True):
             if there is None:
@@ -129,7 +129,7 @@ class DynamicConfigs:
 
     # Notifications (MembershipListener)
 
-    def registered(self, session: Session, broker_epoch: int) -> None:
+    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
         # What was changed while there was no session is found by reading everything.
         self._session = session
         self._last_seen = ""
@@ -157,7 +157,7 @@ class DynamicConfigs:
         self._reading = True
         ensureDeferred(self._follow(self._session)).addErrback(self._failed)
 
-    async def _follow(self, session: Session) -> None:
+    async def _follow(self, session: ZooKeeperSession) -> None:
         """Read what the notifications since the last one seen are about."""
         while True:
             self._read_again = False
@@ -171,7 +171,7 @@ class DynamicConfigs:
                 break
         self._reading = False
 
-    async def _entities_in(self, session: Session, changes: list[str]) -> list[Entity]:
+    async def _entities_in(self, session: ZooKeeperSession, changes: list[str]) -> list[Entity]:
         paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in changes]
         entities: dict[Entity, None] = {}
         for path, there in zip(paths, await read_all(session, paths), strict=True):
@@ -183,7 +183,7 @@ class DynamicConfigs:
                 _log.error("a notification is ignored: %s", error)
         return list(entities)
 
-    async def _purge(self, session: Session, names: list[str]) -> None:
+    async def _purge(self, session: ZooKeeperSession, names: list[str]) -> None:
         """Remove notifications that every broker must have seen by now."""
         paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
         stats = await results([session.exists(path) for path in paths])
@@ -213,27 +213,31 @@ class DynamicConfigs:
         raise, and nothing is changed then.
         """
 
-        async def write(session: Session) -> None:
+        async def write(session: ZooKeeperSession) -> None:
             await self._update(session, kind, name, change)
 
         return ensureDeferred(on_any_session(self._zookeeper, write))
 
     async def _update(
-        self, session: Session, kind: str, name: str, change: Callable[[dict[str, str]], dict[str, str]]
+        self,
+        session: ZooKeeperSession,
+        kind: str,
+        name: str,
+        change: Callable[[dict[str, str]], dict[str, str]],
     ) -> None:
         path = znodes.config_path(kind, name)
         while True:
             try:
                 data, stat = await session.get(path)
                 configs = change(decode_config(path, data))
-                written: Operation = SetData(path, encode_config(configs), stat.version)
+                written: WriteOperation = SetData(path, encode_config(configs), stat.version)
             except NoNode:
                 configs = change({})
                 written = Create(path, encode_config(configs))
             told = Create(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequence=True)
             try:
                 await session.multi([written, told])
-            except ConnectionLost:
+            except ZooKeeperConnectionLost:
                 continue  # Once more on what is there: a change made twice is the same change.
             except MultiFailed as error:
                 if isinstance(error.cause, BadVersion | NodeExists | NoNode) and error.index == 0:

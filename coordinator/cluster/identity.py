@@ -12,12 +12,18 @@ from uuid import UUID
 from coordinator.znodes import paths as znodes
 from coordinator.znodes.json import BadZnode, decode_json, encode_json, encode_uuid
 from coordinator.znodes.paths import CLUSTER_ID
-from coordinator.zookeeper.interface import ConnectionLost, NodeExists, NoNode, Session, ZooKeeper
+from coordinator.zookeeper.interface import (
+    NodeExists,
+    NoNode,
+    ZooKeeper,
+    ZooKeeperConnectionLost,
+    ZooKeeperSession,
+)
 from coordinator.zookeeper.pipelined import results
 from coordinator.zookeeper.sessions import on_any_session
 
 
-async def create_if_missing(session: Session, path: str, data: bytes = b"") -> bool:
+async def create_if_missing(session: ZooKeeperSession, path: str, data: bytes = b"") -> bool:
     """Make a persistent znode, and those above it; whether it was made (or may have been) by this call."""
     maybe_made = False
     while True:
@@ -28,11 +34,11 @@ async def create_if_missing(session: Session, path: str, data: bytes = b"") -> b
             return maybe_made
         except NoNode:
             await create_if_missing(session, path.rpartition("/")[0])
-        except ConnectionLost:
+        except ZooKeeperConnectionLost:
             maybe_made = True
 
 
-async def prepare_layout(session: Session) -> None:
+async def prepare_layout(session: ZooKeeperSession) -> None:
     """Make the persistent znodes that everything else stands in."""
     paths = znodes.PERSISTENT_PATHS
     found = await results([session.exists(path) for path in paths])
@@ -44,7 +50,7 @@ async def prepare_layout(session: Session) -> None:
 async def cluster_id(zookeeper: ZooKeeper, random_bytes: Callable[[int], bytes]) -> str:
     """The cluster's id; the first broker to ask makes it, of 16 random bytes."""
 
-    async def read_or_make(session: Session) -> str:
+    async def read_or_make(session: ZooKeeperSession) -> str:
         while True:
             try:
                 data, _ = await session.get(znodes.CLUSTER_ID)
@@ -62,14 +68,14 @@ async def generate_broker_id(zookeeper: ZooKeeper, reserved_broker_id_max: int) 
     The number is the version of a znode that every caller writes. A lost connection may waste one.
     """
 
-    async def draw(session: Session) -> int:
+    async def draw(session: ZooKeeperSession) -> int:
         while True:
             try:
                 stat = await session.set(znodes.BROKER_SEQUENCE, b"")
                 return reserved_broker_id_max + stat.version
             except NoNode:
                 await create_if_missing(session, znodes.BROKER_SEQUENCE)
-            except ConnectionLost:
+            except ZooKeeperConnectionLost:
                 continue
 
     return await on_any_session(zookeeper, draw)

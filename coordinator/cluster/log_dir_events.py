@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from coordinator.znodes import paths as znodes
 from coordinator.znodes.orders import encode_log_dir_event
-from coordinator.zookeeper.interface import ConnectionLost, SessionExpired, ZooKeeper
+from coordinator.zookeeper.interface import SessionExpired, ZooKeeper, ZooKeeperConnectionLost
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class LogDirEvents:
                     znodes.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(self._broker_id), sequence=True
                 )
                 return
-            except ConnectionLost:
+            except ZooKeeperConnectionLost:
                 continue  # A second notification does no harm.
 
 

@@ -22,12 +22,12 @@ from coordinator.cluster.identity import prepare_layout
 from coordinator.znodes import paths as znodes
 from coordinator.znodes.brokers import BrokerInfo, encode_broker
 from coordinator.zookeeper.interface import (
-    ConnectionLost,
     NodeExists,
-    Session,
     SessionExpired,
     WatchEvent,
     ZooKeeper,
+    ZooKeeperConnectionLost,
+    ZooKeeperSession,
 )
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class BrokerIdInUse(Exception):
 class MembershipListener(Protocol):
     """Is told how this broker stands with the cluster. None of the methods may raise."""
 
-    def registered(self, session: Session, broker_epoch: int) -> None:
+    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
         """The broker is a member, under this epoch, as long as this session lives."""
         ...
 
@@ -61,7 +61,7 @@ class MembershipListener(Protocol):
         ...
 
 
-class Membership:
+class ClusterMembership:
     """Registers a broker and keeps it registered.
 
     `info` is asked at each registration. `conflict_timeout_ms` is how long a znode of the same id may take to
@@ -86,7 +86,7 @@ class Membership:
         self._listeners: list[MembershipListener] = []
         self._start_epoch = znodes.NO_EPOCH
         self._started: Deferred[int] | None = None
-        self._registered_on: Session | None = None
+        self._registered_on: ZooKeeperSession | None = None
         self._closed = False
         zookeeper.add_listener(self)
 
@@ -109,19 +109,19 @@ class Membership:
 
     # SessionListener
 
-    def session_connected(self, session: Session) -> None:
+    def session_connected(self, session: ZooKeeperSession) -> None:
         if session is self._registered_on and not self.is_connected:
             self.is_connected = True
             for listener in self._listeners:
                 listener.resumed()
 
-    def session_suspended(self, session: Session) -> None:
+    def session_suspended(self, session: ZooKeeperSession) -> None:
         if session is self._registered_on:
             self.is_connected = False
             for listener in self._listeners:
                 listener.suspended()
 
-    def session_expired(self, session: Session) -> None:
+    def session_expired(self, session: ZooKeeperSession) -> None:
         was_registered = session is self._registered_on
         self._registered_on = None
         self.is_connected = False
@@ -133,12 +133,12 @@ class Membership:
 
     # Registration
 
-    def _register_on(self, session: Session) -> None:
+    def _register_on(self, session: ZooKeeperSession) -> None:
         ensureDeferred(self._register(session)).addCallbacks(
             lambda epoch: self._succeeded(session, epoch), lambda failure: self._failed(session, failure)
         )
 
-    async def _register(self, session: Session) -> int:
+    async def _register(self, session: ZooKeeperSession) -> int:
         await prepare_layout(session)
         info = replace(self._info(), start_epoch=self._start_epoch)
         path = znodes.broker_path(info.broker_id)
@@ -148,7 +148,7 @@ class Membership:
             try:
                 _, stat = await session.create(path, data, ephemeral=True)
                 return stat.czxid
-            except ConnectionLost:
+            except ZooKeeperConnectionLost:
                 continue  # If it was made after all, it is found now, as this session's.
             except NodeExists:
                 gone: Deferred[None] = Deferred()
@@ -160,7 +160,7 @@ class Membership:
             await self._wait_until_gone(info.broker_id, session, path, gone, deadline)
 
     async def _wait_until_gone(
-        self, broker_id: int, session: Session, path: str, gone: Deferred[None], deadline: float
+        self, broker_id: int, session: ZooKeeperSession, path: str, gone: Deferred[None], deadline: float
     ) -> None:
         _log.warning(
             "broker id %d is still registered by another session; waiting for that to run out", broker_id
@@ -175,7 +175,7 @@ class Membership:
                 f"{self._conflict_timeout_ms} ms; give this broker another broker.id"
             )
 
-    def _succeeded(self, session: Session, epoch: int) -> None:
+    def _succeeded(self, session: ZooKeeperSession, epoch: int) -> None:
         if self._closed or session is not self._zookeeper.session:
             return
         if self._start_epoch == znodes.NO_EPOCH:
@@ -190,7 +190,7 @@ class Membership:
         if self._started is not None and not self._started.called:
             self._started.callback(epoch)
 
-    def _failed(self, session: Session, failure: Failure) -> None:
+    def _failed(self, session: ZooKeeperSession, failure: Failure) -> None:
         if isinstance(failure.value, SessionExpired) or self._closed:
             return  # The next session's registration has begun already.
         if self._started is not None and not self._started.called:

@@ -16,7 +16,13 @@ from coordinator.cluster.identity import create_if_missing
 from coordinator.znodes import paths as znodes
 from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, encode_json
 from coordinator.znodes.paths import PRODUCER_ID_BLOCK
-from coordinator.zookeeper.interface import BadVersion, ConnectionLost, NoNode, Session, ZooKeeper
+from coordinator.zookeeper.interface import (
+    BadVersion,
+    NoNode,
+    ZooKeeper,
+    ZooKeeperConnectionLost,
+    ZooKeeperSession,
+)
 from coordinator.zookeeper.sessions import on_any_session
 
 BLOCK_SIZE = 1000
@@ -75,7 +81,7 @@ class ProducerIds:
         for wanted in waiting:
             wanted.errback(failure)
 
-    async def _take_block(self, session: Session) -> ProducerIdBlock:
+    async def _take_block(self, session: ZooKeeperSession) -> ProducerIdBlock:
         while True:
             try:
                 data, stat = await session.get(znodes.PRODUCER_ID_BLOCK)
@@ -89,7 +95,7 @@ class ProducerIds:
             try:
                 await session.set(znodes.PRODUCER_ID_BLOCK, encode_producer_id_block(block), stat.version)
                 return block
-            except (BadVersion, ConnectionLost):
+            except (BadVersion, ZooKeeperConnectionLost):
                 continue  # Somebody else was first, or this block is lost, which does no harm.
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator.znodes import paths as znodes
-from coordinator.zookeeper.interface import Check, Session
+from coordinator.zookeeper.interface import Check, ZooKeeperSession
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
     """One term. `epoch_version` is the version of /controller_epoch, as this term's election has left it."""
 
-    session: Session
+    session: ZooKeeperSession
     broker_id: int
     epoch: int
     epoch_version: int

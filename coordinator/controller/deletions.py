@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from coordinator.controller.effects import Answer, MarkDeleted, RemoveTopic, Steps
+from coordinator.controller.effects import AnswerRequest, DecisionSteps, MarkDeleted, RemoveTopic
 from coordinator.controller.events import DeleteTopics, TopicResult
 from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, Deletion, Topic
+from coordinator.controller.state import ControllerState, Topic, TopicDeletion
 from coordinator.controller.topic_rules import NAME_LENGTH_MAX
-from coordinator.znodes.paths import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from protocol.topic_partition import TopicPartition
 
 
 class Deletions:
@@ -26,14 +26,14 @@ class Deletions:
         self._state = state
         self._batch = batch
 
-    def delete(self, event: DeleteTopics) -> Steps[None]:
+    def delete(self, event: DeleteTopics) -> DecisionSteps[None]:
         """Mark topics and begin; the requester hears of it when a topic has gone, or cannot go yet."""
         known = [name for name in event.names if name in self._state.topics]
         new = [name for name in dict.fromkeys(known) if name not in self._state.deletions]
         if new:
             yield MarkDeleted(new)
         for name in known:
-            self._state.deletions.setdefault(name, Deletion()).requests.append(event.token)
+            self._state.deletions.setdefault(name, TopicDeletion()).requests.append(event.token)
         for name in new:
             self._batch.metadata(_partitions(self._state.topics[name]))
         yield from self.resume()
@@ -43,23 +43,23 @@ class Deletions:
             if name not in known:
                 message = f"there is no topic {name[:NAME_LENGTH_MAX]!r}"
                 result = TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-                yield Answer(event.token, name, result)
+                yield AnswerRequest(event.token, name, result)
             elif deletion is not None and not deletion.started:
                 # Clients do not see the topic any more; its znodes go when the missing broker is back.
                 yield from self._tell(name, deletion, after_told=True)
 
-    def order(self, names: Sequence[str]) -> Steps[None]:
+    def order(self, names: Sequence[str]) -> DecisionSteps[None]:
         """Begin with topics that somebody else has marked."""
         for name in names:
             topic = self._state.topics.get(name)
             if topic is None:
                 yield RemoveTopic(name)
             elif name not in self._state.deletions:
-                self._state.deletions[name] = Deletion()
+                self._state.deletions[name] = TopicDeletion()
                 self._batch.metadata(_partitions(topic))
         yield from self.resume()
 
-    def resume(self, names: Sequence[str] | None = None) -> Steps[None]:
+    def resume(self, names: Sequence[str] | None = None) -> DecisionSteps[None]:
         """Begin with the deletions that wait and need not any more."""
         for name in list(self._state.deletions) if names is None else names:
             deletion = self._state.deletions[name]
@@ -80,7 +80,7 @@ class Deletions:
 
     def answered(
         self, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse
-    ) -> Steps[None]:
+    ) -> DecisionSteps[None]:
         """A broker has removed logs, or could not."""
         if response.error_code != ErrorCode.NONE:
             return
@@ -90,7 +90,7 @@ class Deletions:
             if deletion is None or not deletion.started:
                 continue
             for row in topic.partition_states:
-                at = (topic.topic_name, row.partition_index)
+                at = TopicPartition(topic.topic_name, row.partition_index)
                 if not row.delete_partition:
                     continue
                 if errors.get(at, ErrorCode.NONE) == ErrorCode.NONE:
@@ -107,18 +107,18 @@ class Deletions:
                 deletion.started = False
                 deletion.waiting = {}
 
-    def _remove(self, name: str, deletion: Deletion) -> Steps[None]:
+    def _remove(self, name: str, deletion: TopicDeletion) -> DecisionSteps[None]:
         yield RemoveTopic(name)
         self._state.remove_topic(name)
         yield from self._tell(name, deletion, after_told=False)
 
-    def _tell(self, name: str, deletion: Deletion, *, after_told: bool) -> Steps[None]:
+    def _tell(self, name: str, deletion: TopicDeletion, *, after_told: bool) -> DecisionSteps[None]:
         tokens, deletion.requests = deletion.requests, []
         for token in dict.fromkeys(tokens):
-            yield Answer(
+            yield AnswerRequest(
                 token, name, TopicResult(name), after_told=after_told, needed=(self._state.controller_id,)
             )
 
 
 def _partitions(topic: Topic) -> list[TopicPartition]:
-    return [(topic.name, number) for number in topic.partitions]
+    return [TopicPartition(topic.name, number) for number in topic.partitions]

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from coordinator.controller.state import LiveBroker
-from coordinator.znodes.paths import TopicPartition
 from coordinator.znodes.topics import PartitionState, TopicAssignment
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.topic_partition import TopicPartition
 
 BrokerRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
@@ -140,7 +140,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class TellBrokers:
     """Requests to brokers, each to be sent until it is answered or the broker has gone. No result.
 
     Requests to one broker arrive in order.
@@ -150,7 +150,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerRequest:
     """The answer to a request's part `key`. No result.
 
     With `after_told` the requester is to wait until brokers know: until the requests that this event has sent
@@ -164,7 +164,7 @@ class Answer:
     needed: tuple[int, ...] = ()
 
 
-Effect: TypeAlias = (
+ControllerEffect: TypeAlias = (
     WriteStates
     | CreateTopic
     | WriteAssignments
@@ -176,9 +176,9 @@ Effect: TypeAlias = (
     | SetBrokers
     | RecordBrokers
     | Pause
-    | Send
-    | Answer
+    | TellBrokers
+    | AnswerRequest
 )
 T = TypeVar("T")
-Steps: TypeAlias = Generator[Effect, Any, T]
+DecisionSteps: TypeAlias = Generator[ControllerEffect, Any, T]
 """A decision in progress: it yields effects, is sent their results, and returns."""

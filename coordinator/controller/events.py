@@ -12,12 +12,13 @@ from typing import TypeAlias
 
 from coordinator.controller.effects import BrokerRequest, Order
 from coordinator.controller.state import LiveBroker, Snapshot
-from coordinator.znodes.paths import NO_EPOCH, TopicPartition
+from coordinator.znodes.paths import NO_EPOCH
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataResponse
+from protocol.topic_partition import TopicPartition
 
 BrokerResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
 
@@ -27,7 +28,7 @@ DEFAULT = -1
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
+class TopicCreation:
     """A topic to be made: by numbers, or by `assignments` (the brokers of each partition, leader first)."""
 
     name: str
@@ -95,7 +96,7 @@ class CreateTopics:
     """Results: a `TopicResult` for each name."""
 
     token: int
-    topics: Sequence[NewTopic]
+    topics: Sequence[TopicCreation]
     validate_only: bool = False
 
 
@@ -187,7 +188,7 @@ class BalanceDue:
     """Time to see whether leadership has drifted away from the preferred leaders."""
 
 
-Event: TypeAlias = (
+ControllerEvent: TypeAlias = (
     Elected
     | BrokersChanged
     | BrokerAnswered

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from coordinator.controller.effects import Answer, StateWrite, StateWritten, Steps, WriteStates
+from coordinator.controller.effects import AnswerRequest, DecisionSteps, StateWrite, StateWritten, WriteStates
 from coordinator.controller.leaders import Leaders
 from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState, Topic
-from coordinator.znodes.paths import NO_EPOCH, TopicPartition
+from coordinator.znodes.paths import NO_EPOCH
 from coordinator.znodes.topics import PartitionState
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (
@@ -21,8 +21,9 @@ from protocol.messages.alter_partition import (
     AlteredTopic,
     AlterPartitionRequest,
     AlterPartitionResponse,
-    PartitionData,
+    ProposedPartition,
 )
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True)
@@ -42,7 +43,9 @@ class InSyncSets:
         self._batch = batch
         self._leaders = leaders
 
-    def alter(self, requests: Sequence[tuple[int, AlterPartitionRequest]]) -> Steps[list[TopicPartition]]:
+    def alter(
+        self, requests: Sequence[tuple[int, AlterPartitionRequest]]
+    ) -> DecisionSteps[list[TopicPartition]]:
         """Judge all, write what holds in one go, answer each; the partitions that were changed."""
         proposals = _Round()
         responses = [(token, self._judge_request(request, proposals)) for token, request in requests]
@@ -58,7 +61,7 @@ class InSyncSets:
                     row.error_code = ErrorCode.INVALID_UPDATE_VERSION
             self._batch.metadata(changed)
         for token, response in responses:
-            yield Answer(token, None, response)
+            yield AnswerRequest(token, None, response)
         return changed
 
     def _judge_request(self, request: AlterPartitionRequest, proposals: _Round) -> AlterPartitionResponse:
@@ -78,7 +81,7 @@ class InSyncSets:
         return response
 
     def _judge(
-        self, broker_id: int, topic: Topic | None, proposal: PartitionData, proposals: _Round
+        self, broker_id: int, topic: Topic | None, proposal: ProposedPartition, proposals: _Round
     ) -> AlteredPartition:
         row = AlteredPartition(
             partition_index=proposal.partition_index,
@@ -95,7 +98,7 @@ class InSyncSets:
         if partition is None or partition.state is None:
             row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return row
-        at = (topic.name, proposal.partition_index)
+        at = TopicPartition(topic.name, proposal.partition_index)
         state, version = partition.state, partition.version
         members = {member.broker_id: member.broker_epoch for member in proposal.new_isr_with_epochs}
         members = members or dict.fromkeys(proposal.new_isr, NO_EPOCH)

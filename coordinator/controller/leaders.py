@@ -10,15 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from coordinator.controller import election
-from coordinator.controller.effects import StateWrite, StateWritten, Steps, WriteStates
-from coordinator.controller.election import Leadership
+from coordinator.controller.effects import DecisionSteps, StateWrite, StateWritten, WriteStates
+from coordinator.controller.election import ElectedLeader
 from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, Partition
-from coordinator.znodes.paths import NO_LEADER, TopicPartition
+from coordinator.controller.state import ControllerState, PartitionRecord
+from coordinator.znodes.paths import NO_LEADER
 from coordinator.znodes.topics import PartitionState
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 
-Decide = Callable[[TopicPartition, Partition], PartitionState | None]
+Decide = Callable[[TopicPartition, PartitionRecord], PartitionState | None]
 """A partition's next state; None: it stays as it is."""
 
 
@@ -32,19 +33,21 @@ class Leaders:
         self._batch = batch
         self._unclean_allowed = unclean_allowed
 
-    def elect_leaderless(self, among: Iterable[TopicPartition] | None = None) -> Steps[list[TopicPartition]]:
+    def elect_leaderless(
+        self, among: Iterable[TopicPartition] | None = None
+    ) -> DecisionSteps[list[TopicPartition]]:
         """Give a leader to every partition that has none, where one can be had; new partitions too."""
         candidates = self._state.leaderless(among)
         return (yield from self.write(candidates, self._decide_leaderless))
 
-    def lose_brokers(self, gone: Collection[int], *, restarted: bool = False) -> Steps[None]:
+    def lose_brokers(self, gone: Collection[int], *, restarted: bool = False) -> DecisionSteps[None]:
         """Brokers have gone, and are out of the state already: replace them as leaders and as in sync.
 
         With `restarted` they have come back, perhaps without what they had not flushed. A partition that
         nobody can lead now then waits for the others of its in-sync set, if there are any.
         """
 
-        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+        def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             assert partition.state is not None
             if partition.state.leader == NO_LEADER and not restarted:
                 return None  # Nothing is written meanwhile: whoever is in sync stays so.
@@ -57,10 +60,10 @@ class Leaders:
 
         yield from self.write(self._concerning(gone), decide)
 
-    def lose_replicas(self, broker_id: int, partitions: Sequence[TopicPartition]) -> Steps[None]:
+    def lose_replicas(self, broker_id: int, partitions: Sequence[TopicPartition]) -> DecisionSteps[None]:
         """A live broker has lost the log directory of these replicas."""
 
-        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+        def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             assert partition.state is not None
             if partition.state.leader == broker_id:
                 return self._decide_leaderless(at, partition)
@@ -69,14 +72,14 @@ class Leaders:
         with_state = [at for at in partitions if self._state.partition(at).state is not None]
         yield from self.write(with_state, decide)
 
-    def shut_down(self, broker_id: int) -> Steps[list[TopicPartition]]:
+    def shut_down(self, broker_id: int) -> DecisionSteps[list[TopicPartition]]:
         """Take leadership, and its place in sync, from a broker that is about to stop; what it still leads.
 
         Partitions of which it keeps the only replica are not counted: nobody could take them.
         """
         shutting_down = self._state.shutting_down
 
-        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+        def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             state = partition.state
             assert state is not None
             if state.leader != broker_id:
@@ -102,11 +105,13 @@ class Leaders:
             self._batch.stop_replica(broker_id, followed, delete=False)
         return led
 
-    def elect_preferred(self, partitions: Sequence[TopicPartition]) -> Steps[dict[TopicPartition, ErrorCode]]:
+    def elect_preferred(
+        self, partitions: Sequence[TopicPartition]
+    ) -> DecisionSteps[dict[TopicPartition, ErrorCode]]:
         """Give leadership to preferred leaders; what came of it for each partition."""
         known, results = self._known(partitions)
 
-        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+        def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             state = partition.state
             target = partition.assignment.target
             if state is not None and state.leader == target[0]:
@@ -119,11 +124,13 @@ class Leaders:
         yield from self.write(known, decide)
         return results
 
-    def elect_unclean(self, partitions: Sequence[TopicPartition]) -> Steps[dict[TopicPartition, ErrorCode]]:
+    def elect_unclean(
+        self, partitions: Sequence[TopicPartition]
+    ) -> DecisionSteps[dict[TopicPartition, ErrorCode]]:
         """Give a leader to partitions without, in sync or not; what came of each (KIP-460)."""
         known, results = self._known(partitions)
 
-        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+        def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             decided = self._decide_leaderless(at, partition, unclean_allowed=True)
             if decided is None or decided.leader == NO_LEADER:
                 results[at] = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
@@ -167,7 +174,9 @@ class Leaders:
                 lost += elsewhere
         return lost
 
-    def write(self, partitions: Iterable[TopicPartition], decide: Decide) -> Steps[list[TopicPartition]]:
+    def write(
+        self, partitions: Iterable[TopicPartition], decide: Decide
+    ) -> DecisionSteps[list[TopicPartition]]:
         """Decide, write and tell; the partitions that have another state now."""
         changed: list[TopicPartition] = []
         pending = list(partitions)
@@ -202,7 +211,7 @@ class Leaders:
         self._batch.metadata([write.at])
 
     def _decide_leaderless(
-        self, at: TopicPartition, partition: Partition, *, unclean_allowed: bool = False
+        self, at: TopicPartition, partition: PartitionRecord, *, unclean_allowed: bool = False
     ) -> PartitionState | None:
         state = partition.state
         adding = partition.assignment.adding
@@ -221,14 +230,14 @@ class Leaders:
         if found is None and not unclean_allowed and self._unclean_allowed(at[0]):
             found = election.elect_after_failure(replicas, state.isr, live, unclean_allowed=True)
         if found is None and state.leader != NO_LEADER:
-            found = Leadership(NO_LEADER, state.isr)
+            found = ElectedLeader(NO_LEADER, state.isr)
         return self.next_state(state, found)
 
     def _shrunk(self, state: PartitionState, gone: Collection[int]) -> PartitionState | None:
         isr = election.isr_without(state.isr, gone)
-        return None if isr == state.isr else self.next_state(state, Leadership(state.leader, isr))
+        return None if isr == state.isr else self.next_state(state, ElectedLeader(state.leader, isr))
 
-    def next_state(self, state: PartitionState, leadership: Leadership | None) -> PartitionState | None:
+    def next_state(self, state: PartitionState, leadership: ElectedLeader | None) -> PartitionState | None:
         """The state under another leader epoch; None where there is no leadership to write."""
         if leadership is None:
             return None

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 from coordinator.controller.deletions import Deletions
 from coordinator.controller.effects import (
-    Answer,
+    AnswerRequest,
+    DecisionSteps,
     Order,
     ReadOrder,
     RecordBrokers,
     RemoveOrders,
     RemoveTopic,
     SetBrokers,
-    Steps,
 )
 from coordinator.controller.events import (
     AlterPartitions,
@@ -31,12 +31,12 @@ from coordinator.controller.events import (
     BrokerAnswered,
     BrokersChanged,
     ControlledShutdown,
+    ControllerEvent,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     Elected,
     ElectLeaders,
-    Event,
     ListReassignments,
     Ordered,
     ShutdownResult,
@@ -46,13 +46,14 @@ from coordinator.controller.isr import InSyncSets
 from coordinator.controller.leaders import Leaders
 from coordinator.controller.reassignments import Reassignments
 from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, Deletion, LiveBroker, Snapshot
+from coordinator.controller.state import ControllerState, LiveBroker, Snapshot, TopicDeletion
 from coordinator.controller.topic_rules import TopicDefaults, ValidateConfigs
-from coordinator.controller.topics import Topics
-from coordinator.znodes.paths import NO_EPOCH, PREFERRED_REPLICA_ELECTION, TopicPartition
+from coordinator.controller.topics import TopicChanges
+from coordinator.znodes.paths import NO_EPOCH, PREFERRED_REPLICA_ELECTION
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Controller:
         self._batch = RequestBatch(self.state, policy.inter_broker_listener)
         self._leaders = Leaders(self.state, self._batch, policy.unclean_allowed)
         self._isr = InSyncSets(self.state, self._batch, self._leaders)
-        self._topics = Topics(
+        self._topics = TopicChanges(
             self.state,
             self._batch,
             self._leaders,
@@ -93,7 +94,7 @@ class Controller:
         self._deletions = Deletions(self.state, self._batch)
         self._reassignments = Reassignments(self.state, self._batch, self._leaders)
 
-    def handle(self, event: Event) -> Steps[None]:
+    def handle(self, event: ControllerEvent) -> DecisionSteps[None]:
         """Decide what an event asks for. Nothing else may be handled until this has returned."""
         match event:
             case Elected():
@@ -129,7 +130,7 @@ class Controller:
                 yield from self._leaders.elect_preferred(lost)
         yield from self._batch.flush()
 
-    def _begin(self, snapshot: Snapshot) -> Steps[None]:
+    def _begin(self, snapshot: Snapshot) -> DecisionSteps[None]:
         """Take over: mend what the last controller left undone, then tell every broker everything."""
         state = self.state
         self._recorded_epochs = snapshot.recorded_epochs
@@ -138,7 +139,7 @@ class Controller:
             state.add_topic(topic)
         for name in snapshot.deleting:
             if name in state.topics:
-                state.deletions[name] = Deletion()
+                state.deletions[name] = TopicDeletion()
             else:
                 yield RemoveTopic(name)
         yield SetBrokers(state.brokers)
@@ -151,7 +152,7 @@ class Controller:
         yield from self._reassignments.order()
         yield from self._deletions.resume()
 
-    def _lose_unseen(self, snapshot: Snapshot) -> Steps[None]:
+    def _lose_unseen(self, snapshot: Snapshot) -> DecisionSteps[None]:
         """Take from brokers what they lost while no controller was looking.
 
         Some have gone. Others are back already, and what they had not flushed may be lost (KIP-380 tells only
@@ -196,7 +197,7 @@ class Controller:
             if member in brokers and 0 <= partition.read_zxid < brokers[member].start_epoch
         }
 
-    def _record(self, brokers: Mapping[int, LiveBroker]) -> Steps[None]:
+    def _record(self, brokers: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
         """These lives of brokers have been seen to: no state counts an earlier one in.
 
         Who has gone stays in the record: coming back as the process that it was, it has lost nothing.
@@ -207,7 +208,7 @@ class Controller:
             yield RecordBrokers(epochs)
             self._recorded_epochs = epochs
 
-    def _brokers_changed(self, now: Mapping[int, LiveBroker]) -> Steps[None]:
+    def _brokers_changed(self, now: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
         """Brokers have come or gone. One that has both, since we last looked, has another epoch.
 
         If it has the same start epoch it has lost nothing, and goes on with what it leads and is in sync of:
@@ -233,7 +234,7 @@ class Controller:
         if joined or self.state.brokers != now:
             yield from self._welcome(joined, now)
 
-    def _lose(self, gone: list[int], *, restarted: bool = False) -> Steps[None]:
+    def _lose(self, gone: list[int], *, restarted: bool = False) -> DecisionSteps[None]:
         if not gone:
             return
         state = self.state
@@ -249,7 +250,7 @@ class Controller:
         self._batch.metadata([at for broker_id in gone for at in state.partitions_on(broker_id)])
         yield from self._batch.flush()
 
-    def _welcome(self, joined: list[int], now: Mapping[int, LiveBroker]) -> Steps[None]:
+    def _welcome(self, joined: list[int], now: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
         state = self.state
         state.brokers = dict(now)
         yield SetBrokers(state.brokers)
@@ -261,7 +262,7 @@ class Controller:
         yield from self._reassignments.advance()
         yield from self._deletions.resume()
 
-    def _answered(self, event: BrokerAnswered) -> Steps[None]:
+    def _answered(self, event: BrokerAnswered) -> DecisionSteps[None]:
         broker = self.state.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
             return
@@ -271,7 +272,7 @@ class Controller:
             case StopReplicaRequest() as request, StopReplicaResponse() as response:
                 yield from self._deletions.answered(event.broker_id, request, response)
 
-    def _replicas_reported(self, broker_id: int, response: LeaderAndIsrResponse) -> Steps[None]:
+    def _replicas_reported(self, broker_id: int, response: LeaderAndIsrResponse) -> DecisionSteps[None]:
         """A broker has said which replicas it could take up, and which are on a disk that has failed."""
         offline = self.state.offline_replicas.setdefault(broker_id, {})
         lost, back = [], []
@@ -280,7 +281,7 @@ class Controller:
             for row in topic.partition_errors:
                 if known is None or row.partition_index not in known.partitions:
                     continue
-                at = (known.name, row.partition_index)
+                at = TopicPartition(known.name, row.partition_index)
                 if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR and at not in offline:
                     lost.append(at)
                 elif row.error_code == ErrorCode.NONE and at in offline:
@@ -296,20 +297,20 @@ class Controller:
             yield from self._reassignments.advance(back)
             yield from self._deletions.resume()
 
-    def _shut_down(self, event: ControlledShutdown) -> Steps[None]:
+    def _shut_down(self, event: ControlledShutdown) -> DecisionSteps[None]:
         broker = self.state.brokers.get(event.broker_id)
         if broker is None:
-            yield Answer(event.token, None, ShutdownResult(ErrorCode.BROKER_ID_NOT_REGISTERED))
+            yield AnswerRequest(event.token, None, ShutdownResult(ErrorCode.BROKER_ID_NOT_REGISTERED))
             return
         if event.broker_epoch not in (NO_EPOCH, broker.epoch):
-            yield Answer(event.token, None, ShutdownResult(ErrorCode.STALE_BROKER_EPOCH))
+            yield AnswerRequest(event.token, None, ShutdownResult(ErrorCode.STALE_BROKER_EPOCH))
             return
         self.state.shutting_down[event.broker_id] = None
         remaining = yield from self._leaders.shut_down(event.broker_id)
         yield from self._batch.flush()
-        yield Answer(event.token, None, ShutdownResult(remaining=tuple(remaining)), after_told=True)
+        yield AnswerRequest(event.token, None, ShutdownResult(remaining=tuple(remaining)), after_told=True)
 
-    def _carry_out(self, order: Order) -> Steps[None]:
+    def _carry_out(self, order: Order) -> DecisionSteps[None]:
         """Do what has been ordered through ZooKeeper. An order stands there until it is sure to be done."""
         match order:
             case Order.REASSIGNMENT:
@@ -329,12 +330,14 @@ class Controller:
                         self._batch.leader_and_isr([broker_id], self.state.partitions_on(broker_id))
                 yield RemoveOrders(list(lost))
 
-    def _elect_in(self, name: str) -> Steps[None]:
+    def _elect_in(self, name: str) -> DecisionSteps[None]:
         topic = self.state.topics.get(name)
         if topic is not None:
-            yield from self._leaders.elect_leaderless([(name, number) for number in topic.partitions])
+            yield from self._leaders.elect_leaderless(
+                [TopicPartition(name, number) for number in topic.partitions]
+            )
 
-    def _elect(self, event: ElectLeaders) -> Steps[None]:
+    def _elect(self, event: ElectLeaders) -> DecisionSteps[None]:
         asked = event.partitions
         if asked is None:
             partitions = [at for at, _ in self.state.partitions() if not self.state.is_deleting(at)]
@@ -345,4 +348,4 @@ class Controller:
         if asked is None:
             results = {at: code for at, code in results.items() if code != ErrorCode.ELECTION_NOT_NEEDED}
         yield from self._batch.flush()
-        yield Answer(event.token, None, results, after_told=True)
+        yield AnswerRequest(event.token, None, results, after_told=True)

@@ -15,11 +15,11 @@ from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
 from coordinator.controller.effects import Order
-from coordinator.controller.events import Event, Ordered
+from coordinator.controller.events import ControllerEvent, Ordered
 from coordinator.znodes import paths as znodes
 from coordinator.znodes.json import BadZnode
 from coordinator.znodes.orders import decode_log_dir_event, decode_preferred_election, decode_reassignment
-from coordinator.zookeeper.interface import Session, Watch
+from coordinator.zookeeper.interface import ZnodeWatch, ZooKeeperSession
 from coordinator.zookeeper.pipelined import read_all
 
 _PATHS = {
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-async def read_order(session: Session, order: Order) -> Any:
+async def read_order(session: ZooKeeperSession, order: Order) -> Any:
     """What is ordered: see `controller_effects.Order`. What cannot be understood counts as nothing."""
     found: dict[str, bytes] = {}
     paths = await _znodes_of(session, order)
@@ -57,7 +57,7 @@ async def read_order(session: Session, order: Order) -> Any:
             }
 
 
-async def _znodes_of(session: Session, order: Order, watch: Watch | None = None) -> list[str]:
+async def _znodes_of(session: ZooKeeperSession, order: Order, watch: ZnodeWatch | None = None) -> list[str]:
     """The paths of the orders of a kind; `watch` sees them come and go."""
     path = _PATHS[order]
     if order in _ONE_ZNODE:
@@ -77,7 +77,10 @@ class OrderWatch:
     """Watches for orders during one term, and puts an event for each kind in which there are any."""
 
     def __init__(
-        self, session: Session, put: Callable[[Event], None], failed: Callable[[Failure], None]
+        self,
+        session: ZooKeeperSession,
+        put: Callable[[ControllerEvent], None],
+        failed: Callable[[Failure], None],
     ) -> None:
         self._session = session
         self._put = put

@@ -5,22 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-from coordinator.controller.state import LiveBroker, Partition, Topic
+from coordinator.controller.state import LiveBroker, PartitionRecord, Topic
 from coordinator.znodes import paths as znodes
 from coordinator.znodes.brokers import decode_broker
 from coordinator.znodes.controller import decode_controller_brokers
 from coordinator.znodes.json import BadZnode
-from coordinator.znodes.paths import TopicPartition
 from coordinator.znodes.topics import decode_partition_state, decode_topic
-from coordinator.zookeeper.interface import NoNode, Session, Watch
+from coordinator.zookeeper.interface import NoNode, ZnodeWatch, ZooKeeperSession
 from coordinator.zookeeper.pipelined import outcomes, read_all
+from protocol.topic_partition import TopicPartition
 
 _TOPICS_AT_ONCE = 50
 """A topic of ten thousand partitions is a znode of 250 KB."""
 
 
 async def read_brokers(
-    session: Session, watch: Watch, watch_for: Callable[[int], Watch | None]
+    session: ZooKeeperSession, watch: ZnodeWatch, watch_for: Callable[[int], ZnodeWatch | None]
 ) -> dict[int, LiveBroker]:
     """The registered brokers. `watch` sees brokers come and go, `watch_for(id)`, if any, one's change."""
     numbers = sorted(int(name) for name in await session.children(znodes.BROKER_IDS, watch))
@@ -36,7 +36,7 @@ async def read_brokers(
     return brokers
 
 
-async def read_topics(session: Session, new_topic_id: Callable[[], uuid.UUID]) -> dict[str, Topic]:
+async def read_topics(session: ZooKeeperSession, new_topic_id: Callable[[], uuid.UUID]) -> dict[str, Topic]:
     """All topics with the states of their partitions.
 
     A topic of a cluster that knew no topic ids gets one, which is not written here.
@@ -48,15 +48,17 @@ async def read_topics(session: Session, new_topic_id: Callable[[], uuid.UUID]) -
         if there is None:
             continue  # Removed by hand since: this is the only controller.
         read = decode_topic(name, there[0])
-        partitions = {number: Partition(assignment) for number, assignment in sorted(read.partitions.items())}
+        partitions = {
+            number: PartitionRecord(assignment) for number, assignment in sorted(read.partitions.items())
+        }
         topics[name] = Topic(name, read.topic_id or new_topic_id(), partitions)
     await _read_states(session, topics)
     return topics
 
 
-async def _read_states(session: Session, topics: dict[str, Topic]) -> None:
+async def _read_states(session: ZooKeeperSession, topics: dict[str, Topic]) -> None:
     at: list[TopicPartition] = [
-        (topic.name, number) for topic in topics.values() for number in topic.partitions
+        TopicPartition(topic.name, number) for topic in topics.values() for number in topic.partitions
     ]
     found = await read_all(session, [znodes.partition_state_path(*each) for each in at])
     for (name, number), there in zip(at, found, strict=True):
@@ -69,7 +71,7 @@ async def _read_states(session: Session, topics: dict[str, Topic]) -> None:
         partition.read_zxid = stat.mzxid
 
 
-async def read_recorded_epochs(session: Session) -> dict[int, int] | None:
+async def read_recorded_epochs(session: ZooKeeperSession) -> dict[int, int] | None:
     """What the last controller recorded of brokers; None where it did not, or where it cannot be read."""
     try:
         data, _ = await session.get(znodes.CONTROLLER_BROKERS)
@@ -78,6 +80,6 @@ async def read_recorded_epochs(session: Session) -> dict[int, int] | None:
         return None
 
 
-async def read_deletions(session: Session) -> tuple[str, ...]:
+async def read_deletions(session: ZooKeeperSession) -> tuple[str, ...]:
     """The topics that are marked for deletion."""
     return tuple(await session.children(znodes.DELETE_TOPICS))

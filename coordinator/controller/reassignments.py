@@ -17,24 +17,24 @@ from typing import TypeAlias
 
 from coordinator.controller import election
 from coordinator.controller.effects import (
-    Answer,
+    AnswerRequest,
+    DecisionSteps,
     Order,
     ReadOrder,
-    Steps,
     WriteAssignments,
     WriteReassignmentOrder,
 )
-from coordinator.controller.election import Leadership
+from coordinator.controller.election import ElectedLeader
 from coordinator.controller.events import AlterReassignments, ListReassignments
 from coordinator.controller.leaders import Leaders
 from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, Partition
-from coordinator.placement import Assignment
-from coordinator.znodes.paths import TopicPartition
+from coordinator.controller.state import ControllerState, PartitionRecord
+from coordinator.placement import ReplicaAssignment
 from coordinator.znodes.topics import PartitionState
 from protocol.errors import BrokerError, ErrorCode
+from protocol.topic_partition import TopicPartition
 
-Target: TypeAlias = Sequence[int] | None
+ReassignmentTarget: TypeAlias = Sequence[int] | None
 """Where a partition is to be kept, the preferred leader first; None: where it was before."""
 
 _log = logging.getLogger(__name__)
@@ -50,22 +50,22 @@ class Reassignments:
         self._ordered: dict[TopicPartition, tuple[int, ...]] = {}
         """What stands in /admin/reassign_partitions, and is not done yet."""
 
-    def alter(self, event: AlterReassignments) -> Steps[None]:
+    def alter(self, event: AlterReassignments) -> DecisionSteps[None]:
         """Begin and cancel; what is refused is told for each partition."""
         results: dict[TopicPartition, BrokerError | None] = yield from self._move(event.targets)
         withdrawn = [at for at in event.targets if at in self._ordered and results[at] is None]
         yield from self._done_with(withdrawn)
         yield from self._batch.flush()
-        yield Answer(event.token, None, results)
+        yield AnswerRequest(event.token, None, results)
 
-    def listed(self, event: ListReassignments) -> Steps[None]:
+    def listed(self, event: ListReassignments) -> DecisionSteps[None]:
         """Tell which partitions are on the move."""
         running = self._reassigning()
         asked = running if event.partitions is None else event.partitions
         found = {at: self._state.partition(at).assignment for at in asked if at in running}
-        yield Answer(event.token, None, found)
+        yield AnswerRequest(event.token, None, found)
 
-    def order(self) -> Steps[None]:
+    def order(self) -> DecisionSteps[None]:
         """Do what /admin/reassign_partitions asks for; what cannot be done is struck out."""
         asked: dict[TopicPartition, tuple[int, ...]] | None = yield ReadOrder(Order.REASSIGNMENT)
         self._ordered = dict(asked or {})
@@ -83,14 +83,14 @@ class Reassignments:
         if asked is not None and not asked:
             yield WriteReassignmentOrder({})  # It was empty, or not understood.
 
-    def resume(self) -> Steps[None]:
+    def resume(self) -> DecisionSteps[None]:
         """Go on with what the last controller has begun."""
         reassigning = list(self._reassigning())
         if reassigning:
             yield from self.advance(reassigning)
             yield from self._announce([at for at in reassigning if at in self._reassigning()])
 
-    def advance(self, partitions: Iterable[TopicPartition] | None = None) -> Steps[None]:
+    def advance(self, partitions: Iterable[TopicPartition] | None = None) -> DecisionSteps[None]:
         """End the reassignments, among these partitions or all, that can be ended."""
         ready = [
             at
@@ -104,24 +104,24 @@ class Reassignments:
             partition = self._state.partition(at)
             for replica in partition.assignment.removing:
                 self._batch.stop_replica(replica, [at], delete=True)
-            partition.assignment = Assignment(partition.assignment.target)
+            partition.assignment = ReplicaAssignment(partition.assignment.target)
         # Told before the znode forgets who has to be told.
         yield from self._batch.flush()
         yield from self._write(ended)
         yield from self._done_with(ended)
 
-    def forget_deleted(self) -> Steps[None]:
+    def forget_deleted(self) -> DecisionSteps[None]:
         """Strike out what was ordered for topics that have gone."""
         yield from self._done_with([at for at in self._ordered if not self._is_known(at)])
 
     # Beginning
 
     def _move(
-        self, targets: Mapping[TopicPartition, Target]
-    ) -> Steps[dict[TopicPartition, BrokerError | None]]:
+        self, targets: Mapping[TopicPartition, ReassignmentTarget]
+    ) -> DecisionSteps[dict[TopicPartition, BrokerError | None]]:
         """Begin to move partitions; what has been refused, None where nothing was."""
         results: dict[TopicPartition, BrokerError | None] = dict.fromkeys(targets)
-        moves: dict[TopicPartition, Assignment] = {}
+        moves: dict[TopicPartition, ReplicaAssignment] = {}
         for at, target in targets.items():
             try:
                 move = self._judge(at, target)
@@ -151,7 +151,7 @@ class Reassignments:
         yield from self.advance(moves)
         return results
 
-    def _judge(self, at: TopicPartition, target: Target) -> Assignment:
+    def _judge(self, at: TopicPartition, target: ReassignmentTarget) -> ReplicaAssignment:
         """The assignment that a request asks for. Raises BrokerError."""
         if not self._is_known(at):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -159,7 +159,7 @@ class Reassignments:
         if target is None:
             if not now.is_reassigning:
                 raise BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-            return Assignment(now.original)
+            return ReplicaAssignment(now.original)
         if not target or len(set(target)) != len(target):
             raise BrokerError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -173,37 +173,39 @@ class Reassignments:
             )
         return move
 
-    def _abandoned(self, at: TopicPartition, move: Assignment) -> tuple[int, ...]:
+    def _abandoned(self, at: TopicPartition, move: ReplicaAssignment) -> tuple[int, ...]:
         """The replicas that an earlier reassignment has added, and that are not wanted any more."""
         now = self._state.partition(at).assignment
         return tuple(replica for replica in now.replicas if replica not in move.replicas)
 
     def _leave(
-        self, abandoned: Mapping[TopicPartition, Sequence[int]], moves: Mapping[TopicPartition, Assignment]
-    ) -> Steps[None]:
+        self,
+        abandoned: Mapping[TopicPartition, Sequence[int]],
+        moves: Mapping[TopicPartition, ReplicaAssignment],
+    ) -> DecisionSteps[None]:
         """Take leadership, and their places in sync, from replicas that are not wanted any more, if possible.
 
         This is written before the assignment, so that never a broker leads which keeps no replica.
         """
 
-        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+        def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             state, gone = partition.state, abandoned[at]
             if state is None or not any(replica in (state.leader, *state.isr) for replica in gone):
                 return None
             isr = tuple(member for member in state.isr if member not in gone)
             if not isr or state.leader not in gone:
-                return self._leaders.next_state(state, Leadership(state.leader, isr)) if isr else None
+                return self._leaders.next_state(state, ElectedLeader(state.leader, isr)) if isr else None
             found = election.elect_for_reassignment(moves[at].replicas, isr, self._state.may_lead(at))
             return self._leaders.next_state(state, found)
 
         yield from self._leaders.write(abandoned, decide)
 
-    def _announce(self, partitions: Sequence[TopicPartition]) -> Steps[None]:
+    def _announce(self, partitions: Sequence[TopicPartition]) -> DecisionSteps[None]:
         """Let leaders and replicas know of their assignment, under a new leader epoch: they hear no other."""
 
-        def decide(at: TopicPartition, partition: Partition) -> PartitionState | None:
+        def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             state = partition.state
-            return state and self._leaders.next_state(state, Leadership(state.leader, state.isr))
+            return state and self._leaders.next_state(state, ElectedLeader(state.leader, state.isr))
 
         announced = yield from self._leaders.write(partitions, decide)
         for at in announced:
@@ -211,7 +213,7 @@ class Reassignments:
 
     # Ending
 
-    def _draw_back(self, at: TopicPartition, partition: Partition) -> PartitionState | None:
+    def _draw_back(self, at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
         """The state in which only the target is left. None while nobody of it may lead."""
         state, target = partition.state, partition.assignment.target
         if state is None or not _is_complete(partition):
@@ -219,16 +221,16 @@ class Reassignments:
         isr = tuple(member for member in state.isr if member in target)
         may_lead = self._state.may_lead(at)
         if state.leader in target and state.leader in may_lead:
-            return self._leaders.next_state(state, Leadership(state.leader, isr))
+            return self._leaders.next_state(state, ElectedLeader(state.leader, isr))
         return self._leaders.next_state(state, election.elect_for_reassignment(target, isr, may_lead))
 
-    def _write(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+    def _write(self, partitions: Iterable[TopicPartition]) -> DecisionSteps[None]:
         """Write the znodes of these partitions' topics."""
         names = dict.fromkeys(name for name, _ in partitions)
         if names:
             yield WriteAssignments({name: self._state.topics[name].assignment() for name in names})
 
-    def _done_with(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+    def _done_with(self, partitions: Iterable[TopicPartition]) -> DecisionSteps[None]:
         done = [at for at in partitions if at in self._ordered]
         for at in done:
             del self._ordered[at]
@@ -249,7 +251,7 @@ class Reassignments:
         }
 
 
-def _is_complete(partition: Partition) -> bool:
+def _is_complete(partition: PartitionRecord) -> bool:
     """Whether all replicas of the target are in sync, and only the others have to leave."""
     assignment, state = partition.assignment, partition.state
     if state is None or not assignment.is_reassigning:

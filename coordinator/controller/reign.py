@@ -23,18 +23,18 @@ from coordinator.controller.account import EventAccount
 from coordinator.controller.answers import WaitingRequest, not_controller
 from coordinator.controller.channel import ControllerChannel, SendRequest
 from coordinator.controller.effects import (
-    Answer,
+    AnswerRequest,
     BrokerRequest,
+    ControllerEffect,
     CreateTopic,
-    Effect,
     MarkDeleted,
     Pause,
     ReadOrder,
     RecordBrokers,
     RemoveOrders,
     RemoveTopic,
-    Send,
     SetBrokers,
+    TellBrokers,
     WriteAssignments,
     WriteReassignmentOrder,
     WriteStates,
@@ -45,8 +45,8 @@ from coordinator.controller.events import (
     BrokerAnswered,
     BrokerResponse,
     BrokersChanged,
+    ControllerEvent,
     Elected,
-    Event,
 )
 from coordinator.controller.machine import Controller, ControllerPolicy
 from coordinator.controller.orders import OrderWatch, read_order
@@ -81,7 +81,7 @@ class Reign:
         self._lost = lost
         self._balance_interval_ms = balance_interval_ms
         self._balance_timer: DelayedCall | None = None
-        self._events: deque[Event] = deque()
+        self._events: deque[ControllerEvent] = deque()
         self._handling = False
         self._over = False
         self._channels: dict[int, ControllerChannel] = {}
@@ -115,7 +115,7 @@ class Reign:
 
     def request(
         self,
-        make_event: Callable[[int], Event],
+        make_event: Callable[[int], ControllerEvent],
         keys: Sequence[Any],
         timeout_ms: int,
         late: Callable[[Any], Any],
@@ -128,7 +128,7 @@ class Reign:
         self.put(make_event(token))
         return request.done
 
-    def put(self, event: Event) -> None:
+    def put(self, event: ControllerEvent) -> None:
         """Queue an event. Proposals for in-sync sets that wait one behind the other become one."""
         last = self._events[-1] if self._events else None
         if isinstance(event, AlterPartitions) and isinstance(last, AlterPartitions):
@@ -173,7 +173,7 @@ class Reign:
             await self._handle(self._events.popleft())
         self._handling = False
 
-    async def _handle(self, event: Event) -> None:
+    async def _handle(self, event: ControllerEvent) -> None:
         self._sent = []
         self._account = EventAccount(self._clock)
         steps = self.controller.handle(event)
@@ -187,7 +187,7 @@ class Reign:
         if isinstance(event, Elected | BrokersChanged) and not self._over:
             self._account.close(sorted(self._channels))
 
-    async def _perform(self, effect: Effect) -> Any:
+    async def _perform(self, effect: ControllerEffect) -> Any:
         match effect:
             case WriteStates():
                 written = await writes.write_states(self.term, effect.writes)
@@ -213,12 +213,12 @@ class Reign:
                 await self._turn()
             case RecordBrokers():
                 await writes.record_brokers(self.term, effect.epochs)
-            case Send():
+            case TellBrokers():
                 for broker_id, request in effect.requests:
                     answered = self._channels[broker_id].send(request)
                     self._account.sent(request, answered)
                     self._sent.append((broker_id, answered))
-            case Answer():
+            case AnswerRequest():
                 self._answer(effect)
         return None
 
@@ -253,7 +253,7 @@ class Reign:
     ) -> None:
         self.put(BrokerAnswered(broker_id, broker_epoch, request, response))
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: AnswerRequest) -> None:
         request = self._waiting.get(answer.token)
         if request is None:
             return  # Its time was up.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.controller.effects import BrokerRequest, Send, Steps
+from coordinator.controller.effects import BrokerRequest, DecisionSteps, TellBrokers
 from coordinator.controller.state import ControllerState
-from coordinator.znodes.paths import NO_EPOCH, TopicPartition
+from coordinator.znodes.paths import NO_EPOCH
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -25,6 +25,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from protocol.topic_partition import TopicPartition
 
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
@@ -88,11 +89,11 @@ class RequestBatch:
             self._replicas.get(broker_id, {}).pop(at, None)
         self._stops.setdefault(broker_id, {}).update(dict.fromkeys(partitions, delete))
 
-    def flush(self) -> Steps[None]:
+    def flush(self) -> DecisionSteps[None]:
         """Send what was gathered."""
         requests = self.take()
         if requests:
-            yield Send(requests)
+            yield TellBrokers(requests)
 
     def take(self) -> list[tuple[int, BrokerRequest]]:
         """The requests, for each broker in the order in which it is to get them."""

@@ -20,26 +20,26 @@ from coordinator.controller.events import (
     AlterPartitions,
     AlterReassignments,
     ControlledShutdown,
+    ControllerEvent,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
-    Event,
     ListReassignments,
     MorePartitions,
-    NewTopic,
     ShutdownResult,
+    TopicCreation,
     TopicResult,
     UncleanElectionEnabled,
 )
 from coordinator.controller.machine import ControllerPolicy
 from coordinator.controller.reign import Reign
 from coordinator.controller.topic_rules import NAME_LENGTH_MAX
-from coordinator.placement import Assignment
-from coordinator.znodes.paths import TopicPartition
+from coordinator.placement import ReplicaAssignment
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.topic_partition import TopicPartition
 
 REQUEST_TIMEOUT_MS = 30_000
 """How long brokers wait for the controller."""
@@ -98,7 +98,7 @@ class ControllerService:
     # What may be asked
 
     def create_topics(
-        self, topics: Sequence[NewTopic], timeout_ms: int, *, validate_only: bool = False
+        self, topics: Sequence[TopicCreation], timeout_ms: int, *, validate_only: bool = False
     ) -> Deferred[dict[str, TopicResult]]:
         """Make topics. A result says NONE once brokers can serve the topic."""
         return self._ask(
@@ -170,12 +170,12 @@ class ControllerService:
 
     def list_reassignments(
         self, partitions: Sequence[TopicPartition] | None, timeout_ms: int
-    ) -> Deferred[dict[TopicPartition, Assignment]]:
+    ) -> Deferred[dict[TopicPartition, ReplicaAssignment]]:
         """The partitions that are on the move, of those named or of all.
 
         Fails with `BrokerError` REQUEST_TIMED_OUT when the time is up.
         """
-        listed: Deferred[dict[TopicPartition, Assignment] | None] = self._ask_one(
+        listed: Deferred[dict[TopicPartition, ReplicaAssignment] | None] = self._ask_one(
             lambda token: ListReassignments(token, partitions), timeout_ms, lambda key: None
         )
         return listed.addCallback(_in_time)
@@ -187,7 +187,7 @@ class ControllerService:
 
     def _ask(
         self,
-        make_event: Callable[[int], Event],
+        make_event: Callable[[int], ControllerEvent],
         keys: Sequence[Any],
         timeout_ms: int,
         late: Callable[[Any], Any],
@@ -198,7 +198,7 @@ class ControllerService:
         return self._reign.request(make_event, keys, timeout_ms, late)
 
     def _ask_one(
-        self, make_event: Callable[[int], Event], timeout_ms: int, late: Callable[[Any], Any]
+        self, make_event: Callable[[int], ControllerEvent], timeout_ms: int, late: Callable[[Any], Any]
     ) -> Deferred[Any]:
         """Queue a request that has one result."""
         return self._ask(make_event, [None], timeout_ms, late).addCallback(_only)
@@ -213,7 +213,9 @@ def _late_topic(name: str) -> TopicResult:
     )
 
 
-def _in_time(result: dict[TopicPartition, Assignment] | None) -> dict[TopicPartition, Assignment]:
+def _in_time(
+    result: dict[TopicPartition, ReplicaAssignment] | None,
+) -> dict[TopicPartition, ReplicaAssignment]:
     if result is None:
         raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "the controller has too much else to do; ask again")
     return result

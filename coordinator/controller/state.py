@@ -9,10 +9,11 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.placement import Assignment
+from coordinator.placement import ReplicaAssignment
 from coordinator.znodes.brokers import BrokerInfo
-from coordinator.znodes.paths import NO_EPOCH, NO_LEADER, TopicPartition
+from coordinator.znodes.paths import NO_EPOCH, NO_LEADER
 from coordinator.znodes.topics import PartitionState, TopicAssignment
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class LiveBroker:
 
 
 @dataclass(slots=True)
-class Partition:
+class PartitionRecord:
     """A partition: where it is kept, and who leads it.
 
     `state` is None until the first leader has been written; `version` is the version of the state's znode,
@@ -41,7 +42,7 @@ class Partition:
     transaction that had last written the state when this controller read it; -1: it has never read one.
     """
 
-    assignment: Assignment
+    assignment: ReplicaAssignment
     state: PartitionState | None = None
     version: int = -1
     read_zxid: int = -1
@@ -53,7 +54,7 @@ class Topic:
 
     name: str
     topic_id: uuid.UUID
-    partitions: dict[int, Partition] = field(default_factory=dict)
+    partitions: dict[int, PartitionRecord] = field(default_factory=dict)
 
     def assignment(self) -> TopicAssignment:
         """As it stands in the topic's znode."""
@@ -63,7 +64,7 @@ class Topic:
 
 
 @dataclass(slots=True)
-class Deletion:
+class TopicDeletion:
     """A topic that is on its way out.
 
     `waiting` are the replicas that have been told to go and have not answered; `started` is whether they have
@@ -99,7 +100,7 @@ class ControllerState:
         self.offline_replicas: dict[int, dict[TopicPartition, None]] = {}
         """Replicas whose log directory has failed, by broker."""
         self.topics: dict[str, Topic] = {}
-        self.deletions: dict[str, Deletion] = {}
+        self.deletions: dict[str, TopicDeletion] = {}
         self._names: dict[uuid.UUID, str] = {}
         self._alike: dict[str, dict[str, None]] = {}
         """By what metrics make of them, the names of the topics."""
@@ -121,7 +122,7 @@ class ControllerState:
             del self._alike[_metric_name(name)]
         for offline in self.offline_replicas.values():
             for number in topic.partitions:
-                offline.pop((name, number), None)
+                offline.pop(TopicPartition(name, number), None)
 
     def alike(self, name: str) -> str | None:
         """A topic that metrics would not tell from one of this name, if there is one."""
@@ -131,16 +132,16 @@ class ControllerState:
         name = self._names.get(topic_id)
         return None if name is None else self.topics[name]
 
-    def partition(self, at: TopicPartition) -> Partition:
+    def partition(self, at: TopicPartition) -> PartitionRecord:
         """Raises KeyError where there is none."""
         topic, number = at
         return self.topics[topic].partitions[number]
 
-    def partitions(self) -> Iterator[tuple[TopicPartition, Partition]]:
+    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionRecord]]:
         """Every partition of every topic, in the order in which the controller learned of them."""
         for topic in self.topics.values():
             for number, partition in topic.partitions.items():
-                yield (topic.name, number), partition
+                yield TopicPartition(topic.name, number), partition
 
     def partitions_on(self, broker_id: int) -> list[TopicPartition]:
         """The partitions of which a broker keeps a replica."""

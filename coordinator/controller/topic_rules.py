@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.controller.events import DEFAULT, MorePartitions, NewTopic
+from coordinator.controller.events import DEFAULT, MorePartitions, TopicCreation
 from coordinator.groups.partitions import OFFSETS_TOPIC
-from coordinator.placement import Assignment, place
+from coordinator.placement import ReplicaAssignment, place
 from protocol.errors import BrokerError, ErrorCode
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
@@ -68,8 +68,8 @@ def check_deletable(name: str) -> None:
 
 
 def assign_new_topic(
-    topic: NewTopic, defaults: TopicDefaults, racks: Mapping[int, str | None], start: int
-) -> dict[int, Assignment]:
+    topic: TopicCreation, defaults: TopicDefaults, racks: Mapping[int, str | None], start: int
+) -> dict[int, ReplicaAssignment]:
     """Where the partitions of a new topic go: where the request says, else round the brokers."""
     if topic.assignments:
         if topic.partition_count != DEFAULT or topic.replication_factor != DEFAULT:
@@ -93,8 +93,8 @@ def assign_new_topic(
 
 
 def assign_more_partitions(
-    growth: MorePartitions, existing: Mapping[int, Assignment], racks: Mapping[int, str | None]
-) -> dict[int, Assignment]:
+    growth: MorePartitions, existing: Mapping[int, ReplicaAssignment], racks: Mapping[int, str | None]
+) -> dict[int, ReplicaAssignment]:
     """Where the new partitions of a topic go. They have as many replicas as the ones that exist."""
     have = len(existing)
     if growth.name in INTERNAL_TOPICS:
@@ -150,7 +150,7 @@ def _check_replication_factor(replicas: int, brokers: int) -> None:
 
 def _checked_assignments(
     assignments: Mapping[int, Sequence[int]], racks: Mapping[int, str | None], *, first: int
-) -> dict[int, Assignment]:
+) -> dict[int, ReplicaAssignment]:
     if sorted(assignments) != list(range(first, first + len(assignments))):
         raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 without gaps")
     sizes = {len(replicas) for replicas in assignments.values()}
@@ -170,4 +170,4 @@ def _checked_assignments(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"partition {number} names broker {missing[0]}, which is not available",
             )
-    return {number: Assignment(tuple(assignments[number])) for number in sorted(assignments)}
+    return {number: ReplicaAssignment(tuple(assignments[number])) for number in sorted(assignments)}

@@ -6,17 +6,17 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from coordinator.controller.effects import Answer, CreateTopic, Pause, Steps, WriteAssignments
+from coordinator.controller.effects import AnswerRequest, CreateTopic, DecisionSteps, Pause, WriteAssignments
 from coordinator.controller.events import (
     CreatePartitions,
     CreateTopics,
     MorePartitions,
-    NewTopic,
+    TopicCreation,
     TopicResult,
 )
 from coordinator.controller.leaders import Leaders
 from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, Partition, Topic
+from coordinator.controller.state import ControllerState, PartitionRecord, Topic
 from coordinator.controller.topic_rules import (
     TopicDefaults,
     ValidateConfigs,
@@ -24,15 +24,15 @@ from coordinator.controller.topic_rules import (
     assign_new_topic,
     check_name,
 )
-from coordinator.placement import Assignment
-from coordinator.znodes.paths import TopicPartition
+from coordinator.placement import ReplicaAssignment
 from protocol.errors import BrokerError, ErrorCode
+from protocol.topic_partition import TopicPartition
 
 _TOPICS_AT_ONCE = 100
 """A request may name tens of thousands; in between others are served."""
 
 
-class Topics:
+class TopicChanges:
     """Makes topics and adds partitions to them."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Topics:
         self._validate_configs = validate_configs
         self._new_topic_id = new_topic_id
 
-    def create(self, event: CreateTopics) -> Steps[None]:
+    def create(self, event: CreateTopics) -> DecisionSteps[None]:
         """Make the topics that can be made; their partitions get their leaders in one go."""
         results: dict[str, TopicResult] = {}
         new: list[TopicPartition] = []
@@ -72,13 +72,13 @@ class Topics:
                 else:
                     made = yield from self._make(topic, assigned)
                     results[topic.name] = _result(topic.name, assigned, made.topic_id)
-                    new += [(topic.name, index) for index in assigned]
+                    new += [TopicPartition(topic.name, index) for index in assigned]
                 start += len(assigned)
             except BrokerError as error:
                 results[topic.name] = TopicResult(topic.name, error.code, error.message)
         yield from self._finish(event.token, new, results)
 
-    def grow(self, event: CreatePartitions) -> Steps[None]:
+    def grow(self, event: CreatePartitions) -> DecisionSteps[None]:
         """Add partitions to the topics that can have them."""
         results: dict[str, TopicResult] = {}
         new: list[TopicPartition] = []
@@ -94,15 +94,15 @@ class Topics:
                 topic, added = self._check_growth(growth)
                 if not event.validate_only:
                     for number, assignment in added.items():
-                        topic.partitions[number] = Partition(assignment)
+                        topic.partitions[number] = PartitionRecord(assignment)
                     yield WriteAssignments({topic.name: topic.assignment()})
-                    new += [(topic.name, number) for number in added]
+                    new += [TopicPartition(topic.name, number) for number in added]
                 results[growth.name] = _result(topic.name, added, topic.topic_id)
             except BrokerError as error:
                 results[growth.name] = TopicResult(growth.name, error.code, error.message)
         yield from self._finish(event.token, new, results)
 
-    def _check(self, topic: NewTopic, start: int) -> dict[int, Assignment]:
+    def _check(self, topic: TopicCreation, start: int) -> dict[int, ReplicaAssignment]:
         check_name(topic.name, self._state.topics, self._state.alike(topic.name))
         if topic.configs:
             try:
@@ -111,8 +111,8 @@ class Topics:
                 raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
         return assign_new_topic(topic, self._defaults, self._state.racks(), start)
 
-    def _make(self, topic: NewTopic, assigned: dict[int, Assignment]) -> Steps[Topic]:
-        partitions = {number: Partition(assignment) for number, assignment in assigned.items()}
+    def _make(self, topic: TopicCreation, assigned: dict[int, ReplicaAssignment]) -> DecisionSteps[Topic]:
+        partitions = {number: PartitionRecord(assignment) for number, assignment in assigned.items()}
         made = Topic(topic.name, self._new_topic_id(), partitions)
         configs = {key: value for key, value in topic.configs.items() if value is not None}
         if not (yield CreateTopic(topic.name, made.assignment(), configs)):
@@ -120,7 +120,7 @@ class Topics:
         self._state.add_topic(made)
         return made
 
-    def _check_growth(self, growth: MorePartitions) -> tuple[Topic, dict[int, Assignment]]:
+    def _check_growth(self, growth: MorePartitions) -> tuple[Topic, dict[int, ReplicaAssignment]]:
         topic = self._state.topics.get(growth.name)
         if topic is None or growth.name in self._state.deletions:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {growth.name!r}")
@@ -134,7 +134,7 @@ class Topics:
 
     def _finish(
         self, token: int, new: Sequence[TopicPartition], results: dict[str, TopicResult]
-    ) -> Steps[None]:
+    ) -> DecisionSteps[None]:
         yield from self._leaders.elect_leaderless(new)
         yield from self._batch.flush()
         made_of: dict[str, list[TopicPartition]] = {}
@@ -142,7 +142,7 @@ class Topics:
             made_of.setdefault(at[0], []).append(at)
         for name, result in results.items():
             made = made_of.get(name, [])
-            yield Answer(token, name, result, after_told=bool(made), needed=self._leaders_of(made))
+            yield AnswerRequest(token, name, result, after_told=bool(made), needed=self._leaders_of(made))
 
     def _leaders_of(self, partitions: Sequence[TopicPartition]) -> tuple[int, ...]:
         states = [self._state.partition(at).state for at in partitions]
@@ -154,6 +154,6 @@ def _named_twice(names: Sequence[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
 
 
-def _result(name: str, assigned: dict[int, Assignment], topic_id: uuid.UUID) -> TopicResult:
+def _result(name: str, assigned: dict[int, ReplicaAssignment], topic_id: uuid.UUID) -> TopicResult:
     replicas = len(next(iter(assigned.values())).replicas)
     return TopicResult(name, topic_id=topic_id, partition_count=len(assigned), replication_factor=replicas)

@@ -20,7 +20,6 @@ from coordinator.znodes import paths as znodes
 from coordinator.znodes.configs import encode_config, encode_config_change
 from coordinator.znodes.controller import encode_controller_brokers
 from coordinator.znodes.orders import encode_reassignment
-from coordinator.znodes.paths import TopicPartition
 from coordinator.znodes.topics import (
     PartitionState,
     TopicAssignment,
@@ -31,21 +30,22 @@ from coordinator.znodes.topics import (
 )
 from coordinator.zookeeper.interface import (
     BadVersion,
-    ConnectionLost,
     Create,
     Delete,
     MultiFailed,
     NodeExists,
     NoNode,
     NotEmpty,
-    Operation,
     OperationResult,
-    Session,
     SetData,
     Stat,
+    WriteOperation,
+    ZooKeeperConnectionLost,
     ZooKeeperError,
+    ZooKeeperSession,
 )
 from coordinator.zookeeper.pipelined import read_all, results
+from protocol.topic_partition import TopicPartition
 
 BATCH_SIZE = 200
 """Writes in a multi: large enough that its round trip does not count, far below ZooKeeper's 1 MB."""
@@ -70,7 +70,7 @@ async def _write_batch(term: Term, writes: Sequence[StateWrite]) -> list[StateWr
         open_writes = [(index, write) for index, write in enumerate(writes) if index not in settled]
         if not open_writes:
             return [settled[index] for index in range(len(writes))]
-        operations: list[Operation] = []
+        operations: list[WriteOperation] = []
         ends = []
         for _, write in open_writes:
             operations += _state_operations(write, existing)
@@ -78,7 +78,7 @@ async def _write_batch(term: Term, writes: Sequence[StateWrite]) -> list[StateWr
             existing |= dict.fromkeys(_parents(write))
         try:
             made = await _guarded(term, operations)
-        except (MultiFailed, ConnectionLost) as error:
+        except (MultiFailed, ZooKeeperConnectionLost) as error:
             _raise_unless(error, BadVersion, NodeExists, NoNode)
             settled |= await _look_into(term.session, open_writes)
             existing = await _existing_parents(term.session, writes)
@@ -95,17 +95,19 @@ def _parents(write: StateWrite) -> tuple[str, str]:
     return znodes.partitions_path(topic), znodes.partition_path(topic, number)
 
 
-def _state_operations(write: StateWrite, existing: dict[str, None]) -> list[Operation]:
+def _state_operations(write: StateWrite, existing: dict[str, None]) -> list[WriteOperation]:
     """What writes a state; of a new one's parents, those that are not `existing`."""
     path = znodes.partition_state_path(*write.at)
     data = encode_partition_state(write.state)
     if write.version is not None:
         return [SetData(path, data, write.version)]
-    made: list[Operation] = [Create(parent) for parent in _parents(write) if parent not in existing]
+    made: list[WriteOperation] = [Create(parent) for parent in _parents(write) if parent not in existing]
     return [*made, Create(path, data)]
 
 
-async def _look_into(session: Session, writes: Sequence[tuple[int, StateWrite]]) -> dict[int, StateWritten]:
+async def _look_into(
+    session: ZooKeeperSession, writes: Sequence[tuple[int, StateWrite]]
+) -> dict[int, StateWritten]:
     """Of writes that failed, or whose answer was lost: those about which the znodes leave no doubt."""
     found = await read_all(session, [znodes.partition_state_path(*write.at) for _, write in writes])
     settled = {}
@@ -123,7 +125,7 @@ async def _look_into(session: Session, writes: Sequence[tuple[int, StateWrite]])
     return settled
 
 
-async def _existing_parents(session: Session, writes: Sequence[StateWrite]) -> dict[str, None]:
+async def _existing_parents(session: ZooKeeperSession, writes: Sequence[StateWrite]) -> dict[str, None]:
     paths = dict.fromkeys(path for write in writes if write.version is None for path in _parents(write))
     found = await results([session.exists(path) for path in paths])
     return {path: None for path, stat in zip(paths, found, strict=True) if stat is not None}
@@ -135,7 +137,7 @@ async def create_topic(term: Term, topic: CreateTopic) -> bool:
     config_path = znodes.config_path("topics", topic.name)
     config = encode_config(topic.configs)
     while True:
-        operations: list[Operation] = [Create(path, data), Create(znodes.partitions_path(topic.name))]
+        operations: list[WriteOperation] = [Create(path, data), Create(znodes.partitions_path(topic.name))]
         if await term.session.exists(config_path) is None:
             operations.append(Create(config_path, config))
         else:
@@ -145,7 +147,7 @@ async def create_topic(term: Term, topic: CreateTopic) -> bool:
         try:
             await _guarded(term, operations)
             return True
-        except ConnectionLost:
+        except ZooKeeperConnectionLost:
             continue
         except MultiFailed as error:
             if error.cause.path == config_path:
@@ -189,7 +191,7 @@ async def record_brokers(term: Term, epochs: Mapping[int, int]) -> None:
         try:
             await _guarded(term, [operation])
             return
-        except (MultiFailed, ConnectionLost) as error:
+        except (MultiFailed, ZooKeeperConnectionLost) as error:
             _raise_unless(error, BadVersion, NodeExists, NoNode)
 
 
@@ -204,7 +206,7 @@ async def mark_deleted(term: Term, names: Sequence[str]) -> None:
                     term, [Create(path) for path, stat in zip(paths, found, strict=True) if stat is None]
                 )
                 break
-            except (MultiFailed, ConnectionLost) as error:
+            except (MultiFailed, ZooKeeperConnectionLost) as error:
                 _raise_unless(error, NodeExists)
 
 
@@ -226,11 +228,11 @@ async def remove_topic(term: Term, name: str) -> None:
             if there:
                 await _guarded(term, [*(Delete(path) for path in there), _config_change(name)])
             return
-        except (MultiFailed, ConnectionLost) as error:
+        except (MultiFailed, ZooKeeperConnectionLost) as error:
             _raise_unless(error, NoNode, NotEmpty)
 
 
-async def _partition_znodes(session: Session, topic: str) -> list[str]:
+async def _partition_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
     """The znodes of a topic's partitions, each after those below it."""
     try:
         numbers = [int(number) for number in await session.children(znodes.partitions_path(topic))]
@@ -246,7 +248,7 @@ async def _partition_znodes(session: Session, topic: str) -> list[str]:
     return paths
 
 
-async def _owner_znodes(session: Session, topic: str) -> list[str]:
+async def _owner_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
     """The znodes that say who owns a topic's partitions, those of the partitions first."""
     try:
         data, _ = await session.get(znodes.topic_path(topic))
@@ -264,24 +266,27 @@ def _config_change(topic: str) -> Create:
     return Create(znodes.CONFIG_CHANGE_PREFIX, encode_config_change("topics", topic), sequence=True)
 
 
-async def _insist(term: Term, operations: Sequence[Operation]) -> None:
+async def _insist(term: Term, operations: Sequence[WriteOperation]) -> None:
     """Make operations that may be made twice."""
     while True:
         try:
             await _guarded(term, operations)
             return
-        except ConnectionLost:
+        except ZooKeeperConnectionLost:
             continue
 
 
-def _raise_unless(error: MultiFailed | ConnectionLost, *expected: type[ZooKeeperError]) -> None:
+def _raise_unless(error: MultiFailed | ZooKeeperConnectionLost, *expected: type[ZooKeeperError]) -> None:
     """Raise an error that looking again would not help against."""
     if isinstance(error, MultiFailed) and not isinstance(error.cause, expected):
         raise error
 
 
-async def _guarded(term: Term, operations: Sequence[Operation]) -> list[OperationResult]:
-    """Make operations only while the term lasts. Raises `TermOver`, `MultiFailed`, `ConnectionLost`."""
+async def _guarded(term: Term, operations: Sequence[WriteOperation]) -> list[OperationResult]:
+    """Make operations only while the term lasts.
+
+    Raises `TermOver`, `MultiFailed`, `ZooKeeperConnectionLost`.
+    """
     try:
         made = await term.session.multi([term.guard(), *operations])
     except MultiFailed as error:

@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from coordinator.groups.effects import TopicPartition
+from protocol.topic_partition import TopicPartition
 
-Assignment: TypeAlias = dict[str, tuple[TopicPartition, ...]]
-Assignor: TypeAlias = Callable[
-    [Sequence[str], Mapping[str, int], Mapping[str, Sequence[TopicPartition]]], Assignment
+MemberAssignments: TypeAlias = dict[str, tuple[TopicPartition, ...]]
+ServerAssignor: TypeAlias = Callable[
+    [Sequence[str], Mapping[str, int], Mapping[str, Sequence[TopicPartition]]], MemberAssignments
 ]
 
 
@@ -23,7 +23,7 @@ def assign_range(
     members: Sequence[str],
     partitions: Mapping[str, int],
     owned: Mapping[str, Sequence[TopicPartition]],
-) -> Assignment:
+) -> MemberAssignments:
     """Each topic in one consecutive piece a member, so that equal partitions of two topics meet at one."""
     shares: dict[str, list[TopicPartition]] = {member: [] for member in members}
     for topic in sorted(partitions):
@@ -40,7 +40,7 @@ def assign_round_robin(
     members: Sequence[str],
     partitions: Mapping[str, int],
     owned: Mapping[str, Sequence[TopicPartition]],
-) -> Assignment:
+) -> MemberAssignments:
     """All partitions of all topics dealt out in turn: as even as can be over many small topics."""
     shares: dict[str, list[TopicPartition]] = {member: [] for member in members}
     for place, partition in enumerate(_all(partitions)):
@@ -52,7 +52,7 @@ def assign_sticky(
     members: Sequence[str],
     partitions: Mapping[str, int],
     owned: Mapping[str, Sequence[TopicPartition]],
-) -> Assignment:
+) -> MemberAssignments:
     """As even as round robin, and no partition moves that need not.
 
     Those who own most keep the larger shares. What is over a share, or has lost its owner, goes to whoever is
@@ -79,7 +79,7 @@ def assign_sticky(
     return _frozen(kept)
 
 
-ASSIGNORS: dict[str, Assignor] = {
+ASSIGNORS: dict[str, ServerAssignor] = {
     "range": assign_range,
     "roundrobin": assign_round_robin,
     "sticky": assign_sticky,
@@ -93,5 +93,5 @@ def _all(partitions: Mapping[str, int]) -> list[TopicPartition]:
     return [TopicPartition(topic, n) for topic in sorted(partitions) for n in range(partitions[topic])]
 
 
-def _frozen(shares: Mapping[str, Iterable[TopicPartition]]) -> Assignment:
+def _frozen(shares: Mapping[str, Iterable[TopicPartition]]) -> MemberAssignments:
     return {member: tuple(sorted(share)) for member, share in shares.items()}

@@ -7,13 +7,13 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from coordinator.groups.effects import Claim, Decision
+from coordinator.groups.effects import Decision, ReaderClaim
 
 
 class Claimer(Protocol):
     """Has the claims of one shard made at the leaders of partitions."""
 
-    def claim(self, claims: Sequence[Claim], decision: Decision) -> Deferred[None]:
+    def claim(self, claims: Sequence[ReaderClaim], decision: Decision) -> Deferred[None]:
         """Fires when the claims hold, or have been waited for long enough. Never fails.
 
         Those that do not hold by then are made as soon as they can be: until then the members concerned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from coordinator.groups.effects import ErrorAnswer, JoinAnswer, Request, Result, SyncAnswer
+from coordinator.groups.effects import ErrorAnswer, GroupRequest, JoinAnswer, ShardResult, SyncAnswer
 from coordinator.groups.join import Join, Joiner
 from coordinator.groups.managed_group import ManagedGroup
 from coordinator.groups.records import fits
@@ -14,16 +14,16 @@ from protocol.errors import ErrorCode
 
 
 class ClassicDoor:
-    """JoinGroup, SyncGroup and Heartbeat of one shard. Each gives one `Result`."""
+    """JoinGroup, SyncGroup and Heartbeat of one shard. Each gives one `ShardResult`."""
 
     def __init__(self, store: GroupStore, new_id: Callable[[], str]) -> None:
         self._store = store
         self._rebalancer = store.rebalancer
         self._joiner = Joiner(store.rebalancer, new_id)
 
-    def join(self, group_id: str, join: Join, now_ms: int) -> Result:
+    def join(self, group_id: str, join: Join, now_ms: int) -> ShardResult:
         """JoinGroup. A first member makes the group, or gives one that only keeps offsets its type."""
-        result = Result()
+        result = ShardResult()
         group = self._store.groups.get(group_id)
         error = self._joiner.check(join)
         if not group_id or not fits(group_id):
@@ -43,7 +43,7 @@ class ClassicDoor:
 
     def sync(
         self,
-        request: Request,
+        request: GroupRequest,
         group_id: str,
         *,
         member_id: str,
@@ -53,9 +53,9 @@ class ClassicDoor:
         protocol_type: str | None = None,
         protocol_name: str | None = None,
         assignments: Mapping[str, bytes] | None = None,
-    ) -> Result:
+    ) -> ShardResult:
         """SyncGroup; `assignments` by member id comes from the leader only."""
-        result = Result()
+        result = ShardResult()
         group = self._store.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             result.reply(request, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -76,16 +76,16 @@ class ClassicDoor:
 
     def heartbeat(
         self,
-        request: Request,
+        request: GroupRequest,
         group_id: str,
         *,
         member_id: str,
         generation: int,
         now_ms: int,
         instance_id: str | None = None,
-    ) -> Result:
+    ) -> ShardResult:
         """Heartbeat."""
-        result = Result()
+        result = ShardResult()
         group = self._store.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             result.reply(request, ErrorAnswer(ErrorCode.UNKNOWN_MEMBER_ID))

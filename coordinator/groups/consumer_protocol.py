@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.groups.effects import TopicPartition
 from protocol import consumer_protocol
 from protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE as CONSUMER_PROTOCOL_TYPE
 from protocol.schema import MalformedMessage
+from protocol.topic_partition import TopicPartition
 
 _FIRST_VERSION = 0
 """Every tool reads it."""

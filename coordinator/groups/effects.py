@@ -1,6 +1,6 @@
 """What the coordinator of groups asks of the world, and what it answers.
 
-Each event of a `GroupShard` gives one `Result`. Whoever performs results does so in this order:
+Each event of a `GroupShard` gives one `ShardResult`. Whoever performs results does so in this order:
 
 1. append `records` to the shard's partition of `__consumer_offsets`, in one batch, before the shard sees its
    next event. Where the log refuses them (nothing was written), hand the result to `GroupShard.refused`;
@@ -21,17 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 
-Request: TypeAlias = Any
+GroupRequest: TypeAlias = Any
 """Whoever waits for an answer: never None, and otherwise known only to the one who hands it in."""
 
 
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-
-class Record(NamedTuple):
+class GroupRecord(NamedTuple):
     """One record of `__consumer_offsets`; a None value is a tombstone."""
 
     key: bytes
@@ -39,7 +35,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class GroupReader:
     """A member of a group as the leaders of partitions know it; `NOBODY` where no member reads."""
 
     member_id: str
@@ -47,11 +43,11 @@ class Reader:
     client_host: str = ""
 
 
-NOBODY = Reader("")
+NOBODY = GroupReader("")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ReaderClaim:
     """`reader` alone reads `partition` for `group_id`, from `generation` of the group on.
 
     For groups with single readers (seed own-api, design §6): performed after the assignment is durable and
@@ -59,7 +55,7 @@ class Claim:
     """
 
     group_id: str
-    reader: Reader
+    reader: GroupReader
     generation: int
     partition: TopicPartition
 
@@ -74,7 +70,7 @@ class Decision(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RecordsRefused:
     """The answer to any request that could not be carried out, because the log did not take its records."""
 
     error: ErrorCode
@@ -183,7 +179,7 @@ class DescribeAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedGroup:
+class HostedGroup:
     group_id: str
     protocol_type: str
     state: str
@@ -194,7 +190,7 @@ class ListedGroup:
 class ListAnswer:
     """ListGroups."""
 
-    groups: Sequence[ListedGroup]
+    groups: Sequence[HostedGroup]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,24 +258,24 @@ class ManagedListAnswer:
     groups: Sequence[ManagedGroupInfo]
 
 
-class Reply(NamedTuple):
-    request: Request
+class GroupReply(NamedTuple):
+    request: GroupRequest
     answer: object
 
 
 @dataclass(slots=True)
-class Result:
+class ShardResult:
     """The effects of one event; see the head of this file for the order in which they are performed.
 
     `groups_before` and `offsets_before` hold what the records replace, for `GroupShard.refused`: the value of
     the group's previous record, and the partition's previous offset (None: there was none).
     """
 
-    records: list[Record] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
+    records: list[GroupRecord] = field(default_factory=list)
+    claims: list[ReaderClaim] = field(default_factory=list)
+    replies: list[GroupReply] = field(default_factory=list)
     groups_before: dict[str, Any] = field(default_factory=dict)
     offsets_before: dict[tuple[str, TopicPartition], Any] = field(default_factory=dict)
 
-    def reply(self, request: Request, answer: object) -> None:
-        self.replies.append(Reply(request, answer))
+    def reply(self, request: GroupRequest, answer: object) -> None:
+        self.replies.append(GroupReply(request, answer))

@@ -18,15 +18,22 @@ from twisted.python.failure import Failure
 
 from coordinator.clock import Clock, DelayedCall, now_ms
 from coordinator.groups.claims import Claimer
-from coordinator.groups.effects import Claim, Decision, Refused, Reply, Request, Result
-from coordinator.groups.log import GroupLog, Watch
+from coordinator.groups.effects import (
+    Decision,
+    GroupReply,
+    GroupRequest,
+    ReaderClaim,
+    RecordsRefused,
+    ShardResult,
+)
+from coordinator.groups.log import CommitWatch, GroupLog
 from coordinator.groups.records import MalformedRecord
 from coordinator.groups.shard import GroupShard
 from protocol.errors import BrokerError, ErrorCode
 
 _log = logging.getLogger(__name__)
 
-Event: TypeAlias = Callable[[GroupShard, Request, int], Result]
+ShardEvent: TypeAlias = Callable[[GroupShard, GroupRequest, int], ShardResult]
 """One request to a shard: `event(shard, request, now_ms)`, where `request` is to be answered."""
 
 _TRY_ANOTHER_BROKER = (
@@ -52,8 +59,8 @@ class _Unanswered:
 
     offset: int
     deadline_ms: int
-    replies: Sequence[Reply]
-    claims: Sequence[Claim]
+    replies: Sequence[GroupReply]
+    claims: Sequence[ReaderClaim]
 
 
 class HostedShard:
@@ -83,14 +90,14 @@ class HostedShard:
         self._now_ms = self._began_ms
         self._replayed = 0
         self._unreadable = 0
-        self._events_to_come: list[Callable[[GroupShard, int], Result]] = []
+        self._events_to_come: list[Callable[[GroupShard, int], ShardResult]] = []
         self._end_offset = 0
         self._unanswered: deque[_Unanswered] = deque()
-        self._claiming: dict[int, Sequence[Reply]] = {}
+        self._claiming: dict[int, Sequence[GroupReply]] = {}
         """Answers that wait for claims, by the number of the claiming."""
         self._claimings = 0
         self._is_appending = False
-        self._watch: Watch | None = None
+        self._watch: CommitWatch | None = None
         self._timer: DelayedCall | None = None
         self._timer_at_ms = 0
 
@@ -159,7 +166,7 @@ class HostedShard:
 
     # Events
 
-    def ask(self, event: Event, done: Deferred[Any]) -> None:
+    def ask(self, event: ShardEvent, done: Deferred[Any]) -> None:
         """Let one request happen; `done` has its answer when it may be told, or a BrokerError."""
         error = self.refusal()
         if error is None:
@@ -179,7 +186,7 @@ class HostedShard:
             case HostState.CLOSED:
                 return BrokerError(ErrorCode.NOT_COORDINATOR)
 
-    def happen(self, event: Callable[[GroupShard, int], Result]) -> None:
+    def happen(self, event: Callable[[GroupShard, int], ShardResult]) -> None:
         """Let something happen that is nobody's request; while the shard is loading it is kept for later."""
         if self.state is HostState.ACTIVE:
             self._perform(event(self._shard, self._tell_time()))
@@ -197,7 +204,7 @@ class HostedShard:
 
     # Performing results
 
-    def _perform(self, result: Result) -> None:
+    def _perform(self, result: ShardResult) -> None:
         while result.records:
             try:
                 self._append(result)
@@ -221,7 +228,7 @@ class HostedShard:
             self._settle()
         self._set_timer()
 
-    def _append(self, result: Result) -> None:
+    def _append(self, result: ShardResult) -> None:
         # The append may itself commit what others wait for. They are answered after this result has its place
         # in the queue, for an answer can bring the next request with it.
         self._is_appending = True
@@ -231,7 +238,7 @@ class HostedShard:
         finally:
             self._is_appending = False
 
-    def _told_as(self, error: BrokerError, result: Result) -> ErrorCode:
+    def _told_as(self, error: BrokerError, result: ShardResult) -> ErrorCode:
         """What a refused append means to members."""
         if error.code in _TRY_ANOTHER_BROKER:
             return ErrorCode.NOT_COORDINATOR
@@ -312,7 +319,7 @@ class HostedShard:
 
     def _give_up(self, now: int) -> None:
         """Answer those who have waited for too long. What is written stands, and claims are still made."""
-        late: list[Reply] = []
+        late: list[GroupReply] = []
         for result in self._unanswered:
             if result.deadline_ms > now:
                 break
@@ -327,14 +334,14 @@ class HostedShard:
             )  # fmt: skip
 
 
-def _answer(replies: Sequence[Reply]) -> None:
+def _answer(replies: Sequence[GroupReply]) -> None:
     for done, answer in replies:
-        if isinstance(answer, Refused):
+        if isinstance(answer, RecordsRefused):
             done.errback(BrokerError(answer.error))
         else:
             done.callback(answer)
 
 
-def _refuse(replies: Sequence[Reply], error: ErrorCode) -> None:
+def _refuse(replies: Sequence[GroupReply], error: ErrorCode) -> None:
     for done, _ in replies:
         done.errback(BrokerError(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coordinator.groups.effects import JoinAnswer, Request, Result
+from coordinator.groups.effects import GroupRequest, JoinAnswer, ShardResult
 from coordinator.groups.rebalance import Rebalancer, TimerKey, TimerKind
 from coordinator.groups.records import fits
 from coordinator.groups.state import ClassicGroup, ClassicMember, GroupState
@@ -23,7 +23,7 @@ class Join:
     assignment stands (KIP-814). Before v1 `rebalance_timeout_ms` is the session timeout.
     """
 
-    request: Request
+    request: GroupRequest
     member_id: str
     instance_id: str | None
     client_id: str
@@ -61,7 +61,7 @@ class Joiner:
             return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE
 
-    def join(self, group: ClassicGroup, result: Result, join: Join, now_ms: int) -> None:
+    def join(self, group: ClassicGroup, result: ShardResult, join: Join, now_ms: int) -> None:
         """Answer at once, or let the request wait for the end of the round."""
         if group.state is GroupState.DEAD:
             self._refuse(result, join, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -93,7 +93,7 @@ class Joiner:
             or len(group.members) < self._config.max_size
         )
 
-    def _join_unknown(self, group: ClassicGroup, result: Result, join: Join, now_ms: int) -> None:
+    def _join_unknown(self, group: ClassicGroup, result: ShardResult, join: Join, now_ms: int) -> None:
         member_id = f"{join.client_id if join.instance_id is None else join.instance_id}-{self._new_id()}"
         if not fits(member_id):
             self._refuse(result, join, ErrorCode.INVALID_REQUEST)
@@ -113,7 +113,7 @@ class Joiner:
             self._timers.set(key, now_ms + join.session_timeout_ms)
             result.reply(join.request, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
-    def _join_known(self, group: ClassicGroup, result: Result, join: Join, now_ms: int) -> None:
+    def _join_known(self, group: ClassicGroup, result: ShardResult, join: Join, now_ms: int) -> None:
         error = group.check_member(join.member_id, join.instance_id)
         if error is not ErrorCode.NONE:
             self._refuse(result, join, error)
@@ -132,7 +132,7 @@ class Joiner:
         else:
             self._update(group, result, join, member, now_ms)
 
-    def _add(self, group: ClassicGroup, result: Result, join: Join, member_id: str, now_ms: int) -> None:
+    def _add(self, group: ClassicGroup, result: ShardResult, join: Join, member_id: str, now_ms: int) -> None:
         member = ClassicMember(
             member_id,
             join.instance_id,
@@ -153,7 +153,7 @@ class Joiner:
         self._rebalance(group, result, now_ms)
 
     def _update(
-        self, group: ClassicGroup, result: Result, join: Join, member: ClassicMember, now_ms: int
+        self, group: ClassicGroup, result: ShardResult, join: Join, member: ClassicMember, now_ms: int
     ) -> None:
         abandoned = group.unpark_join(member)
         if abandoned is not None:  # the member gave up on its first request and sent another
@@ -167,7 +167,7 @@ class Joiner:
     def _return_static(
         self,
         group: ClassicGroup,
-        result: Result,
+        result: ShardResult,
         join: Join,
         member: ClassicMember,
         member_id: str,
@@ -222,11 +222,11 @@ class Joiner:
             group.joined_members() if member.member_id == group.leader_id else (),
         )
 
-    def _rebalance(self, group: ClassicGroup, result: Result, now_ms: int) -> None:
+    def _rebalance(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         if group.can_rebalance:
             self._rebalancer.prepare(group, result, now_ms)
         else:
             self._rebalancer.end_round_if_all_joined(group, result, now_ms)
 
-    def _refuse(self, result: Result, join: Join, error: ErrorCode) -> None:
+    def _refuse(self, result: ShardResult, join: Join, error: ErrorCode) -> None:
         result.reply(join.request, JoinAnswer(error, join.member_id))

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from coordinator.groups.effects import Record
+from coordinator.groups.effects import GroupRecord
 
 NOTHING_COMMITTED = -1
 
@@ -15,7 +15,7 @@ Replay = Callable[[bytes, bytes | None], None]
 """Takes in one record, key and value; raises nothing."""
 
 
-class Watch(Protocol):
+class CommitWatch(Protocol):
     """Somebody who is told when more has been committed."""
 
     def cancel(self) -> None:
@@ -36,7 +36,7 @@ class GroupLog(Protocol):
         """
         ...
 
-    def append(self, records: Sequence[Record], timestamp_ms: int) -> None:
+    def append(self, records: Sequence[GroupRecord], timestamp_ms: int) -> None:
         """Append `records` together. Raises BrokerError; unless it is KAFKA_STORAGE_ERROR, which leaves that
         open, nothing was written then."""
         ...
@@ -59,6 +59,6 @@ class GroupLog(Protocol):
         """
         ...
 
-    def watch(self, check: Callable[[], bool]) -> Watch:
+    def watch(self, check: Callable[[], bool]) -> CommitWatch:
         """Call `check` whenever `committed_offset` may have risen, until it returns True."""
         ...

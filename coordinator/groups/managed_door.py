@@ -11,14 +11,13 @@ from collections.abc import Collection, Sequence
 from coordinator.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNMENT_STRATEGY
 from coordinator.groups.effects import (
     ErrorAnswer,
+    GroupRequest,
     ManagedHeartbeatAnswer,
     ManagedListAnswer,
     RegisterAnswer,
-    Request,
-    Result,
     RewindAnswer,
     RewoundPartition,
-    TopicPartition,
+    ShardResult,
 )
 from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup
 from coordinator.groups.records import fits
@@ -26,12 +25,13 @@ from coordinator.groups.state import ClassicGroup, GroupState
 from coordinator.groups.store import GroupStore
 from coordinator.groups.views import managed_info
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 
 
 class ManagedDoor:
     """CreateGroup, RegisterConsumer, Heartbeat, RewindConsumer and ListGroups of one shard.
 
-    Each gives one `Result`.
+    Each gives one `ShardResult`.
     """
 
     def __init__(self, store: GroupStore) -> None:
@@ -40,7 +40,7 @@ class ManagedDoor:
 
     def create_group(
         self,
-        request: Request,
+        request: GroupRequest,
         group_id: str,
         *,
         session_timeout_ms: int,
@@ -49,14 +49,14 @@ class ManagedDoor:
         ephemeral: bool = False,
         assignment_strategy: str = "",
         single_reader: bool = False,
-    ) -> Result:
+    ) -> ShardResult:
         """CreateGroup: can be sent again, and by every consumer of a group as it starts.
 
         A group that exists gets those of `topics` that it lacks. Its other properties have to agree, or the
         answer is INCONSISTENT_GROUP_PROTOCOL, as for a group of the classic protocol. A group that only keeps
         offsets keeps them.
         """
-        result = Result()
+        result = ShardResult()
         strategy = assignment_strategy or DEFAULT_ASSIGNMENT_STRATEGY
         error = self._check_create(group_id, session_timeout_ms, topics, strategy, single_reader)
         group = self._store.groups.get(group_id)
@@ -92,16 +92,16 @@ class ManagedDoor:
 
     def register_consumer(
         self,
-        request: Request,
+        request: GroupRequest,
         group_id: str,
         *,
         consumer_id: str,
         client_id: str,
         client_host: str,
         now_ms: int,
-    ) -> Result:
+    ) -> ShardResult:
         """RegisterConsumer. The answer waits until all whom the change concerns have registered."""
-        result = Result()
+        result = ShardResult()
         group = self._find(group_id)
         if group is None:
             result.reply(request, RegisterAnswer(self._missing(group_id)))
@@ -119,16 +119,16 @@ class ManagedDoor:
 
     def heartbeat(
         self,
-        request: Request,
+        request: GroupRequest,
         group_id: str,
         *,
         consumer_id: str,
         generation: int,
         now_ms: int,
         session_timeout_ms: int = -1,
-    ) -> Result:
+    ) -> ShardResult:
         """Heartbeat."""
-        result = Result()
+        result = ShardResult()
         group = self._find(group_id)
         if group is None:
             result.reply(request, ManagedHeartbeatAnswer(self._missing(group_id)))
@@ -146,19 +146,19 @@ class ManagedDoor:
 
     def rewind_consumer(
         self,
-        request: Request,
+        request: GroupRequest,
         group_id: str,
         new_offsets: Sequence[tuple[TopicPartition, int]],
         *,
         now_ms: int,
         consumer_id: str = "",
         generation: int = -1,
-    ) -> Result:
+    ) -> ShardResult:
         """RewindConsumer. `consumer_id` is empty where a tool asks, and not a member.
 
         Whether an offset is in the log is for the caller to see to.
         """
-        result = Result()
+        result = ShardResult()
         group = self._find(group_id)
         if group is None:
             error = self._missing(group_id)
@@ -176,9 +176,9 @@ class ManagedDoor:
         )
         return result
 
-    def list_groups(self, request: Request, group_ids: Collection[str] = ()) -> Result:
+    def list_groups(self, request: GroupRequest, group_ids: Collection[str] = ()) -> ShardResult:
         """The seed's ListGroups: those named, or all. Groups that do not exist are left out."""
-        result = Result()
+        result = ShardResult()
         infos = [
             managed_info(group)
             for group in self._store.groups.values()

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.groups.effects import Request, RewoundPartition, TopicPartition
+from coordinator.groups.effects import GroupRequest, RewoundPartition
 from coordinator.groups.records import ManagedGroupValue, ManagedMemberValue
 from coordinator.groups.state import CAME_FROM, GroupState, GroupType
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 
 READER_NAME_MAX = 255
 """Characters of a group with single readers, and of the ids of its members: leaders keep them."""
@@ -37,7 +38,7 @@ class ManagedMember:
     told: bool = False
     """It has had that answer. From here on heartbeats do not prolong its session: it has that long to stop
     fetching, commit and register."""
-    registering: Request = None
+    registering: GroupRequest = None
     """Its RegisterConsumer, which waits for the others'."""
 
     def is_awaited(self) -> bool:
@@ -45,13 +46,13 @@ class ManagedMember:
 
 
 @dataclass(slots=True)
-class Rewind:
+class RewindUnderWay:
     """A RewindConsumer under way. `consumer_id` is empty for one who is not a member of the group.
 
     `refused` are the partitions of the request that cannot be rewound; they do not keep the others back.
     """
 
-    request: Request
+    request: GroupRequest
     consumer_id: str
     new_offsets: Mapping[TopicPartition, int]
     refused: Sequence[RewoundPartition] = ()
@@ -76,7 +77,7 @@ class ManagedGroup:
     single_reader: bool = False
     """Whether the leaders of its partitions let nobody of it read but the member that has them."""
     members: dict[str, ManagedMember] = field(default_factory=dict)
-    rewinds: list[Rewind] = field(default_factory=list)
+    rewinds: list[RewindUnderWay] = field(default_factory=list)
     durable: ManagedGroupValue | None = None
 
     type = GroupType.MANAGED

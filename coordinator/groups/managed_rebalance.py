@@ -17,26 +17,26 @@ from coordinator.groups.assignors import ASSIGNORS
 from coordinator.groups.config import GroupConfig
 from coordinator.groups.effects import (
     ErrorAnswer,
+    GroupRequest,
     LeaveAnswer,
     LeftMember,
     ManagedHeartbeatAnswer,
     OwnedPartition,
     RegisterAnswer,
-    Request,
-    Result,
     RewindAnswer,
     RewoundPartition,
-    TopicPartition,
+    ShardResult,
 )
 from coordinator.groups.managed_claims import claim, claim_for_nobody
-from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup, ManagedMember, Rewind
+from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup, ManagedMember, RewindUnderWay
 from coordinator.groups.managed_topics import NO_OFFSET, ManagedTopics
 from coordinator.groups.offsets import GroupOffsets
 from coordinator.groups.rebalance import TimerKey, TimerKind
 from coordinator.groups.records import fits, managed_group_record
 from coordinator.groups.state import GroupState
-from coordinator.groups.timers import Timers
+from coordinator.timers import Timers
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 
 
 class ManagedRebalancer:
@@ -58,8 +58,8 @@ class ManagedRebalancer:
     def create(
         self,
         group_id: str,
-        result: Result,
-        request: Request,
+        result: ShardResult,
+        request: GroupRequest,
         *,
         session_timeout_ms: int,
         topics: Sequence[str],
@@ -83,7 +83,12 @@ class ManagedRebalancer:
         return group
 
     def widen(
-        self, group: ManagedGroup, result: Result, request: Request, topics: Iterable[str], now_ms: int
+        self,
+        group: ManagedGroup,
+        result: ShardResult,
+        request: GroupRequest,
+        topics: Iterable[str],
+        now_ms: int,
     ) -> None:
         """CreateGroup of a group that exists: the topics that it lacks are added, which is a change."""
         added = [topic for topic in topics if topic not in group.partitions]
@@ -97,8 +102,8 @@ class ManagedRebalancer:
     def register(
         self,
         group: ManagedGroup,
-        result: Result,
-        request: Request,
+        result: ShardResult,
+        request: GroupRequest,
         *,
         consumer_id: str,
         client_id: str,
@@ -128,8 +133,8 @@ class ManagedRebalancer:
     def heartbeat(
         self,
         group: ManagedGroup,
-        result: Result,
-        request: Request,
+        result: ShardResult,
+        request: GroupRequest,
         *,
         consumer_id: str,
         generation: int,
@@ -157,8 +162,8 @@ class ManagedRebalancer:
     def rewind(
         self,
         group: ManagedGroup,
-        result: Result,
-        request: Request,
+        result: ShardResult,
+        request: GroupRequest,
         *,
         consumer_id: str,
         generation: int,
@@ -187,7 +192,7 @@ class ManagedRebalancer:
                 accepted[partition] = offset
             else:
                 refused.append(RewoundPartition(partition, NO_OFFSET, error))
-        group.rewinds.append(Rewind(request, consumer_id, accepted, refused))
+        group.rewinds.append(RewindUnderWay(request, consumer_id, accepted, refused))
         if consumer_id:
             requester = group.members[consumer_id]
             requester.must_register = requester.told = False
@@ -200,8 +205,8 @@ class ManagedRebalancer:
     def leave(
         self,
         group: ManagedGroup,
-        result: Result,
-        request: Request,
+        result: ShardResult,
+        request: GroupRequest,
         members: Iterable[tuple[str, str | None]],
         now_ms: int,
     ) -> None:
@@ -218,7 +223,7 @@ class ManagedRebalancer:
 
     # Other events
 
-    def resume(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+    def resume(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
         """Begin to watch over a group that has been read back, and catch up with what happened meanwhile.
 
         This writes nothing: after a refused append the log may be as it was. The coordinator before may have
@@ -236,7 +241,7 @@ class ManagedRebalancer:
             self._begin_change(group, result, now_ms)
 
     def topics_changed(
-        self, group: ManagedGroup, result: Result, topics: Collection[str], now_ms: int
+        self, group: ManagedGroup, result: ShardResult, topics: Collection[str], now_ms: int
     ) -> None:
         """Some of `topics` may have been created, deleted or given more partitions."""
         if not any(topic in group.partitions for topic in topics):
@@ -246,7 +251,7 @@ class ManagedRebalancer:
         if group.members and not self._topics.is_fully_owned(group):
             self._begin_change(group, result, now_ms)
 
-    def session_over(self, group: ManagedGroup, result: Result, consumer_id: str, now_ms: int) -> None:
+    def session_over(self, group: ManagedGroup, result: ShardResult, consumer_id: str, now_ms: int) -> None:
         member = group.members.get(consumer_id)
         if member is None:
             return
@@ -255,11 +260,11 @@ class ManagedRebalancer:
         else:
             self._remove(group, result, consumer_id, now_ms)
 
-    def unused_over(self, group: ManagedGroup, result: Result) -> None:
+    def unused_over(self, group: ManagedGroup, result: ShardResult) -> None:
         if group.ephemeral and group.state is GroupState.EMPTY:
             self.delete(group, result)
 
-    def delete(self, group: ManagedGroup, result: Result) -> None:
+    def delete(self, group: ManagedGroup, result: ShardResult) -> None:
         """Remove an empty group with its offsets."""
         group.transition_to(GroupState.DEAD)
         self._timers.cancel(TimerKey(group.group_id, TimerKind.UNUSED))
@@ -286,7 +291,12 @@ class ManagedRebalancer:
     # Changes and rewinds
 
     def _register_again(
-        self, group: ManagedGroup, result: Result, request: Request, member: ManagedMember, now_ms: int
+        self,
+        group: ManagedGroup,
+        result: ShardResult,
+        request: GroupRequest,
+        member: ManagedMember,
+        now_ms: int,
     ) -> None:
         if member.registering is not None:  # it gave up on its first request and sent another
             result.reply(member.registering, RegisterAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -301,7 +311,7 @@ class ManagedRebalancer:
             self._give(group, result, (member,), now_ms)
             self._persist(group, result)
 
-    def _begin_change(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+    def _begin_change(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
         if not group.is_changing:
             group.transition_to(GroupState.PREPARING_REBALANCE)
         for rewind in group.rewinds:
@@ -316,7 +326,7 @@ class ManagedRebalancer:
             member.must_register = True
         self._complete_if_all_registered(group, result, now_ms)
 
-    def _complete_if_all_registered(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+    def _complete_if_all_registered(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
         if not group.awaits_nobody():
             return
         if group.is_changing:
@@ -324,7 +334,7 @@ class ManagedRebalancer:
         elif group.rewinds:
             self._complete_rewinds(group, result, now_ms)
 
-    def _complete_change(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+    def _complete_change(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
         counts = self._topics.counts(group.partitions)
         rewinds, group.rewinds = group.rewinds, []
         self._record_rewinds(group, result, rewinds, now_ms)
@@ -346,7 +356,7 @@ class ManagedRebalancer:
         if group.ephemeral and not group.members:
             self.delete(group, result)
 
-    def _complete_rewinds(self, group: ManagedGroup, result: Result, now_ms: int) -> None:
+    def _complete_rewinds(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
         rewinds, group.rewinds = group.rewinds, []
         self._record_rewinds(group, result, rewinds, now_ms)
         affected = group.owners_of(partition for rewind in rewinds for partition in rewind.new_offsets)
@@ -357,7 +367,7 @@ class ManagedRebalancer:
         self._answer_rewinds(group, result, rewinds)
 
     def _give(
-        self, group: ManagedGroup, result: Result, members: Iterable[ManagedMember], now_ms: int
+        self, group: ManagedGroup, result: ShardResult, members: Iterable[ManagedMember], now_ms: int
     ) -> None:
         """Let `members` own what is theirs from this generation on, and answer those that wait for it."""
         for member in members:
@@ -375,13 +385,15 @@ class ManagedRebalancer:
                 result.reply(request, answer)
 
     def _record_rewinds(
-        self, group: ManagedGroup, result: Result, rewinds: Iterable[Rewind], now_ms: int
+        self, group: ManagedGroup, result: ShardResult, rewinds: Iterable[RewindUnderWay], now_ms: int
     ) -> None:
         for rewind in rewinds:
             for partition, offset in rewind.new_offsets.items():
                 self._topics.commit(group, result, partition, offset, now_ms)
 
-    def _answer_rewinds(self, group: ManagedGroup, result: Result, rewinds: Sequence[Rewind]) -> None:
+    def _answer_rewinds(
+        self, group: ManagedGroup, result: ShardResult, rewinds: Sequence[RewindUnderWay]
+    ) -> None:
         rewound = dict.fromkeys(partition for rewind in rewinds for partition in rewind.new_offsets)
         for rewind in rewinds:
             requester = group.members.get(rewind.consumer_id)
@@ -395,14 +407,14 @@ class ManagedRebalancer:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE if offset >= 0 else ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def _remove(self, group: ManagedGroup, result: Result, consumer_id: str, now_ms: int) -> None:
+    def _remove(self, group: ManagedGroup, result: ShardResult, consumer_id: str, now_ms: int) -> None:
         member = group.members.pop(consumer_id)
         self._timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, consumer_id))
         if member.registering is not None:
             result.reply(member.registering, RegisterAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         self._begin_change(group, result, now_ms)
 
-    def _persist(self, group: ManagedGroup, result: Result) -> None:
+    def _persist(self, group: ManagedGroup, result: ShardResult) -> None:
         result.groups_before.setdefault(group.group_id, group.durable)
         group.durable = group.to_value()
         result.records.append(managed_group_record(group.group_id, group.durable))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from coordinator.groups.effects import Result, TopicPartition
+from coordinator.groups.effects import ShardResult
 from coordinator.groups.managed_group import ManagedGroup
 from coordinator.groups.offsets import GroupOffsets
 from coordinator.groups.records import CommittedOffset
+from protocol.topic_partition import TopicPartition
 
 NO_OFFSET = -1
 _SMALLEST_OFFSET = 0
@@ -31,7 +32,7 @@ class ManagedTopics:
         )
 
     def begin_new_partitions(
-        self, group: ManagedGroup, result: Result, counts: Mapping[str, int], now_ms: int
+        self, group: ManagedGroup, result: ShardResult, counts: Mapping[str, int], now_ms: int
     ) -> None:
         """Commit the smallest offset for partitions that are new, so that they are read from their start.
 
@@ -67,10 +68,10 @@ class ManagedTopics:
         return NO_OFFSET if committed is None else committed.offset
 
     def commit(
-        self, group: ManagedGroup, result: Result, partition: TopicPartition, offset: int, now_ms: int
+        self, group: ManagedGroup, result: ShardResult, partition: TopicPartition, offset: int, now_ms: int
     ) -> None:
         self._offsets.commit(result, group.group_id, partition, CommittedOffset(offset, -1, "", now_ms))
 
-    def delete_offsets(self, group: ManagedGroup, result: Result) -> None:
+    def delete_offsets(self, group: ManagedGroup, result: ShardResult) -> None:
         """Forget where the group stands, everywhere."""
         self._offsets.delete_group(result, group.group_id)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from coordinator.groups.effects import Result, TopicPartition
+from coordinator.groups.effects import ShardResult
 from coordinator.groups.records import CommittedOffset, offset_record
+from protocol.topic_partition import TopicPartition
 
 _NONE: dict[TopicPartition, CommittedOffset] = {}
 
@@ -36,13 +37,13 @@ class GroupOffsets:
         return iter(self._groups)
 
     def commit(
-        self, result: Result, group_id: str, partition: TopicPartition, committed: CommittedOffset
+        self, result: ShardResult, group_id: str, partition: TopicPartition, committed: CommittedOffset
     ) -> None:
         self._remember(result, group_id, partition)
         self.restore(group_id, partition, committed)
         result.records.append(offset_record(group_id, partition, committed))
 
-    def delete(self, result: Result, group_id: str, partition: TopicPartition) -> None:
+    def delete(self, result: ShardResult, group_id: str, partition: TopicPartition) -> None:
         """Delete one offset; nothing happens where there is none."""
         if self.get(group_id, partition) is None:
             return
@@ -50,11 +51,11 @@ class GroupOffsets:
         self.restore(group_id, partition, None)
         result.records.append(offset_record(group_id, partition, None))
 
-    def delete_group(self, result: Result, group_id: str) -> None:
+    def delete_group(self, result: ShardResult, group_id: str) -> None:
         for partition in list(self.of_group(group_id)):
             self.delete(result, group_id, partition)
 
-    def delete_topics(self, result: Result, topics: Collection[str]) -> None:
+    def delete_topics(self, result: ShardResult, topics: Collection[str]) -> None:
         """Delete what has been committed for topics that are no more."""
         for topic in sorted(topics):
             for group_id in list(self._readers.get(topic, ())):
@@ -113,5 +114,5 @@ class GroupOffsets:
                 expired.append(partition)
         return expired
 
-    def _remember(self, result: Result, group_id: str, partition: TopicPartition) -> None:
+    def _remember(self, result: ShardResult, group_id: str, partition: TopicPartition) -> None:
         result.offsets_before.setdefault((group_id, partition), self.get(group_id, partition))

@@ -14,16 +14,16 @@ from typing import NamedTuple
 from coordinator.groups.config import GroupConfig
 from coordinator.groups.effects import (
     ErrorAnswer,
+    GroupRequest,
     JoinAnswer,
     LeaveAnswer,
     LeftMember,
-    Request,
-    Result,
+    ShardResult,
     SyncAnswer,
 )
 from coordinator.groups.records import group_record
 from coordinator.groups.state import ClassicGroup, ClassicMember, GroupState
-from coordinator.groups.timers import Timers
+from coordinator.timers import Timers
 from protocol.errors import ErrorCode
 
 
@@ -55,8 +55,8 @@ class Rebalancer:
     def sync(
         self,
         group: ClassicGroup,
-        result: Result,
-        request: Request,
+        result: ShardResult,
+        request: GroupRequest,
         *,
         member_id: str,
         instance_id: str | None,
@@ -96,8 +96,8 @@ class Rebalancer:
     def heartbeat(
         self,
         group: ClassicGroup,
-        result: Result,
-        request: Request,
+        result: ShardResult,
+        request: GroupRequest,
         *,
         member_id: str,
         instance_id: str | None,
@@ -115,8 +115,8 @@ class Rebalancer:
     def leave(
         self,
         group: ClassicGroup,
-        result: Result,
-        request: Request,
+        result: ShardResult,
+        request: GroupRequest,
         members: Iterable[tuple[str, str | None]],
         now_ms: int,
     ) -> None:
@@ -141,7 +141,7 @@ class Rebalancer:
 
     # Rounds
 
-    def prepare(self, group: ClassicGroup, result: Result, now_ms: int) -> None:
+    def prepare(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         """Begin a round: members learn of it from their heartbeats and join anew."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._fail_syncs(group, result, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -158,7 +158,7 @@ class Rebalancer:
         self.timers.set(TimerKey(group.group_id, TimerKind.ROUND), now_ms + wait_ms)
         self.end_round_if_all_joined(group, result, now_ms)
 
-    def end_round_if_all_joined(self, group: ClassicGroup, result: Result, now_ms: int) -> None:
+    def end_round_if_all_joined(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group.initial_delay_left_ms is None
@@ -166,7 +166,7 @@ class Rebalancer:
         ):
             self.end_round(group, result, now_ms)
 
-    def end_round(self, group: ClassicGroup, result: Result, now_ms: int) -> None:
+    def end_round(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         """Form a generation of those who have joined and of the static members, who may be away a while."""
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
@@ -190,7 +190,7 @@ class Rebalancer:
 
     # Deadlines
 
-    def session_over(self, group: ClassicGroup, result: Result, member_id: str, now_ms: int) -> None:
+    def session_over(self, group: ClassicGroup, result: ShardResult, member_id: str, now_ms: int) -> None:
         member = group.members.get(member_id)
         if member is None:
             return
@@ -202,12 +202,12 @@ class Rebalancer:
         self._remove(group, result, member_id)
         self._go_on_without(group, result, now_ms)
 
-    def pending_over(self, group: ClassicGroup, result: Result, member_id: str, now_ms: int) -> None:
+    def pending_over(self, group: ClassicGroup, result: ShardResult, member_id: str, now_ms: int) -> None:
         if member_id in group.pending_members:
             del group.pending_members[member_id]
             self.end_round_if_all_joined(group, result, now_ms)
 
-    def round_over(self, group: ClassicGroup, result: Result, now_ms: int) -> None:
+    def round_over(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         left_ms = group.initial_delay_left_ms
@@ -220,7 +220,7 @@ class Rebalancer:
         group.new_member_added = False
         self.end_round(group, result, now_ms)
 
-    def sync_over(self, group: ClassicGroup, result: Result, now_ms: int) -> None:
+    def sync_over(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         """Drop those who never asked for their assignment, or a round would wait for them for ever."""
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
@@ -236,7 +236,7 @@ class Rebalancer:
         key = TimerKey(group.group_id, TimerKind.SESSION, member.member_id)
         self.timers.set(key, now_ms + member.session_timeout_ms)
 
-    def persist(self, group: ClassicGroup, result: Result) -> None:
+    def persist(self, group: ClassicGroup, result: ShardResult) -> None:
         """Write the group as it is now."""
         result.groups_before.setdefault(group.group_id, group.durable)
         group.durable = group.to_value()
@@ -252,7 +252,7 @@ class Rebalancer:
             self.timers.cancel(TimerKey(group.group_id, TimerKind.PENDING, member_id))
 
     def answer_waiting(
-        self, result: Result, member: ClassicMember, group: ClassicGroup, error: ErrorCode
+        self, result: ShardResult, member: ClassicMember, group: ClassicGroup, error: ErrorCode
     ) -> None:
         """Answer whatever waits on `member` with `error`."""
         joining = group.unpark_join(member)
@@ -272,7 +272,7 @@ class Rebalancer:
             return ErrorCode.ILLEGAL_GENERATION
         return error
 
-    def _begin_generation(self, group: ClassicGroup, result: Result, now_ms: int) -> None:
+    def _begin_generation(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         group.protocol_name = group.choose_protocol()
         group.topics = group.subscribed_topics()
         group.transition_to(GroupState.COMPLETING_REBALANCE, now_ms)
@@ -299,7 +299,7 @@ class Rebalancer:
         self.timers.set(TimerKey(group.group_id, TimerKind.SYNC), sync_by_ms)
 
     def _assign(
-        self, group: ClassicGroup, result: Result, assignments: Mapping[str, bytes], now_ms: int
+        self, group: ClassicGroup, result: ShardResult, assignments: Mapping[str, bytes], now_ms: int
     ) -> None:
         group.transition_to(GroupState.STABLE, now_ms)
         for member in group.members.values():
@@ -318,19 +318,19 @@ class Rebalancer:
         if not group.unsynced_members:
             self.timers.cancel(TimerKey(group.group_id, TimerKind.SYNC))
 
-    def _fail_syncs(self, group: ClassicGroup, result: Result, error: ErrorCode) -> None:
+    def _fail_syncs(self, group: ClassicGroup, result: ShardResult, error: ErrorCode) -> None:
         for member in group.members.values():
             if member.syncing is not None:
                 result.reply(member.syncing, SyncAnswer(error))
                 member.syncing = None
 
-    def _remove(self, group: ClassicGroup, result: Result, member_id: str) -> None:
+    def _remove(self, group: ClassicGroup, result: ShardResult, member_id: str) -> None:
         """Remove a member. One that still waits is told UNKNOWN_MEMBER_ID, so that it starts anew."""
         self.answer_waiting(result, group.members[member_id], group, ErrorCode.UNKNOWN_MEMBER_ID)
         group.remove(member_id)
         self.timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, member_id))
 
-    def _go_on_without(self, group: ClassicGroup, result: Result, now_ms: int) -> None:
+    def _go_on_without(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         """Redistribute after a departure."""
         if group.can_rebalance:
             self.prepare(group, result, now_ms)

@@ -17,7 +17,8 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from coordinator.groups.effects import Record, TopicPartition
+from coordinator.groups.effects import GroupRecord
+from protocol.topic_partition import TopicPartition
 
 OFFSET_KEY_VERSIONS = (0, 1)
 GROUP_KEY_VERSION = 2
@@ -122,24 +123,24 @@ class ManagedGroupKey(NamedTuple):
 Key: TypeAlias = OffsetKey | GroupKey | ManagedGroupKey
 
 
-def offset_record(group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> Record:
+def offset_record(group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> GroupRecord:
     """The record that commits an offset, or with None deletes it."""
     key = b"".join(
         (_SHORT.pack(1), _string(group_id), _string(partition.topic), _INT.pack(partition.partition))
     )
-    return Record(key, None if committed is None else _offset_value(committed))
+    return GroupRecord(key, None if committed is None else _offset_value(committed))
 
 
-def group_record(group_id: str, value: GroupValue | None) -> Record:
+def group_record(group_id: str, value: GroupValue | None) -> GroupRecord:
     """The record that holds a classic group's state, or with None deletes it."""
     key = _SHORT.pack(GROUP_KEY_VERSION) + _string(group_id)
-    return Record(key, None if value is None else _group_value(value))
+    return GroupRecord(key, None if value is None else _group_value(value))
 
 
-def managed_group_record(group_id: str, value: ManagedGroupValue | None) -> Record:
+def managed_group_record(group_id: str, value: ManagedGroupValue | None) -> GroupRecord:
     """The record that holds a managed group's state, or with None deletes it."""
     key = _SHORT.pack(MANAGED_GROUP_KEY_VERSION) + _string(group_id)
-    return Record(key, None if value is None else _managed_group_value(value))
+    return GroupRecord(key, None if value is None else _managed_group_value(value))
 
 
 def decode_key(key: bytes) -> Key | None:

@@ -12,8 +12,8 @@ from twisted.internet.defer import Deferred, DeferredList, fail
 from coordinator.clock import Clock, DelayedCall
 from coordinator.groups.claims import Claimer
 from coordinator.groups.config import GroupConfig
-from coordinator.groups.effects import Result
-from coordinator.groups.hosted_shard import Event, HostedShard, HostState
+from coordinator.groups.effects import ShardResult
+from coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
 from coordinator.groups.log import GroupLog
 from coordinator.groups.partitions import OFFSETS_TOPIC
 from coordinator.groups.shard import GroupShard
@@ -89,7 +89,7 @@ class GroupService:
 
     # Requests
 
-    def ask(self, group_id: str, event: Event) -> Deferred[Any]:
+    def ask(self, group_id: str, event: ShardEvent) -> Deferred[Any]:
         """Let a request happen to the shard of `group_id`; its answer, when it may be told.
 
         Fails with BrokerError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, and
@@ -105,7 +105,7 @@ class GroupService:
         host.ask(event, done)
         return done
 
-    def ask_all(self, event: Event) -> Deferred[tuple[list[Any], ErrorCode]]:
+    def ask_all(self, event: ShardEvent) -> Deferred[tuple[list[Any], ErrorCode]]:
         """Let a request happen to every shard that this broker has.
 
         Gives their answers, and the error of a shard that has none to give. One that another broker takes
@@ -152,7 +152,7 @@ class GroupService:
         self._expiring = self._clock.callLater(0, self._expire_some, groups)
 
 
-def _expire(group_id: str, shard: GroupShard, now_ms: int) -> Result:
+def _expire(group_id: str, shard: GroupShard, now_ms: int) -> ShardResult:
     return shard.expire_offsets(group_id, now_ms)
 
 

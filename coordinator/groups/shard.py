@@ -1,6 +1,6 @@
 """The coordinator of groups, as a pure machine: one shard for each partition of `__consumer_offsets`.
 
-Requests, the passing of time and changes of topics go in; each gives one `Result` of records, claims and
+Requests, the passing of time and changes of topics go in; each gives one `ShardResult` of records, claims and
 answers (group_effects.py says in which order they are performed). There are two doors to the same offsets:
 Kafka's classic protocol, and the one of the client-rewrite seed, in which the server assigns. A group is of
 the type by whose door it came in; a group that only keeps offsets takes on a type when its first member or
@@ -25,14 +25,13 @@ from coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from coordinator.groups.effects import (
     DeleteAnswer,
     FetchedOffset,
+    GroupRequest,
     LeaveAnswer,
     LeftMember,
     ListAnswer,
     OffsetsAnswer,
     PartitionErrorsAnswer,
-    Request,
-    Result,
-    TopicPartition,
+    ShardResult,
 )
 from coordinator.groups.managed_door import ManagedDoor
 from coordinator.groups.managed_group import ManagedGroup
@@ -42,6 +41,7 @@ from coordinator.groups.state import ClassicGroup, GroupState
 from coordinator.groups.store import GroupStore
 from coordinator.groups.views import Group, describe, listed
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 
 NO_GENERATION = -1
 
@@ -82,22 +82,22 @@ class GroupShard:
         """Take in one record of the log; see `GroupStore.replay`. Raises `MalformedRecord`."""
         self._store.replay(key, value)
 
-    def loaded(self, now_ms: int) -> Result:
+    def loaded(self, now_ms: int) -> ShardResult:
         """All records have been taken in; requests may come."""
-        result = Result()
+        result = ShardResult()
         self._store.loaded(result, now_ms)
         return result
 
-    def refused(self, result: Result, error: ErrorCode, now_ms: int) -> Result:
+    def refused(self, result: ShardResult, error: ErrorCode, now_ms: int) -> ShardResult:
         """The log did not take the records of `result`, the last one that this shard gave.
 
         What comes back replaces it, and is performed in the same way.
         """
         return self._store.refused(result, error, now_ms)
 
-    def closed(self, error: ErrorCode) -> Result:
+    def closed(self, error: ErrorCode) -> ShardResult:
         """The partition is another broker's now: answer all who wait. The shard is of no use any more."""
-        result = Result()
+        result = ShardResult()
         for group in self._store.groups.values():
             self._store.abandon(group, result, error)
         return result
@@ -108,9 +108,9 @@ class GroupShard:
         """When `tick` is to be called; ask again after every event."""
         return self._timers.next_ms()
 
-    def tick(self, now_ms: int) -> Result:
+    def tick(self, now_ms: int) -> ShardResult:
         """Whatever is due happens."""
-        result = Result()
+        result = ShardResult()
         while (key := self._timers.pop_due(now_ms)) is not None:
             group = self._store.groups.get(key.group_id)
             if group is not None:
@@ -122,21 +122,21 @@ class GroupShard:
         """All groups there are, for whoever goes through them with `expire_offsets`."""
         return list(self._store.groups)
 
-    def expire_offsets(self, group_id: str, now_ms: int) -> Result:
+    def expire_offsets(self, group_id: str, now_ms: int) -> ShardResult:
         """Delete the offsets of one group that `offsets.retention.minutes` no longer keeps (KIP-211)."""
-        result = Result()
+        result = ShardResult()
         self._store.expire_offsets(group_id, result, now_ms)
         return result
 
-    def topics_changed(self, topics: Collection[str], now_ms: int) -> Result:
+    def topics_changed(self, topics: Collection[str], now_ms: int) -> ShardResult:
         """`topics` have been created or given more partitions."""
-        result = Result()
+        result = ShardResult()
         for group in list(self._store.groups.values()):
             if isinstance(group, ManagedGroup):
                 self._store.managed_rebalancer.topics_changed(group, result, topics, now_ms)
         return result
 
-    def topics_deleted(self, topics: Collection[str], now_ms: int) -> Result:
+    def topics_deleted(self, topics: Collection[str], now_ms: int) -> ShardResult:
         """`topics` are no more: their offsets must not be taken for those of topics that get their names."""
         result = self.topics_changed(topics, now_ms)
         self._offsets.delete_topics(result, frozenset(topics))
@@ -147,10 +147,10 @@ class GroupShard:
     # Both doors
 
     def leave(
-        self, request: Request, group_id: str, members: Sequence[tuple[str, str | None]], now_ms: int
-    ) -> Result:
+        self, request: GroupRequest, group_id: str, members: Sequence[tuple[str, str | None]], now_ms: int
+    ) -> ShardResult:
         """LeaveGroup, for groups of both types: (member id, instance id) each."""
-        result = Result()
+        result = ShardResult()
         match self._store.groups.get(group_id):
             case ClassicGroup() as group:
                 self._store.rebalancer.leave(group, result, request, members, now_ms)
@@ -165,7 +165,7 @@ class GroupShard:
 
     def commit_offsets(
         self,
-        request: Request,
+        request: GroupRequest,
         group_id: str,
         offsets: Sequence[OffsetToCommit],
         *,
@@ -174,12 +174,12 @@ class GroupShard:
         member_id: str = "",
         instance_id: str | None = None,
         retention_ms: int | None = None,
-    ) -> Result:
+    ) -> ShardResult:
         """OffsetCommit. `retention_ms` is what v2-4 of the request may carry.
 
         Partitions that do not exist are for the caller to refuse.
         """
-        result = Result()
+        result = ShardResult()
         error, group = self._check_commit(group_id, generation, member_id, instance_id)
         if error is not ErrorCode.NONE:
             result.reply(request, PartitionErrorsAnswer(error, [(o.partition, error) for o in offsets]))
@@ -211,10 +211,10 @@ class GroupShard:
         return result
 
     def fetch_offsets(
-        self, request: Request, group_id: str, partitions: Iterable[TopicPartition] | None
-    ) -> Result:
+        self, request: GroupRequest, group_id: str, partitions: Iterable[TopicPartition] | None
+    ) -> ShardResult:
         """OffsetFetch of one group; None for all its partitions. A group that nobody knows has no offsets."""
-        result = Result()
+        result = ShardResult()
         committed = self._offsets.of_group(group_id)
         offsets: list[FetchedOffset] = []
         for partition in committed if partitions is None else partitions:
@@ -227,9 +227,11 @@ class GroupShard:
         result.reply(request, OffsetsAnswer(group_id, offsets))
         return result
 
-    def delete_offsets(self, request: Request, group_id: str, partitions: Sequence[TopicPartition]) -> Result:
+    def delete_offsets(
+        self, request: GroupRequest, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> ShardResult:
         """OffsetDelete: of an empty group any, of consumers those of topics that none of them reads."""
-        result = Result()
+        result = ShardResult()
         group = self._store.groups.get(group_id)
         if group is None:
             result.reply(request, PartitionErrorsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
@@ -254,23 +256,23 @@ class GroupShard:
         result.reply(request, PartitionErrorsAnswer(ErrorCode.NONE, outcomes))
         return result
 
-    def describe_group(self, request: Request, group_id: str) -> Result:
+    def describe_group(self, request: GroupRequest, group_id: str) -> ShardResult:
         """DescribeGroups, one group at a time."""
-        result = Result()
+        result = ShardResult()
         result.reply(request, describe(group_id, self._store.groups.get(group_id)))
         return result
 
     def list_groups(
-        self, request: Request, states: Collection[str] = (), types: Collection[str] = ()
-    ) -> Result:
+        self, request: GroupRequest, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> ShardResult:
         """ListGroups, as far as they are this shard's."""
-        result = Result()
+        result = ShardResult()
         result.reply(request, ListAnswer(listed(self._store.groups.values(), states, types)))
         return result
 
-    def delete_groups(self, request: Request, group_ids: Sequence[str]) -> Result:
+    def delete_groups(self, request: GroupRequest, group_ids: Sequence[str]) -> ShardResult:
         """DeleteGroups, and the seed's DeleteGroup: empty groups only, and not ephemeral ones."""
-        result = Result()
+        result = ShardResult()
         outcomes = [(group_id, self._store.delete(group_id, result)) for group_id in group_ids]
         result.reply(request, DeleteAnswer(outcomes))
         return result
@@ -286,7 +288,7 @@ class GroupShard:
         # Whoever names a generation was a member once; others use the group for its offsets only
         return ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE, None
 
-    def _fall_due(self, group: Group, key: TimerKey, result: Result, now_ms: int) -> None:
+    def _fall_due(self, group: Group, key: TimerKey, result: ShardResult, now_ms: int) -> None:
         if isinstance(group, ManagedGroup):
             managed = self._store.managed_rebalancer
             match key.kind:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from coordinator.groups.effects import JoinedMember, Request
+from coordinator.groups.effects import GroupRequest, JoinedMember
 from coordinator.groups.records import GroupValue, MemberValue
 from protocol.errors import ErrorCode
 
@@ -68,8 +68,8 @@ class ClassicMember:
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
-    joining: Request = None
-    syncing: Request = None
+    joining: GroupRequest = None
+    syncing: GroupRequest = None
     is_new: bool = False
 
     def metadata(self, protocol_name: str | None) -> bytes:
@@ -221,12 +221,12 @@ class ClassicGroup:
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
-    def park_join(self, member: ClassicMember, request: Request) -> None:
+    def park_join(self, member: ClassicMember, request: GroupRequest) -> None:
         """Let `request` wait for the end of the round."""
         self.joining_count += member.joining is None
         member.joining = request
 
-    def unpark_join(self, member: ClassicMember) -> Request:
+    def unpark_join(self, member: ClassicMember) -> GroupRequest:
         """The request that waited, None where there was none."""
         request, member.joining = member.joining, None
         self.joining_count -= request is not None

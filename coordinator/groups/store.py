@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coordinator.groups.config import GroupConfig
-from coordinator.groups.effects import Refused, Result
+from coordinator.groups.effects import RecordsRefused, ShardResult
 from coordinator.groups.managed_group import ManagedGroup
 from coordinator.groups.managed_rebalance import ManagedRebalancer
 from coordinator.groups.offsets import GroupOffsets
@@ -23,8 +23,8 @@ from coordinator.groups.records import (
     group_record,
 )
 from coordinator.groups.state import ClassicGroup, GroupState
-from coordinator.groups.timers import Timers
 from coordinator.groups.views import Group
+from coordinator.timers import Timers
 from protocol.errors import ErrorCode
 
 
@@ -57,7 +57,7 @@ class GroupStore:
                 managed = None if value is None else decode_managed_group_value(value)
                 self._restore(group_id, managed, ManagedGroup)
 
-    def loaded(self, result: Result, now_ms: int) -> None:
+    def loaded(self, result: ShardResult, now_ms: int) -> None:
         """All records have been taken in: members have one session from now on to be heard of."""
         for group_id in self.offsets.group_ids():
             self.groups.setdefault(group_id, ClassicGroup(group_id))
@@ -66,15 +66,15 @@ class GroupStore:
 
     # Falling back
 
-    def refused(self, refused: Result, error: ErrorCode, now_ms: int) -> Result:
+    def refused(self, refused: ShardResult, error: ErrorCode, now_ms: int) -> ShardResult:
         """The log did not take the records of `refused`: undo it, and answer with `error`.
 
         Offsets go back to what they were. A group goes back to its last record, just as a new coordinator
         would find it; whoever waits in it is answered too, and joins anew.
         """
-        result = Result()
+        result = ShardResult()
         for request, _ in refused.replies:
-            result.reply(request, Refused(error))
+            result.reply(request, RecordsRefused(error))
         for (group_id, partition), committed in refused.offsets_before.items():
             self.offsets.restore(group_id, partition, committed)
         for group_id, value in refused.groups_before.items():
@@ -95,7 +95,7 @@ class GroupStore:
                 self._resume(self.groups[group_id], result, now_ms)
         return result
 
-    def abandon(self, group: Group, result: Result, error: ErrorCode) -> None:
+    def abandon(self, group: Group, result: ShardResult, error: ErrorCode) -> None:
         """Let go of a group in memory, answering all who wait in it."""
         if isinstance(group, ManagedGroup):
             self.managed_rebalancer.forget_timers(group)
@@ -107,7 +107,7 @@ class GroupStore:
             waiting += [member.syncing for member in group.members.values()]
         for request in waiting:
             if request is not None:
-                result.reply(request, Refused(error))
+                result.reply(request, RecordsRefused(error))
 
     # Dropping
 
@@ -126,7 +126,7 @@ class GroupStore:
         if is_unused or group.state is GroupState.DEAD:
             del self.groups[group_id]
 
-    def delete(self, group_id: str, result: Result) -> ErrorCode:
+    def delete(self, group_id: str, result: ShardResult) -> ErrorCode:
         """Delete a group with its offsets. Only an empty one, and not one that deletes itself."""
         group = self.groups.get(group_id)
         match group:
@@ -143,7 +143,7 @@ class GroupStore:
         self.drop_if_unused(group_id)
         return ErrorCode.NONE
 
-    def expire_offsets(self, group_id: str, result: Result, now_ms: int) -> None:
+    def expire_offsets(self, group_id: str, result: ShardResult, now_ms: int) -> None:
         """Delete the offsets of a group that have been kept long enough, and then a group left with nothing.
 
         A managed group was made on purpose and stays until it is deleted, and so do the offsets of its
@@ -193,7 +193,7 @@ class GroupStore:
         elif isinstance(self.groups.get(group_id), kind):
             del self.groups[group_id]
 
-    def _resume(self, group: Group, result: Result, now_ms: int) -> None:
+    def _resume(self, group: Group, result: ShardResult, now_ms: int) -> None:
         """Begin to watch over a group that has been read back."""
         if isinstance(group, ManagedGroup):
             self.managed_rebalancer.resume(group, result, now_ms)
@@ -203,7 +203,7 @@ class GroupStore:
         if len(group.members) > self.config.max_size:
             self.rebalancer.prepare(group, result, now_ms)
 
-    def _delete_classic(self, group: ClassicGroup, result: Result) -> None:
+    def _delete_classic(self, group: ClassicGroup, result: ShardResult) -> None:
         group.state = GroupState.DEAD
         self.rebalancer.forget_timers(group)
         self.offsets.delete_group(result, group.group_id)

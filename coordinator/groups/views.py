@@ -13,7 +13,7 @@ from coordinator.groups.consumer_protocol import (
 from coordinator.groups.effects import (
     DescribeAnswer,
     DescribedMember,
-    ListedGroup,
+    HostedGroup,
     ManagedGroupInfo,
 )
 from coordinator.groups.managed_group import ManagedGroup
@@ -33,12 +33,12 @@ def describe(group_id: str, group: Group | None) -> DescribeAnswer:
             return _describe_managed(group)
 
 
-def listed(groups: Iterable[Group], states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+def listed(groups: Iterable[Group], states: Collection[str], types: Collection[str]) -> list[HostedGroup]:
     """What ListGroups says. Empty filters let everything through; case does not matter in them."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {group_type.lower() for group_type in types}
     return [
-        ListedGroup(group.group_id, _protocol_type(group), group.state.value, group.type.value)
+        HostedGroup(group.group_id, _protocol_type(group), group.state.value, group.type.value)
         for group in groups
         if (not wanted_states or group.state.value.lower() in wanted_states)
         and (not wanted_types or group.type.value in wanted_types)

@@ -89,7 +89,7 @@ def _quoted(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Assignment:
+class ReaderAssignment:
     """What the coordinator of a consumer group has decided of a partition. Later decisions compare greater:
     `epoch` and `offset` tell when that was, see `coordinator.groups.effects.Decision`. `generation` is the
     group's."""
@@ -118,7 +118,7 @@ class Owner:
     access: Access = Access.NONE
     writer_client_id: str | None = None
     writer_principal: str | None = None
-    assignment: Assignment | None = None
+    assignment: ReaderAssignment | None = None
 
     def binds(self, client_id: str, principal: str) -> bool:
         """Whether a connection with these is bound to this owner."""
@@ -273,7 +273,7 @@ def _grant_value(grant: Grant) -> dict[str, Any]:
     return value
 
 
-def _assignment_value(assignment: Assignment | None) -> list[int] | None:
+def _assignment_value(assignment: ReaderAssignment | None) -> list[int] | None:
     return None if assignment is None else [assignment.epoch, assignment.offset, assignment.generation]
 
 
@@ -328,11 +328,11 @@ def _decode_grant(value: Mapping[str, Any]) -> Grant:
     )
 
 
-def _decode_assignment(value: Any) -> Assignment | None:
+def _decode_assignment(value: Any) -> ReaderAssignment | None:
     if value is None:
         return None
     epoch, offset, generation = map(int, value)
-    return Assignment(epoch, offset, generation)
+    return ReaderAssignment(epoch, offset, generation)
 
 
 def topic_id_of_znode(child: str) -> uuid.UUID | None:

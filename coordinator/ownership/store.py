@@ -31,17 +31,17 @@ from coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
     Check,
-    ConnectionLost,
     Create,
     MultiFailed,
     NodeExists,
     NoNode,
-    Operation,
-    Session,
     SessionExpired,
     SetData,
     Stat,
+    WriteOperation,
     ZooKeeper,
+    ZooKeeperConnectionLost,
+    ZooKeeperSession,
 )
 from coordinator.zookeeper.pipelined import read_all
 from coordinator.zookeeper.sessions import on_any_session
@@ -65,7 +65,7 @@ class Superseded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class PartitionHome:
     """The partition by whose leadership a broker decides about resources, in that leader epoch.
 
     `state_version` is the version of the partition's state, as far as the broker knows.
@@ -79,7 +79,7 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRecord:
     """What is written of a resource. `record` is None where that cannot be read: nobody may build on it."""
 
     key: ResourceKey
@@ -94,7 +94,7 @@ class Replacement:
     key: ResourceKey
     record: OwnershipRecord
     version: int
-    home: Home
+    home: PartitionHome
 
 
 class OwnershipStore:
@@ -105,20 +105,20 @@ class OwnershipStore:
 
     # -- reading -----------------------------------------------------------------------------------------
 
-    async def read_partitions(self, keys: Sequence[PartitionKey]) -> list[Found]:
+    async def read_partitions(self, keys: Sequence[PartitionKey]) -> list[FoundRecord]:
         """What is written of these partitions, by now. Raises `SessionExpired` once ZooKeeper is closed."""
 
-        async def read(session: Session) -> list[Found]:
+        async def read(session: ZooKeeperSession) -> list[FoundRecord]:
             await _catch_up(session)
             owned = {topic_id_of_znode(child) for child in await session.children(znodes.OWNED_TOPICS)}
             return await _read(session, [key for key in keys if key.topic_id in owned])
 
         return await on_any_session(self._zookeeper, read)
 
-    async def read_names(self, group: str) -> list[Found]:
+    async def read_names(self, group: str) -> list[FoundRecord]:
         """What is written of all names of a group, by now."""
 
-        async def read(session: Session) -> list[Found]:
+        async def read(session: ZooKeeperSession) -> list[FoundRecord]:
             await _catch_up(session)
             try:
                 children = await session.children(owned_names_path(group))
@@ -131,7 +131,7 @@ class OwnershipStore:
     async def named_groups(self) -> list[str]:
         """The groups that own names, or have owned some."""
 
-        async def read(session: Session) -> list[str]:
+        async def read(session: ZooKeeperSession) -> list[str]:
             await _catch_up(session)
             try:
                 return sorted(name_of_znode(child) for child in await session.children(znodes.OWNED_NAMES))
@@ -140,10 +140,10 @@ class OwnershipStore:
 
         return await on_any_session(self._zookeeper, read)
 
-    async def read(self, key: ResourceKey) -> Found | None:
+    async def read(self, key: ResourceKey) -> FoundRecord | None:
         """What is written of one resource, by now; None: nothing is."""
 
-        async def read(session: Session) -> list[Found]:
+        async def read(session: ZooKeeperSession) -> list[FoundRecord]:
             await _catch_up(session)
             return await _read(session, [key])
 
@@ -168,7 +168,7 @@ class OwnershipStore:
                 Check(znodes.partition_state_path(*where), home.state_version)
                 for where, home in homes.items()
             ]
-            changes: list[Operation] = [
+            changes: list[WriteOperation] = [
                 Create(each.key.path, value)
                 if each.version == NO_ZNODE
                 else SetData(each.key.path, value, each.version)
@@ -185,7 +185,7 @@ class OwnershipStore:
                     continue
                 if not isinstance(error.cause, BadVersion | NodeExists | NoNode):
                     raise
-            except ConnectionLost:
+            except ZooKeeperConnectionLost:
                 pass
             except SessionExpired:
                 if self._zookeeper.session is session:
@@ -198,20 +198,20 @@ class OwnershipStore:
             )
 
 
-async def _catch_up(session: Session) -> None:
+async def _catch_up(session: ZooKeeperSession) -> None:
     """Let the server that this session speaks to know all that was written before now: a write goes through
     them all."""
     while True:
         try:
             await session.multi([Check(znodes.OWNED_TOPICS, ANY_VERSION)])
             return
-        except ConnectionLost:
+        except ZooKeeperConnectionLost:
             continue
         except MultiFailed:
             await create_if_missing(session, znodes.OWNED_TOPICS)
 
 
-async def _read(session: Session, keys: Sequence[ResourceKey]) -> list[Found]:
+async def _read(session: ZooKeeperSession, keys: Sequence[ResourceKey]) -> list[FoundRecord]:
     found = []
     data = await read_all(session, [key.path for key in keys])
     for key, there in zip(keys, data, strict=True):
@@ -222,11 +222,11 @@ async def _read(session: Session, keys: Sequence[ResourceKey]) -> list[Found]:
             record = decode_ownership(key.path, there[0])
         except BadZnode as error:
             _log.error("Nobody can claim %s: %s", key, error)
-        found.append(Found(key, record, there[1].version))
+        found.append(FoundRecord(key, record, there[1].version))
     return found
 
 
-async def _written(session: Session, replacements: Sequence[Replacement]) -> list[int] | None:
+async def _written(session: ZooKeeperSession, replacements: Sequence[Replacement]) -> list[int] | None:
     """The versions, if exactly this is written; None if none of it is. Raises `Superseded` where anything
     else is."""
     found = await read_all(session, [each.key.path for each in replacements])
@@ -239,7 +239,9 @@ async def _written(session: Session, replacements: Sequence[Replacement]) -> lis
     return [each.version + 1 for each in replacements]
 
 
-async def _current_homes(session: Session, homes: Iterable[Home]) -> dict[tuple[str, int], Home]:
+async def _current_homes(
+    session: ZooKeeperSession, homes: Iterable[PartitionHome]
+) -> dict[tuple[str, int], PartitionHome]:
     """The homes, with the versions that their states have now. Raises `NotLeading`."""
     current = {}
     for home in homes:
@@ -255,7 +257,7 @@ async def _current_homes(session: Session, homes: Iterable[Home]) -> dict[tuple[
     return current
 
 
-async def _make_parents(session: Session, replacement: Replacement) -> None:
+async def _make_parents(session: ZooKeeperSession, replacement: Replacement) -> None:
     """Make the znode that a resource's znode stands in. Raises `Superseded` where the resource's own is
     missing that was to be replaced."""
     if replacement.version != NO_ZNODE:

@@ -11,7 +11,7 @@ from coordinator.znodes.paths import NO_EPOCH, broker_path
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class RegisteredEndpoint:
     """Where a broker's listener is reached."""
 
     listener: str
@@ -28,7 +28,7 @@ class BrokerInfo:
     """
 
     broker_id: int
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[RegisteredEndpoint, ...]
     rack: str | None = None
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     start_epoch: int = NO_EPOCH
@@ -86,16 +86,16 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
         raise BadZnode(f"{path} does not describe a broker: {error!r}") from None
 
 
-def _decode_endpoints(value: Mapping[str, Any]) -> tuple[Endpoint, ...]:
+def _decode_endpoints(value: Mapping[str, Any]) -> tuple[RegisteredEndpoint, ...]:
     if int(value["version"]) == 1:
-        return (Endpoint("PLAINTEXT", value["host"], int(value["port"]), "PLAINTEXT"),)
+        return (RegisteredEndpoint("PLAINTEXT", value["host"], int(value["port"]), "PLAINTEXT"),)
     protocols = value.get("listener_security_protocol_map") or {}
     endpoints = []
     for text in value["endpoints"]:
         listener, address = text.split("://", 1)
         host, port = address.rsplit(":", 1)
         protocol = protocols.get(listener, listener)
-        endpoints.append(Endpoint(listener, host.strip("[]"), int(port), protocol))
+        endpoints.append(RegisteredEndpoint(listener, host.strip("[]"), int(port), protocol))
     return tuple(endpoints)
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, encode_json
-from coordinator.znodes.paths import PREFERRED_REPLICA_ELECTION, REASSIGN_PARTITIONS, TopicPartition
+from coordinator.znodes.paths import PREFERRED_REPLICA_ELECTION, REASSIGN_PARTITIONS
+from protocol.topic_partition import TopicPartition
 
 _LOG_DIR_FAILED = 1
 
@@ -27,7 +28,7 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
     value = decode_json(REASSIGN_PARTITIONS, data)
     try:
         return {
-            (str(entry["topic"]), int(entry["partition"])): tuple(map(int, entry["replicas"]))
+            TopicPartition(str(entry["topic"]), int(entry["partition"])): tuple(map(int, entry["replicas"]))
             for entry in value["partitions"]
         }
     except WRONG_SHAPE as error:
@@ -46,7 +47,7 @@ def encode_preferred_election(partitions: Sequence[TopicPartition]) -> bytes:
 def decode_preferred_election(data: bytes) -> list[TopicPartition]:
     value = decode_json(PREFERRED_REPLICA_ELECTION, data)
     try:
-        return [(str(entry["topic"]), int(entry["partition"])) for entry in value["partitions"]]
+        return [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in value["partitions"]]
     except WRONG_SHAPE as error:
         raise BadZnode(f"{PREFERRED_REPLICA_ELECTION} does not list partitions: {error!r}") from None
 

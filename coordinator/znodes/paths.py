@@ -9,8 +9,6 @@ from __future__ import annotations
 NO_EPOCH = -1
 NO_LEADER = -1
 
-TopicPartition = tuple[str, int]
-
 CONSUMERS = "/consumers"
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"

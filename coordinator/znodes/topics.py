@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.placement import Assignment
+from coordinator.placement import ReplicaAssignment
 from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, decode_uuid, encode_json, encode_uuid
 from coordinator.znodes.paths import partition_state_path, topic_path
 
@@ -17,7 +17,7 @@ class TopicAssignment:
     """A topic: its id (None in clusters that had none yet) and where each partition is kept."""
 
     topic_id: uuid.UUID | None
-    partitions: Mapping[int, Assignment]
+    partitions: Mapping[int, ReplicaAssignment]
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
@@ -47,7 +47,7 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
         return TopicAssignment(
             decode_uuid(value["topic_id"]) if value.get("topic_id") else None,
             {
-                int(number): Assignment(
+                int(number): ReplicaAssignment(
                     tuple(map(int, replicas)),
                     tuple(map(int, adding.get(number, ()))),
                     tuple(map(int, removing.get(number, ()))),

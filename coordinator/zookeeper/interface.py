@@ -1,7 +1,7 @@
 """ZooKeeper as the rooms see it, so that a simulated one can stand in its place.
 
-All work happens on a `Session`. A session that has expired stays expired: what is asked of it fails with
-`SessionExpired`, and `ZooKeeper.session` is then another one. So whoever keeps the session on which a
+All work happens on a `ZooKeeperSession`. A session that has expired stays expired: what is asked of it fails
+with `SessionExpired`, and `ZooKeeper.session` is then another one. So whoever keeps the session on which a
 decision was taken can never carry it out on a later one.
 
 Operations on one session are sent in the order of their calls and may be pipelined. A watch fires before the
@@ -49,7 +49,7 @@ class AccessDenied(ZooKeeperError):
     """The znode's access control list, or the credentials given, do not allow this."""
 
 
-class ConnectionLost(ZooKeeperError):
+class ZooKeeperConnectionLost(ZooKeeperError):
     """The connection broke before the answer came: a write may or may not have been made.
 
     Reads never fail with this, they are asked again; a write is the caller's to look into.
@@ -124,7 +124,7 @@ class Check:
     version: int
 
 
-Operation: TypeAlias = Create | SetData | Delete | Check
+WriteOperation: TypeAlias = Create | SetData | Delete | Check
 OperationResult: TypeAlias = str | Stat | None
 
 
@@ -147,11 +147,11 @@ class WatchEvent:
     path: str
 
 
-Watch: TypeAlias = Callable[[WatchEvent], None]
+ZnodeWatch: TypeAlias = Callable[[WatchEvent], None]
 """Called once at most, and never once the session has expired."""
 
 
-class Session(Protocol):
+class ZooKeeperSession(Protocol):
     """One ZooKeeper session. Every Deferred may fail with `SessionExpired` or `RequestRefused`."""
 
     @property
@@ -162,7 +162,7 @@ class Session(Protocol):
     @property
     def expired(self) -> bool: ...
 
-    def get(self, path: str, watch: Watch | None = None) -> Deferred[tuple[bytes, Stat]]:
+    def get(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[tuple[bytes, Stat]]:
         """A znode's data. Fails with `NoNode`; then no watch is left."""
         ...
 
@@ -170,11 +170,11 @@ class Session(Protocol):
         """The data of several znodes, in one request; None for each that does not exist."""
         ...
 
-    def exists(self, path: str, watch: Watch | None = None) -> Deferred[Stat | None]:
+    def exists(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[Stat | None]:
         """A znode's stat, None where there is none. The watch is left in either case."""
         ...
 
-    def children(self, path: str, watch: Watch | None = None) -> Deferred[list[str]]:
+    def children(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[list[str]]:
         """The names of a znode's children, sorted. Fails with `NoNode`; then no watch is left."""
         ...
 
@@ -183,35 +183,38 @@ class Session(Protocol):
     ) -> Deferred[tuple[str, Stat]]:
         """Make a znode; its path (with the number, where `sequence`) and stat.
 
-        Fails with `NodeExists`, `NoNode` (the parent is missing), `ConnectionLost`.
+        Fails with `NodeExists`, `NoNode` (the parent is missing), `ZooKeeperConnectionLost`.
         """
         ...
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Deferred[Stat]:
-        """Replace a znode's data. Fails with `NoNode`, `BadVersion`, `ConnectionLost`."""
+        """Replace a znode's data. Fails with `NoNode`, `BadVersion`, `ZooKeeperConnectionLost`."""
         ...
 
     def delete(self, path: str, version: int = ANY_VERSION) -> Deferred[None]:
-        """Remove a znode. Fails with `NoNode`, `BadVersion`, `NotEmpty`, `ConnectionLost`."""
+        """Remove a znode. Fails with `NoNode`, `BadVersion`, `NotEmpty`, `ZooKeeperConnectionLost`."""
         ...
 
-    def multi(self, operations: Sequence[Operation]) -> Deferred[list[OperationResult]]:
-        """Make all operations or none; a result for each. Fails with `MultiFailed`, `ConnectionLost`."""
+    def multi(self, operations: Sequence[WriteOperation]) -> Deferred[list[OperationResult]]:
+        """Make all operations or none; a result for each.
+
+        Fails with `MultiFailed`, `ZooKeeperConnectionLost`.
+        """
         ...
 
 
 class SessionListener(Protocol):
     """Is told what becomes of the sessions, in order. None of its methods may raise."""
 
-    def session_connected(self, session: Session) -> None:
+    def session_connected(self, session: ZooKeeperSession) -> None:
         """A session has a connection: a new one, or the one that was suspended."""
         ...
 
-    def session_suspended(self, session: Session) -> None:
+    def session_suspended(self, session: ZooKeeperSession) -> None:
         """The session's connection is lost. It may be expiring; its ephemeral znodes may go any moment."""
         ...
 
-    def session_expired(self, session: Session) -> None:
+    def session_expired(self, session: ZooKeeperSession) -> None:
         """The session is over, its ephemeral znodes are gone; another one is being opened."""
         ...
 
@@ -220,7 +223,7 @@ class ZooKeeper(Protocol):
     """The way to a ZooKeeper: there always is a session, if need be one that still waits for a connection."""
 
     @property
-    def session(self) -> Session:
+    def session(self) -> ZooKeeperSession:
         """The session to use now. Operations wait until it is connected."""
         ...
 

@@ -22,11 +22,11 @@ from coordinator.zookeeper.interface import (
     NodeExists,
     NoNode,
     NotEmpty,
-    Operation,
     OperationResult,
     RequestRefused,
     SetData,
     Stat,
+    WriteOperation,
     ZooKeeperError,
 )
 
@@ -73,13 +73,13 @@ class Refusal:
         return RequestRefused(path, f"error {self.code}") if kind is None else kind(path)
 
 
-Found: TypeAlias = "tuple[bytes, Stat] | Refusal"
+ReadResult: TypeAlias = "tuple[bytes, Stat] | Refusal"
 Made: TypeAlias = OperationResult | Refusal
 
 
 @dataclass(frozen=True, slots=True)
 class MultiRead:
-    """Reads several znodes' data (ZooKeeper 3.6 and later); the result is a list of `Found`."""
+    """Reads several znodes' data (ZooKeeper 3.6 and later); the result is a list of `ReadResult`."""
 
     paths: Sequence[str]
     type = _MULTI_READ
@@ -90,8 +90,8 @@ class MultiRead:
         return b"".join((*parts, _END))
 
     @staticmethod
-    def deserialize(data: bytes, offset: int) -> list[Found]:
-        found: list[Found] = []
+    def deserialize(data: bytes, offset: int) -> list[ReadResult]:
+        found: list[ReadResult] = []
         while True:
             kind, done, _ = _header.unpack_from(data, offset)
             offset += _header.size
@@ -106,7 +106,7 @@ class MultiRead:
                 offset += _stat.size
 
 
-def found_all(paths: Sequence[str], found: Sequence[Found]) -> list[tuple[bytes, Stat] | None]:
+def found_all(paths: Sequence[str], found: Sequence[ReadResult]) -> list[tuple[bytes, Stat] | None]:
     """What was found at each path, None where no znode is. Raises `ZooKeeperError`."""
     results: list[tuple[bytes, Stat] | None] = []
     for path, each in zip(paths, found, strict=True):
@@ -124,7 +124,7 @@ def found_all(paths: Sequence[str], found: Sequence[Found]) -> list[tuple[bytes,
 class MultiWrite:
     """Makes all operations or none; the result is a list of `Made`. `root` goes before every path."""
 
-    operations: Sequence[Operation]
+    operations: Sequence[WriteOperation]
     root: str
     type = _MULTI
 
@@ -166,7 +166,7 @@ class MultiWrite:
                 made.append(None)
 
 
-def made_all(operations: Sequence[Operation], root: str, made: Sequence[Made]) -> list[OperationResult]:
+def made_all(operations: Sequence[WriteOperation], root: str, made: Sequence[Made]) -> list[OperationResult]:
     """The results of a multi, paths without `root`. Raises `MultiFailed`."""
     results: list[OperationResult] = []
     for index, each in enumerate(made):

@@ -38,18 +38,18 @@ from coordinator.zookeeper.interface import (
     ANY_VERSION,
     AccessDenied,
     BadVersion,
-    ConnectionLost,
     NodeExists,
     NoNode,
     NotEmpty,
-    Operation,
     OperationResult,
     RequestRefused,
     SessionExpired,
     Stat,
-    Watch,
     WatchEvent,
     WatchKind,
+    WriteOperation,
+    ZnodeWatch,
+    ZooKeeperConnectionLost,
     ZooKeeperError,
 )
 from coordinator.zookeeper.jute import MultiRead, MultiWrite, found_all, made_all
@@ -71,7 +71,7 @@ _ERRORS: tuple[tuple[type[Exception], type[ZooKeeperError]], ...] = (
     (NotEmptyError, NotEmpty),
     (NoAuthError, AccessDenied),
     (SessionExpiredError, SessionExpired),
-    (ConnectionLoss, ConnectionLost),
+    (ConnectionLoss, ZooKeeperConnectionLost),
     (ConnectionClosedError, SessionExpired),  # Kazoo says this of a client that is closed for good.
 )
 _RECONNECT_DELAY_S = 0.05
@@ -104,7 +104,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class KazooSession:
-    """Implements `coordinator.zookeeper.interface.Session` on a kazoo client of its own.
+    """Implements `coordinator.zookeeper.interface.ZooKeeperSession` on a kazoo client of its own.
 
     `changed` is called with each new state.
     """
@@ -161,7 +161,7 @@ class KazooSession:
 
     # Operations
 
-    def get(self, path: str, watch: Watch | None = None) -> Deferred[tuple[bytes, Stat]]:
+    def get(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[tuple[bytes, Stat]]:
         def ask() -> Any:
             return self._client.get_async(self._full(path), watch=self._watcher(watch))
 
@@ -173,13 +173,13 @@ class KazooSession:
         request = MultiRead([self._full(path) for path in paths])
         return self._read(paths[0], lambda: self._call(request), lambda found: found_all(paths, found))
 
-    def exists(self, path: str, watch: Watch | None = None) -> Deferred[Stat | None]:
+    def exists(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[Stat | None]:
         def ask() -> Any:
             return self._client.exists_async(self._full(path), watch=self._watcher(watch))
 
         return self._read(path, ask, lambda answer: None if answer is None else _stat(answer))
 
-    def children(self, path: str, watch: Watch | None = None) -> Deferred[list[str]]:
+    def children(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[list[str]]:
         def ask() -> Any:
             return self._client.get_children_async(self._full(path), watch=self._watcher(watch))
 
@@ -203,7 +203,7 @@ class KazooSession:
             path, lambda: self._client.delete_async(self._full(path), version), lambda answer: None
         )
 
-    def multi(self, operations: Sequence[Operation]) -> Deferred[list[OperationResult]]:
+    def multi(self, operations: Sequence[WriteOperation]) -> Deferred[list[OperationResult]]:
         first = operations[0].path if operations else ""
         request = MultiWrite(operations, self._chroot)
         return self._write(
@@ -226,7 +226,7 @@ class KazooSession:
             self._ask(path, ask, convert).addCallbacks(answered.callback, failed)
 
         def failed(failure: Failure) -> None:
-            if isinstance(failure.value, ConnectionLost) and not self.expired:
+            if isinstance(failure.value, ZooKeeperConnectionLost) and not self.expired:
                 attempt()
             else:
                 answered.errback(failure)
@@ -267,7 +267,7 @@ class KazooSession:
             self._waiting.append(send)
         return answered
 
-    def _watcher(self, watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
+    def _watcher(self, watch: ZnodeWatch | None) -> Callable[[WatchedEvent], None] | None:
         if watch is None:
             return None
 

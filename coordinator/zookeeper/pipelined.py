@@ -8,7 +8,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
-from coordinator.zookeeper.interface import Session, Stat
+from coordinator.zookeeper.interface import Stat, ZooKeeperSession
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ async def results(operations: Sequence[Deferred[T]]) -> list[T]:
 
 
 async def read_all(
-    session: Session, paths: Sequence[str], at_once: int = _READS_AT_ONCE
+    session: ZooKeeperSession, paths: Sequence[str], at_once: int = _READS_AT_ONCE
 ) -> list[tuple[bytes, Stat] | None]:
     """The data of any number of znodes; None for each that does not exist. A request reads `at_once`: fewer
     where znodes are large."""

@@ -7,7 +7,7 @@ from protocol.schema import Float64, Int16, Int32, struct
 
 
 @struct
-class EntityData:
+class AlteredEntity:
     entity_type: str
     entity_name: str | None
 
@@ -16,7 +16,7 @@ class EntityData:
 class AlteredEntry:
     error_code: Int16
     error_message: str | None = None
-    entity: list[EntityData]
+    entity: list[AlteredEntity]
 
 
 @struct
@@ -33,12 +33,12 @@ class OpData:
 
 
 @struct
-class EntryData:
-    entity: list[EntityData]
+class AlteredQuota:
+    entity: list[AlteredEntity]
     ops: list[OpData]
 
 
 @request(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest(Request[AlterClientQuotasResponse]):
-    entries: list[EntryData]
+    entries: list[AlteredQuota]
     validate_only: bool

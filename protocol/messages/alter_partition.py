@@ -43,7 +43,7 @@ class BrokerState:
 
 
 @struct
-class PartitionData:
+class ProposedPartition:
     """The ISR as the leader would have it, and the `partition_epoch` that this is a change of."""
 
     partition_index: Int32
@@ -57,7 +57,7 @@ class PartitionData:
 @struct
 class TopicData:
     topic_id: UUID
-    partitions: list[PartitionData]
+    partitions: list[ProposedPartition]
 
 
 @request(key=56, versions="2-3", flexible="0+", internal=True)

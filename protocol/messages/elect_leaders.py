@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import enum
+
 from protocol.api import Request, Response, request
 from protocol.schema import Int8, Int16, Int32, struct, wire
+
+
+class ElectionType(enum.IntEnum):
+    """Whom to elect.
+
+    PREFERRED: the first replica, if it is in sync. UNCLEAN: for a partition without a leader, any replica
+    that is alive, at the price of acknowledged records.
+    """
+
+    PREFERRED = 0
+    UNCLEAN = 1
 
 
 @struct

@@ -5,23 +5,16 @@ from __future__ import annotations
 from uuid import UUID
 
 from protocol.api import Request, Response, request
+from protocol.messages.leader_hint import LeaderIdAndEpoch, NodeEndpoint
 from protocol.schema import Int8, Int16, Int32, Int64, Records, struct, wire
 
 
 @struct
-class EpochEndOffset:
+class DivergingEpoch:
     """Where the follower's log diverges from the leader's: it must truncate to here (KIP-595)."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
-
-
-@struct
-class LeaderIdAndEpoch:
-    """Where to go instead; -1 where that is not known (KIP-595, KIP-951)."""
-
-    leader_id: Int32 = -1
-    leader_epoch: Int32 = -1
 
 
 @struct
@@ -53,7 +46,7 @@ class PartitionData:
     high_watermark: Int64
     last_stable_offset: Int64 = -1
     log_start_offset: Int64 = wire("5+", default=-1, ignorable=True)
-    diverging_epoch: EpochEndOffset = wire("12+", tag=0)
+    diverging_epoch: DivergingEpoch = wire("12+", tag=0)
     current_leader: LeaderIdAndEpoch = wire("12+", tag=1, ignorable=True)
     snapshot_id: SnapshotId = wire("12+", tag=2)
     error_message: str | None = wire("12+", tag=10000, default=None, ignorable=True)
@@ -69,16 +62,6 @@ class FetchableTopicResponse:
     topic: str = wire("4-12", ignorable=True)
     topic_id: UUID = wire("13+", ignorable=True)
     partitions: list[PartitionData]
-
-
-@struct
-class NodeEndpoint:
-    """The address of a broker that `current_leader` names."""
-
-    node_id: Int32
-    host: str
-    port: Int32
-    rack: str | None = None
 
 
 @struct

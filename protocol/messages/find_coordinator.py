@@ -7,7 +7,7 @@ from protocol.schema import Int8, Int16, Int32, struct, wire
 
 
 @struct
-class Coordinator:
+class FoundCoordinator:
     key: str
     node_id: Int32
     host: str
@@ -24,7 +24,7 @@ class FindCoordinatorResponse(Response):
     node_id: Int32 = wire("0-3")
     host: str = wire("0-3")
     port: Int32 = wire("0-3")
-    coordinators: list[Coordinator] = wire("4+")
+    coordinators: list[FoundCoordinator] = wire("4+")
 
 
 @request(key=10, versions="0-4", flexible="3+")

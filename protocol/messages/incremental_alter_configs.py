@@ -7,7 +7,7 @@ from protocol.schema import Int8, Int16, Int32, struct
 
 
 @struct
-class AlterConfigsResourceResponse:
+class IncrementalAlterConfigsResourceResponse:
     error_code: Int16
     error_message: str | None = None
     resource_type: Int8
@@ -17,11 +17,11 @@ class AlterConfigsResourceResponse:
 @struct
 class IncrementalAlterConfigsResponse(Response):
     throttle_time_ms: Int32
-    responses: list[AlterConfigsResourceResponse]
+    responses: list[IncrementalAlterConfigsResourceResponse]
 
 
 @struct
-class AlterableConfig:
+class ConfigAlteration:
     """`config_operation` is 0 to set, 1 to delete, 2 to append to a list, 3 to subtract from it."""
 
     name: str
@@ -30,13 +30,13 @@ class AlterableConfig:
 
 
 @struct
-class AlterConfigsResource:
+class IncrementalAlterConfigsResource:
     resource_type: Int8
     resource_name: str
-    configs: list[AlterableConfig]
+    configs: list[ConfigAlteration]
 
 
 @request(key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest(Request[IncrementalAlterConfigsResponse]):
-    resources: list[AlterConfigsResource]
+    resources: list[IncrementalAlterConfigsResource]
     validate_only: bool

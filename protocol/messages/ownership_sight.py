@@ -36,7 +36,7 @@ class PastGrant:
 
 
 @struct
-class Waiter:
+class DescribedWaiter:
     """One that stands in the queue. `remaining_ms` is how long it still waits."""
 
     owner_id: str
@@ -46,7 +46,7 @@ class Waiter:
 
 
 @struct
-class Sharer:
+class DescribedSharer:
     """A producer with shared access."""
 
     owner_id: str
@@ -79,8 +79,8 @@ class DescribedResource:
     since_ms: Int64 = -1
     session_timeout_ms: Int32 = -1
     session_remaining_ms: Int64 = -1
-    waiters: list[Waiter] = wire()
-    sharers: list[Sharer] = wire()
+    waiters: list[DescribedWaiter] = wire()
+    sharers: list[DescribedSharer] = wire()
     history: list[PastGrant] = wire()
     claims: Int64 = 0
     steals: Int64 = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from protocol.api import Request, Response, request
+from protocol.messages.leader_hint import LeaderIdAndEpoch, NodeEndpoint
 from protocol.schema import Int16, Int32, Int64, Records, struct, wire
 
 FIRST_OWN_TAG = 10_000
@@ -15,14 +16,6 @@ class BatchIndexAndErrorMessage:
 
     batch_index: Int32
     batch_index_error_message: str | None = None
-
-
-@struct
-class LeaderIdAndEpoch:
-    """Where to go instead, with NOT_LEADER_OR_FOLLOWER; -1 where that is not known."""
-
-    leader_id: Int32 = -1
-    leader_epoch: Int32 = -1
 
 
 @struct
@@ -50,16 +43,6 @@ class PartitionProduceResponse:
 class TopicProduceResponse:
     name: str
     partition_responses: list[PartitionProduceResponse]
-
-
-@struct
-class NodeEndpoint:
-    """The address of a broker that `current_leader` names."""
-
-    node_id: Int32
-    host: str
-    port: Int32
-    rack: str | None = None
 
 
 @struct

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from benchmarks.raw_client import LoadError, RawJob, build_batch, load
+from benchmarks.load_error import LoadError
+from benchmarks.raw_client import RawJob, build_batch, load
 from protocol.batches import has_valid_crc, read_header
 
 

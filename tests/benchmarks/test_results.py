@@ -8,7 +8,7 @@ import math
 import pytest
 
 from benchmarks.results import (
-    Latency,
+    LatencySummary,
     Result,
     best_of,
     columns,
@@ -23,7 +23,7 @@ RESULT = Result(
     records=2_000_000,
     bytes=2_000_000_000,
     seconds=4.0,
-    latency=Latency(1.0, 2.5, 30.0),
+    latency=LatencySummary(1.0, 2.5, 30.0),
     broker_cpu_seconds=3.0,
 )
 
@@ -37,8 +37,8 @@ def test_rates_follow_from_what_was_counted() -> None:
 def test_percentiles_are_samples_that_so_many_do_not_exceed() -> None:
     samples = [float(number) for number in range(1000, 0, -1)]
 
-    assert percentiles(samples) == Latency(500.0, 990.0, 999.0)
-    assert percentiles([7.0]) == Latency(7.0, 7.0, 7.0)
+    assert percentiles(samples) == LatencySummary(500.0, 990.0, 999.0)
+    assert percentiles([7.0]) == LatencySummary(7.0, 7.0, 7.0)
 
 
 def test_nothing_sampled_is_no_latency_and_an_empty_cell() -> None:

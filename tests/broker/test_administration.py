@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from broker.auto_creation import AutoCreation
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.dispatch import Dispatcher
 from broker.handlers.create_partitions import CreatePartitionsHandler
 from broker.handlers.create_topics import CreateTopicsHandler
@@ -22,7 +22,7 @@ from broker.network.outbound import ChannelLost
 from broker.settings.in_force import DynamicSettings
 from broker.settings.rows import broker_settings
 from broker.settings.view import ConfigView
-from coordinator.controller.events import MorePartitions, NewTopic, TopicResult
+from coordinator.controller.events import MorePartitions, TopicCreation, TopicResult
 from coordinator.controller.service import ControllerService
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.api import Request
@@ -48,12 +48,12 @@ class Controller:
 
     def __init__(self, *, is_active: bool = True) -> None:
         self.is_active = is_active
-        self.created: list[NewTopic] = []
+        self.created: list[TopicCreation] = []
         self.deleted: list[str] = []
         self.grown: list[MorePartitions] = []
 
     def create_topics(
-        self, topics: Sequence[NewTopic], timeout_ms: int, *, validate_only: bool = False
+        self, topics: Sequence[TopicCreation], timeout_ms: int, *, validate_only: bool = False
     ) -> Deferred[dict[str, TopicResult]]:
         self.created.extend(topics)
         return self._done({topic.name: TopicResult(topic.name, topic_id=ID) for topic in topics})
@@ -164,7 +164,9 @@ class TestDeleteTopics:
     def test_old_clients_do_not_know_that_it_can_be(self, version: int, error: ErrorCode) -> None:
         handler = DeleteTopicsHandler(as_service(Controller()), known_cluster(), False)
         with pytest.raises(BrokerError) as raised:
-            handler.handle(Call(version, "", None), DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000))
+            handler.handle(
+                RequestContext(version, "", None), DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+            )
         assert raised.value.code == error
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 
-from broker.call import Call
+from broker.call import RequestContext
 from broker.handlers.leader_and_isr import LeaderAndIsrHandler
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
@@ -39,7 +39,7 @@ def test_an_assignment_for_a_registration_that_is_over_changes_nothing(broker_ep
         live_leaders=[],
     )
     errors: list[BrokerError] = []
-    answer = handler.handle(Call(7, "", None), request)
+    answer = handler.handle(RequestContext(7, "", None), request)
     assert isinstance(answer, Deferred)
     answer.addErrback(lambda failure: errors.append(failure.value))
     assert [error.code for error in errors] == [ErrorCode.STALE_BROKER_EPOCH]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.names import TopicPartition
-from broker.replication.partition import Assignment
+from broker.replication.partition import LeaderAndIsr
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.delete_records import (
@@ -24,6 +23,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.messages.produce import ProduceRequest
 from protocol.records import iterate
+from protocol.topic_partition import TopicPartition
 from tests.broker.world import (
     START_S,
     Client,
@@ -108,7 +108,7 @@ class TestProduce:
     ) -> None:
         topic_id = world.topic_id("t")
         world.assign("t", replicas=(1, 2))
-        world.replicas.partition("t", 0).follow(Assignment(2, 1, (2,), 1, (1, 2)))
+        world.replicas.partition("t", 0).follow(LeaderAndIsr(2, 1, (2,), 1, (1, 2)))
         client = world.client()
         produced = only_produced(client.call(produce_request("t", batch(b"a"))))
         fetched = only_fetched(client.call(fetch_request(topic_id, 0, leader_epoch=0)))

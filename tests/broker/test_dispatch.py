@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from broker.call import Call, Handler
+from broker.call import Handler, RequestContext
 from broker.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
-from broker.network.connection import Connection, ConnectionLimits
+from broker.network.connection import ConnectionLimits, ServerConnection
 from protocol.api import Request, encode_request
 from protocol.frames import join_parts
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -23,29 +23,29 @@ ELEMENTS_MAX = 4
 class Clients(Handler[MetadataRequest, MetadataResponse]):
     request = MetadataRequest
 
-    def handle(self, call: Call, request: MetadataRequest) -> MetadataResponse:
+    def handle(self, call: RequestContext, request: MetadataRequest) -> MetadataResponse:
         return MetadataResponse(brokers=[], controller_id=1, topics=[])
 
 
 class Brokers(Handler[StopReplicaRequest, StopReplicaResponse]):
     request = StopReplicaRequest
 
-    def handle(self, call: Call, request: StopReplicaRequest) -> StopReplicaResponse:
+    def handle(self, call: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
         return StopReplicaResponse(error_code=0, partition_errors=[])
 
 
 @pytest.fixture
-def connection() -> Connection:
+def connection() -> ServerConnection:
     dispatcher = Dispatcher(ELEMENTS_MAX)
     dispatcher.add([Clients(), Brokers()])
     wire = ClientWire()
     limits = ConnectionLimits(1 << 20, 1 << 20, 100)
-    opened = Connection(1, "PLAINTEXT", wire.peer, dispatcher.dispatch, limits, Clock())
+    opened = ServerConnection(1, "PLAINTEXT", wire.peer, dispatcher.dispatch, limits, Clock())
     opened.connected(wire)
     return opened
 
 
-def send(connection: Connection, request: Request[Any]) -> None:
+def send(connection: ServerConnection, request: Request[Any]) -> None:
     frame = join_parts(encode_request(request, request.api.max_version, 1, "test"))[4:]
     connection.frames_received([memoryview(bytearray(frame))])
 
@@ -62,7 +62,7 @@ def stop_of(topics: int) -> StopReplicaRequest:
     )
 
 
-def test_a_client_may_ask_for_so_much_and_no_more(connection: Connection) -> None:
+def test_a_client_may_ask_for_so_much_and_no_more(connection: ServerConnection) -> None:
     send(connection, metadata_of(ELEMENTS_MAX))
     assert not connection.is_closed
     send(connection, metadata_of(ELEMENTS_MAX + 1))
@@ -71,7 +71,7 @@ def test_a_client_may_ask_for_so_much_and_no_more(connection: Connection) -> Non
     assert f"socket.request.max.elements={ELEMENTS_MAX}" in connection.close_reason
 
 
-def test_a_controller_may_tell_more(connection: Connection) -> None:
+def test_a_controller_may_tell_more(connection: ServerConnection) -> None:
     send(connection, stop_of(ELEMENTS_MAX * INTERNAL_ELEMENTS_FACTOR))
     assert not connection.is_closed
     send(connection, stop_of(ELEMENTS_MAX * INTERNAL_ELEMENTS_FACTOR + 1))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from broker.call import Call
+from broker.call import RequestContext
 from broker.handlers.metadata import MetadataHandler
 from broker.metadata import LEADER_DURING_DELETE, MetadataCache
 from protocol.errors import ErrorCode
@@ -109,7 +109,7 @@ def ask(
 
     handler = MetadataHandler(cache, "cluster", "PLAINTEXT", create if auto else None)
     answers: list[MetadataResponse] = []
-    answer = handler.handle(Call(version, "", None), MetadataRequest(topics=topics))
+    answer = handler.handle(RequestContext(version, "", None), MetadataRequest(topics=topics))
     if isinstance(answer, Deferred):
         answer.addCallback(answers.append)
     else:

@@ -11,8 +11,7 @@ from broker.handlers.alter_partition_reassignments import AlterPartitionReassign
 from broker.handlers.elect_leaders import ElectLeadersHandler
 from broker.handlers.list_partition_reassignments import ListPartitionReassignmentsHandler
 from coordinator.controller.service import ControllerService
-from coordinator.placement import Assignment
-from coordinator.znodes.paths import TopicPartition
+from coordinator.placement import ReplicaAssignment
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -24,6 +23,7 @@ from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from protocol.topic_partition import TopicPartition
 from tests.broker.test_administration import ask
 
 
@@ -55,7 +55,7 @@ class Controller:
 
     def list_reassignments(
         self, partitions: Sequence[TopicPartition] | None, timeout_ms: int
-    ) -> Deferred[dict[TopicPartition, Assignment]]:
+    ) -> Deferred[dict[TopicPartition, ReplicaAssignment]]:
         self.listed = partitions
         return self._done()
 
@@ -124,7 +124,7 @@ class TestReassignments:
 
     def test_what_runs_is_listed(self) -> None:
         controller = Controller()
-        controller.results = {("t", 4): Assignment((2, 1), adding=(2,), removing=(1,))}
+        controller.results = {("t", 4): ReplicaAssignment((2, 1), adding=(2,), removing=(1,))}
         handler = ListPartitionReassignmentsHandler(controller.service)
         named = [ListPartitionReassignmentsTopics(name="t", partition_indexes=[4, 5])]
         response = ask(handler, ListPartitionReassignmentsRequest(topics=named))

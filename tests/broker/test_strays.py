@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.names import TopicPartition
 from broker.strays import Strays
-from coordinator.placement import Assignment
+from coordinator.placement import ReplicaAssignment
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.topic_partition import TopicPartition
 from tests.broker.log.making import make_rivals, sim_disk
 from tests.broker.log.test_manager import Broker
 from tests.broker.world import World, fired
@@ -72,7 +72,7 @@ def test_what_has_moved_to_others_is_moved_aside(back: Return, caplog: pytest.Lo
     back.topic("moved", ME, OTHER)
     back.topic("kept", ME, OTHER)
     back.machine.lose(ME)
-    back.machine.controller.state.partition(("moved", 0)).assignment = Assignment((OTHER,))
+    back.machine.controller.state.partition(("moved", 0)).assignment = ReplicaAssignment((OTHER,))
     back.tell()
     assert (back.logs(), back.moved_aside()) == (["kept"], ["moved"])
     assert "moved-0 is a stray, for its partition has moved to other brokers" in caplog.text

@@ -26,7 +26,7 @@ from broker.log.disk import Disk, OsDisk
 from broker.log.flusher import Flusher
 from broker.log.manager import LogManager
 from broker.metadata import MetadataCache
-from broker.network.connection import Connection, ConnectionLimits
+from broker.network.connection import ConnectionLimits, ServerConnection
 from broker.network.interfaces import Address
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.leadership import IsrProposal
@@ -122,7 +122,7 @@ class Client:
     def __init__(self, world: World, number: int) -> None:
         limits = ConnectionLimits(100 << 20, 100 << 20, 1000)
         self.wire = ClientWire()
-        self.connection = Connection(
+        self.connection = ServerConnection(
             number, "PLAINTEXT", self.wire.peer, world.dispatcher.dispatch, limits, world.clock
         )
         self.connection.connected(self.wire)

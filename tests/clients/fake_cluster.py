@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clients.connection.network import Buffer, Channel
+from clients.connection.network import Channel
 from coordinator.groups.config import GroupConfig
 from protocol.api import (
     APIS,
@@ -72,6 +72,7 @@ from protocol.messages.produce import (
 )
 from protocol.records import Record, iterate
 from protocol.schema import decode_from, received_records
+from protocol.wire import Buffer
 from tests.clients import fake_groups, fake_ownership
 from tests.clients.fake_conditions import FakeConditions
 from tests.clients.fake_groups import FakeGroups

@@ -10,6 +10,7 @@ from coordinator.groups.config import GroupConfig
 from coordinator.groups.effects import (
     DeleteAnswer,
     DescribeAnswer,
+    GroupRecord,
     JoinAnswer,
     LeaveAnswer,
     ListAnswer,
@@ -17,13 +18,11 @@ from coordinator.groups.effects import (
     ManagedListAnswer,
     OffsetsAnswer,
     PartitionErrorsAnswer,
-    Record,
     RegisterAnswer,
-    Result,
     RewindAnswer,
     RewoundPartition,
+    ShardResult,
     SyncAnswer,
-    TopicPartition,
 )
 from coordinator.groups.join import Join
 from coordinator.groups.shard import GroupShard, OffsetToCommit
@@ -39,10 +38,15 @@ from protocol.messages import (
     offset_fetch,
 )
 from protocol.messages import group_membership as seed
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+)
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from tests.clients.fake_cluster import FakeCluster
@@ -63,7 +67,7 @@ class FakeGroups:
     def __init__(self, cluster: FakeCluster, config: GroupConfig) -> None:
         self.node = min(cluster.brokers)
         self.config = config
-        self.log: list[Record] = []
+        self.log: list[GroupRecord] = []
         self._cluster = cluster
         self._ids = itertools.count(1)
         self._answers: dict[int, Callable[[Any], Response]] = {}
@@ -125,7 +129,7 @@ class FakeGroups:
             partition_count=lambda topic: len(self._cluster.topics.get(topic, ())),
         )
 
-    def _perform(self, result: Result) -> None:
+    def _perform(self, result: ShardResult) -> None:
         self.log += result.records
         self._cluster.readers.claim(result.claims)
         for token, answer in result.replies:
@@ -158,13 +162,13 @@ class FakeGroups:
 
     def _begin(
         self, token: int, request: Request[Any], error: ErrorCode, client_id: str
-    ) -> Result | Response:
+    ) -> ShardResult | Response:
         now_ms = self.now_ms()
         classic, managed, shard = self.shard.classic, self.shard.managed, self.shard
         match request:
             case FindCoordinatorRequest():
                 rows = [
-                    Coordinator(
+                    FoundCoordinator(
                         key=key, node_id=self.node, host=f"broker-{self.node}", port=9092, error_code=error
                     )
                     for key in request.coordinator_keys
@@ -249,7 +253,7 @@ class FakeGroups:
 
     def _begin_managed(
         self, token: int, request: Request[Any], error: ErrorCode, client_id: str, now_ms: int, managed: Any
-    ) -> Result | Response:
+    ) -> ShardResult | Response:
         match request:
             case seed.ListConsumerGroupsRequest():
                 self._answers[token] = self._list
@@ -316,7 +320,7 @@ class FakeGroups:
 
     def _commit(
         self, token: int, request: offset_commit.OffsetCommitRequest, error: ErrorCode
-    ) -> Result | Response:
+    ) -> ShardResult | Response:
         rows = [
             OffsetToCommit(
                 TopicPartition(topic.name, row.partition_index),
@@ -342,7 +346,7 @@ class FakeGroups:
 
     def _fetch(
         self, token: int, request: offset_fetch.OffsetFetchRequest, error: ErrorCode
-    ) -> Result | Response:
+    ) -> ShardResult | Response:
         (asked,) = request.groups
         self._answers[token] = _offsets
         if error:

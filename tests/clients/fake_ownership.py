@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from broker.ownership import standings
 from broker.ownership.bounds import Terms
 from broker.ownership.claims import Wanted
-from broker.ownership.effects import Answer, AwaitCommit, Fail, Sever, Tell, Write
+from broker.ownership.effects import AnswerClaim, AwaitCommit, Fail, Sever, Tell, Write
 from broker.ownership.operations import Asker, Held
 from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
@@ -169,7 +169,7 @@ class FakeOwnership:
                         for item in items:
                             self._records[item.key] = (item.record, versions[item.key])
                         self.table.written(operation, versions, self._now_ms())
-                    case Answer(ticket, rows):
+                    case AnswerClaim(ticket, rows):
                         self._answers[ticket] = list(rows)
                     case Fail(ticket, error):
                         self._answers[ticket] = error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from coordinator.groups.effects import Claim
+from coordinator.groups.effects import ReaderClaim
 from protocol.errors import ErrorCode
 from protocol.messages.group_readers import (
     AttachedPartition,
@@ -31,9 +31,9 @@ class FakeReaders:
         """The member that reads, and from which generation on."""
         self._attached: dict[tuple[str, _Where], FakeChannel] = {}
         self._named: dict[FakeChannel, dict[str, None]] = {}
-        self._untold: list[Claim] = []
+        self._untold: list[ReaderClaim] = []
 
-    def claim(self, claims: Iterable[Claim]) -> None:
+    def claim(self, claims: Iterable[ReaderClaim]) -> None:
         """The coordinator tells the leaders."""
         self._untold += claims
         if not self.is_held_up:

@@ -9,7 +9,7 @@ import pytest
 
 from clients.consumer import Consumer
 from clients.errors import ClosedError, NoOffsetError
-from clients.message import ConsumerRecord, TopicPartition
+from clients.message import ConsumerRecord
 from protocol.batches import Compression
 from protocol.errors import (
     BrokerError,
@@ -21,6 +21,7 @@ from protocol.errors import (
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.records import BatchBuilder
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster, FakePartition
 
 FLIGHTS = TopicPartition("flights", 0)

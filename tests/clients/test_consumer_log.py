@@ -9,13 +9,13 @@ import pytest
 
 from clients.consumer import Consumer
 from clients.errors import LogTruncatedError
-from clients.message import TopicPartition
 from protocol.batches import attributes, write_header
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import AbortedTransaction
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from protocol.records import BatchBuilder
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster, FakePartition
 from tests.clients.test_consumer import FLIGHTS, consumer_on, fill, read
 

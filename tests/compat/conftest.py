@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
     """A running broker whose new topics have three partitions, which is what kcat can ask for."""
-    broker = BrokerProcess(
+    broker = BackgroundBroker(
         tmp_path_factory.mktemp("broker"),
         broker_id=1,
         zookeeper_connect=f"{zookeeper_server}/compat",

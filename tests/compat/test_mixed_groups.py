@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from clients.admin import Admin, NewTopic
 from tests.compat.churn import PARTITIONS, Library, churn, mixed_group, percentile
 
@@ -43,9 +43,9 @@ STRATEGIES = {
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
     """A broker that allows short sessions, for members are killed, and waits for nobody in an empty group."""
-    broker = BrokerProcess(
+    broker = BackgroundBroker(
         tmp_path_factory.mktemp("broker"),
         broker_id=1,
         zookeeper_connect=f"{zookeeper_server}/mixed-groups",
@@ -66,7 +66,7 @@ def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.mark.timeout(120 + CHURNS * 30)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_members_of_all_libraries_come_and_go(
-    strategy: str, broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    strategy: str, broker: BackgroundBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     libraries = [library for library in STRATEGIES[strategy] if library.python.exists()]
     topic = f"mixed-{strategy}"

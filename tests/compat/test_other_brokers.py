@@ -10,13 +10,14 @@ from confluent_kafka import Producer as StockProducer
 
 from clients.admin import Admin
 from clients.connection.connection import Connection
-from clients.connection.conversation import Wire
+from clients.connection.conversation import Conversation
 from clients.consumer import Consumer
-from clients.message import ConsumerRecord, Message, TopicPartition
+from clients.message import ConsumerRecord, Message
 from clients.producer import Producer
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
+from protocol.topic_partition import TopicPartition
 
 BROKERS = 3
 PARTITIONS = 4  # What the mock cluster gives a topic that it makes by itself.
@@ -86,12 +87,12 @@ underflow for SyncGroup v4", it says, and hangs up) or answers LeaveGroup as if 
 
 
 def test_a_group_is_joined_and_its_offsets_are_kept(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    version_for = Wire.version_for
+    version_for = Conversation.version_for
 
-    def readable(wire: Wire, request: Any) -> int:
+    def readable(wire: Conversation, request: Any) -> int:
         return min(version_for(wire, request), READ_BY_THE_MOCK.get(type(request), 2**15))
 
-    monkeypatch.setattr(Wire, "version_for", readable)
+    monkeypatch.setattr(Conversation, "version_for", readable)
     with Producer({"bootstrap.servers": bootstrap}) as producer:
         producer.send_many("grouped", [b"%d" % number for number in range(100)], partition=1)
     properties = {

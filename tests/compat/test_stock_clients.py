@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from tests.compat.drivers.workload import late_index
 
 ROOT = Path(__file__).parent.parent.parent
@@ -47,13 +47,13 @@ class StockClient:
             return f"no kafka-python 2 environment at {self.python} (scripts/test.sh makes it)"
         return None
 
-    def run(self, action: str, broker: BrokerProcess, topic: str, *options: str) -> dict[str, Any]:
+    def run(self, action: str, broker: BackgroundBroker, topic: str, *options: str) -> dict[str, Any]:
         """What the driver printed. Fails the test with its error output where it did not succeed."""
         (answer,) = self.run_all([action], broker, topic, *options)
         return answer
 
     def run_all(
-        self, actions: list[str], broker: BrokerProcess, topic: str, *options: str
+        self, actions: list[str], broker: BackgroundBroker, topic: str, *options: str
     ) -> list[dict[str, Any]]:
         """What the driver printed of each action, all of which one process has done."""
         command = [str(self.python), "-m", f"tests.compat.drivers.{self.driver}", *actions]
@@ -94,7 +94,7 @@ def client(request: pytest.FixtureRequest) -> StockClient:
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_it_creates_a_topic_produces_and_consumes(
-    client: StockClient, codec: str, idempotent: bool, broker: BrokerProcess
+    client: StockClient, codec: str, idempotent: bool, broker: BackgroundBroker
 ) -> None:
     """Records of mixed sizes, read back from the start, from an offset and from a timestamp."""
     topic = f"{client}-{codec}-{'idempotent' if idempotent else 'plain'}"
@@ -111,14 +111,14 @@ def test_it_creates_a_topic_produces_and_consumes(
         assert consumed[reading] == {"seen": wanted, "wanted": wanted, "problems": []}, reading
 
 
-def test_it_goes_on_where_its_group_left_off(client: StockClient, broker: BrokerProcess) -> None:
+def test_it_goes_on_where_its_group_left_off(client: StockClient, broker: BackgroundBroker) -> None:
     """A consumer that joins, commits by itself and leaves; and another one, later."""
     topic = f"{client}-shared"
     client.run("create", broker, topic)
     assert client.run("share", broker, topic) == {"began": True, "went_on": True}
 
 
-def test_confluent_kafka_administers(broker: BrokerProcess) -> None:
+def test_confluent_kafka_administers(broker: BackgroundBroker) -> None:
     assert CONFLUENT.run("admin", broker, "confluent-admin") == {
         "again": "TOPIC_ALREADY_EXISTS",
         "partitions": 4,
@@ -137,7 +137,7 @@ def test_confluent_kafka_administers(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("client", [KAFKA_PYTHON_2, KAFKA_PYTHON_3], ids=str, indirect=True)
-def test_kafka_python_administers(client: StockClient, broker: BrokerProcess) -> None:
+def test_kafka_python_administers(client: StockClient, broker: BackgroundBroker) -> None:
     answers = client.run("admin", broker, f"{client}-admin")
     assert "'low_watermark': 4" in answers.pop("deleted")
     assert f"{client}-admin" in answers.pop("log_dirs")
@@ -154,7 +154,7 @@ def test_kafka_python_administers(client: StockClient, broker: BrokerProcess) ->
     }
 
 
-def test_aiokafka_administers(broker: BrokerProcess) -> None:
+def test_aiokafka_administers(broker: BackgroundBroker) -> None:
     assert AIOKAFKA.run("admin", broker, "aiokafka-admin") == {
         "again": [36],
         "partitions": 4,
@@ -170,7 +170,7 @@ def test_aiokafka_administers(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("client", [KCAT], ids=str, indirect=True)
-def test_kcat_lists_and_asks_for_offsets(client: StockClient, broker: BrokerProcess) -> None:
+def test_kcat_lists_and_asks_for_offsets(client: StockClient, broker: BackgroundBroker) -> None:
     assert client.run("admin", broker, "kcat-admin") == {
         "partitions": 3,
         "brokers": [1],

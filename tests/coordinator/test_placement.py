@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.placement import Assignment, PlacementError, place
+from coordinator.placement import PlacementError, ReplicaAssignment, place
 
 
-def replicas(assignments: list[Assignment]) -> list[tuple[int, ...]]:
+def replicas(assignments: list[ReplicaAssignment]) -> list[tuple[int, ...]]:
     return [assignment.replicas for assignment in assignments]
 
 
@@ -34,11 +34,11 @@ def test_more_replicas_than_brokers_cannot_be_placed() -> None:
 
 
 def test_an_assignment_on_its_way() -> None:
-    moving = Assignment((1, 2, 3)).reassigned_to((3, 4))
-    assert moving == Assignment((3, 4, 1, 2), adding=(4,), removing=(1, 2))
+    moving = ReplicaAssignment((1, 2, 3)).reassigned_to((3, 4))
+    assert moving == ReplicaAssignment((3, 4, 1, 2), adding=(4,), removing=(1, 2))
     assert (moving.target, moving.original) == ((3, 4), (3, 1, 2))
     assert moving.is_reassigning
-    assert not Assignment((1,)).is_reassigning
+    assert not ReplicaAssignment((1,)).is_reassigning
 
 
 BROKERS = st.dictionaries(st.integers(0, 50), st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=9)

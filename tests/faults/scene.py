@@ -11,7 +11,7 @@ from typing import Any, Self
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.steady_load import CLIENTS, SteadyLoad
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from broker.tools.cluster_view import ClusterView
 from coordinator.tools.zookeeper_process import ZooKeeperProcess, ensemble
 from tests.faults.cells import Role
@@ -58,7 +58,7 @@ class Scene:
         self.network = network
         self.session_timeout_ms = session_timeout_ms
         self.zookeepers: list[ZooKeeperProcess] = []
-        self.brokers: list[BrokerProcess] = []
+        self.brokers: list[BackgroundBroker] = []
         self.places: list[Place] = []
         self.loads: list[SteadyLoad] = []
         self.view: ClusterView
@@ -107,7 +107,7 @@ class Scene:
     def _start_brokers(self) -> None:
         for number in range(1, BROKERS + 1):
             place = self.network.place(number, self.zookeeper_connect)
-            broker = BrokerProcess(
+            broker = BackgroundBroker(
                 self._directory / f"broker-{number}",
                 broker_id=number,
                 zookeeper_connect=place.zookeeper_connect,
@@ -154,7 +154,7 @@ class Scene:
 
     # What cells do
 
-    def struck(self, role: Role) -> Sequence[BrokerProcess]:
+    def struck(self, role: Role) -> Sequence[BackgroundBroker]:
         """The broker, or brokers, that are in that role at the moment."""
         leader = self.view.leader(self.loads[0].topic, 0)
         controller = self.view.controller()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from coordinator.tools.zookeeper_process import ZooKeeperProcess
 from tests.faults.cells import Cell, Fault, Role
 from tests.faults.outage import lose_zookeeper
@@ -71,7 +71,7 @@ def _cut(scene: Scene, role: Role, fault_s: float) -> None:
         scene.network.heal(broker.broker_id)
 
 
-def _start(brokers: Sequence[BrokerProcess]) -> None:
+def _start(brokers: Sequence[BackgroundBroker]) -> None:
     for broker in brokers:
         broker.start()
     for broker in brokers:

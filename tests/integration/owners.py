@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -189,7 +189,7 @@ def produce_request(
     )
 
 
-def leader_of(broker: BrokerProcess, topic: str) -> int:
+def leader_of(broker: BackgroundBroker, topic: str) -> int:
     """The leader of a topic's partition 0 as a broker knows it; -1 where there is none."""
     with RawSocket(broker.port) as connection:
         response = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
@@ -197,7 +197,7 @@ def leader_of(broker: BrokerProcess, topic: str) -> int:
     return next((each.leader_id for each in response.topics[0].partitions if each.partition_index == 0), -1)
 
 
-def wait_for_leader(brokers: Sequence[BrokerProcess], topic: str, other_than: int = -1) -> int:
+def wait_for_leader(brokers: Sequence[BackgroundBroker], topic: str, other_than: int = -1) -> int:
     """The leader of a topic's partition 0, once all of `brokers` know it, and it has begun to lead."""
     while True:
         leaders = {leader_of(broker, topic) for broker in brokers}
@@ -211,7 +211,7 @@ def wait_for_leader(brokers: Sequence[BrokerProcess], topic: str, other_than: in
     return found
 
 
-def _leads(broker: BrokerProcess, topic: str) -> bool:
+def _leads(broker: BackgroundBroker, topic: str) -> bool:
     wanted = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=_LATEST)
     request = ListOffsetsRequest(
         replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]

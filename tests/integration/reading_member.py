@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from clients.consumer import Consumer
 from clients.groups.listener import RebalanceListener
-from clients.message import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 POLL_MS = 100
 

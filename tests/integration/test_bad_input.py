@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from protocol import batches
 from protocol.api import Response
 from protocol.batches import Compression
@@ -108,9 +108,9 @@ class Neighbour:
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
     directory = tmp_path_factory.mktemp("bad-input")
-    process = BrokerProcess(
+    process = BackgroundBroker(
         directory,
         broker_id=1,
         zookeeper_connect=f"{zookeeper_server}/{directory.name}",
@@ -134,14 +134,14 @@ def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture(scope="module")
-def neighbour(broker: BrokerProcess) -> Iterator[Neighbour]:
+def neighbour(broker: BackgroundBroker) -> Iterator[Neighbour]:
     client = Neighbour(broker.port, "neighbour")
     yield client
     client.stop()
 
 
 @pytest.fixture(autouse=True)
-def nobody_notices(broker: BrokerProcess, neighbour: Neighbour) -> Iterator[None]:
+def nobody_notices(broker: BackgroundBroker, neighbour: Neighbour) -> Iterator[None]:
     """What holds of every test here: the broker lives, has not grown, has closed what was to be closed, was
     surprised by nothing, and the neighbour gets on."""
     neighbour.gets_on()
@@ -157,7 +157,7 @@ def nobody_notices(broker: BrokerProcess, neighbour: Neighbour) -> Iterator[None
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawSocket]:
+def client(broker: BackgroundBroker) -> Iterator[RawSocket]:
     with RawSocket(broker.port) as connection:
         yield connection
 
@@ -166,7 +166,7 @@ _topics = count(1)
 
 
 def create(
-    broker: BrokerProcess,
+    broker: BackgroundBroker,
     name: str,
     partitions: int = 1,
     replicas: int = 1,
@@ -183,7 +183,7 @@ def create(
 
 
 def create_as_said(
-    broker: BrokerProcess, topics: list[CreatableTopic], timeout_ms: int = 10_000
+    broker: BackgroundBroker, topics: list[CreatableTopic], timeout_ms: int = 10_000
 ) -> list[CreatableTopicResult]:
     with RawSocket(broker.port) as connection:
         response = connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms))
@@ -274,7 +274,7 @@ def until(condition: Callable[[], bool]) -> bool:
 
 
 class TestFrames:
-    def test_thousands_of_damaged_requests(self, broker: BrokerProcess) -> None:
+    def test_thousands_of_damaged_requests(self, broker: BackgroundBroker) -> None:
         # Requests between brokers are left out: what a controller says is obeyed until clients are told from
         # brokers, and a well-formed one would rightly change who leads.
         rng = random.Random(5)
@@ -309,7 +309,7 @@ class TestFrames:
         assert broker.log.count("\n") - lines <= 2 * sent
 
     @pytest.mark.parametrize("size", [-1, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
-    def test_an_impossible_size(self, broker: BrokerProcess, client: RawSocket, size: int) -> None:
+    def test_an_impossible_size(self, broker: BackgroundBroker, client: RawSocket, size: int) -> None:
         client.send(SIZE.pack(size))
         assert client.is_hung_up()
         assert until(lambda: f"it announced a request of {size} bytes; allowed are 0 to" in broker.log)
@@ -326,7 +326,7 @@ class TestFrames:
         ],
     )
     def test_what_is_no_request(
-        self, broker: BrokerProcess, client: RawSocket, frame: bytes, reason: str
+        self, broker: BackgroundBroker, client: RawSocket, frame: bytes, reason: str
     ) -> None:
         before = broker.log.count(reason)
         client.send_frame(frame)
@@ -339,7 +339,9 @@ class TestFrames:
         assert frame is not None
         assert frame[:6] == b"\x00\x00\x00\x07" + ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
 
-    def test_a_client_cannot_write_lines_of_the_log(self, broker: BrokerProcess, client: RawSocket) -> None:
+    def test_a_client_cannot_write_lines_of_the_log(
+        self, broker: BackgroundBroker, client: RawSocket
+    ) -> None:
         name = b"me\n[2026-01-01 00:00:00,000] ERROR all is lost " + b"x" * 30_000
         client.send_frame(b"\x00\x12\x00\x00\x00\x00\x00\x01" + len(name).to_bytes(2) + name)
         assert client.next_frame() is not None
@@ -348,7 +350,7 @@ class TestFrames:
         assert until(lambda: "('me\\n[2026" in broker.log)
         assert max(map(len, broker.log.splitlines())) < 1000
 
-    def test_half_a_frame_and_silence(self, broker: BrokerProcess) -> None:
+    def test_half_a_frame_and_silence(self, broker: BackgroundBroker) -> None:
         silent = [RawSocket(broker.port) for _ in range(3)]
         for connection, begin in zip(silent, (b"", b"\x00", b"\x00\x00\x10\x00half of it"), strict=True):
             connection.send(begin)
@@ -356,7 +358,7 @@ class TestFrames:
             with connection:
                 assert connection.is_hung_up()
 
-    def test_no_more_connections_than_allowed(self, broker: BrokerProcess, neighbour: Neighbour) -> None:
+    def test_no_more_connections_than_allowed(self, broker: BackgroundBroker, neighbour: Neighbour) -> None:
         crowd = [RawSocket(broker.port) for _ in range(2 * CONNECTIONS_MAX)]
         try:
             neighbour.gets_on()
@@ -376,7 +378,7 @@ class TestFrames:
         ],
     )
     def test_a_frame_full_of_nothing(
-        self, broker: BrokerProcess, client: RawSocket, head: bytes, element: bytes
+        self, broker: BackgroundBroker, client: RawSocket, head: bytes, element: bytes
     ) -> None:
         elements = 1_000_000
         body = head[:4] + b"\x00\x00\x00\x01\xff\xff" + head[4:] + SIZE.pack(elements) + element * elements
@@ -487,7 +489,7 @@ class TestRead:
 
     @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
     def test_a_batch_that_unfolds_to_hundreds_of_times_its_size(
-        self, broker: BrokerProcess, codec: Compression
+        self, broker: BackgroundBroker, codec: Compression
     ) -> None:
         topic = f"bomb-{codec.name}"
         assert create(broker, topic).error_code == ErrorCode.NONE
@@ -497,7 +499,7 @@ class TestRead:
             # Only a look-up by time reads records, and no more of them than it is ready to hold.
             assert time_lookup(client, topic, 1) is ErrorCode.CORRUPT_MESSAGE
 
-    def test_records_later_than_their_batch_says(self, broker: BrokerProcess, client: RawSocket) -> None:
+    def test_records_later_than_their_batch_says(self, broker: BackgroundBroker, client: RawSocket) -> None:
         assert create(broker, "liar").error_code == ErrorCode.NONE
         records = with_header(base_timestamp=2**63 - 1)
         assert produce(client, produce_request("liar", records)).error_code == ErrorCode.NONE
@@ -520,7 +522,7 @@ def time_lookup(client: RawSocket, topic: str, timestamp: int, times: int = 1) -
 
 class TestTopics:
     @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250, "x" * 32_767, "é", "a\nb"])
-    def test_a_bad_name(self, broker: BrokerProcess, name: str) -> None:
+    def test_a_bad_name(self, broker: BackgroundBroker, name: str) -> None:
         result = create(broker, name)
         assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert "is no name for a topic: it takes 1 to 249 letters" in (result.error_message or "")
@@ -537,7 +539,7 @@ class TestTopics:
         ],
     )
     def test_bad_numbers(
-        self, broker: BrokerProcess, partitions: int, replicas: int, code: ErrorCode
+        self, broker: BackgroundBroker, partitions: int, replicas: int, code: ErrorCode
     ) -> None:
         result = create(broker, "numbers", partitions, replicas)
         assert ErrorCode(result.error_code) is code
@@ -554,12 +556,12 @@ class TestTopics:
             ({"n" * 32_767: "1"}, "topics have no setting nnn"),
         ],
     )
-    def test_bad_settings(self, broker: BrokerProcess, configs: dict[str, str], message: str) -> None:
+    def test_bad_settings(self, broker: BackgroundBroker, configs: dict[str, str], message: str) -> None:
         result = create(broker, "settings", configs=configs)
         assert result.error_code == ErrorCode.INVALID_CONFIG
         assert message in (result.error_message or "")
 
-    def test_a_topic_said_twice(self, broker: BrokerProcess) -> None:
+    def test_a_topic_said_twice(self, broker: BackgroundBroker) -> None:
         topic = CreatableTopic(
             name="twice", num_partitions=1, replication_factor=1, assignments=[], configs=[]
         )
@@ -573,7 +575,9 @@ class TestTopics:
     @pytest.mark.parametrize(
         "assignments", [[(0, [1]), (0, [1])], [(7, [1])], [(0, [])], [(0, [1, 1])], [(0, [99])], [(-1, [1])]]
     )
-    def test_a_bad_assignment(self, broker: BrokerProcess, assignments: list[tuple[int, list[int]]]) -> None:
+    def test_a_bad_assignment(
+        self, broker: BackgroundBroker, assignments: list[tuple[int, list[int]]]
+    ) -> None:
         topic = CreatableTopic(
             name="assigned",
             num_partitions=-1,
@@ -589,7 +593,7 @@ class TestTopics:
         assert result.error_message
 
     @pytest.mark.parametrize("timeout_ms", [-1, -(2**31)])
-    def test_no_time_at_all(self, broker: BrokerProcess, timeout_ms: int) -> None:
+    def test_no_time_at_all(self, broker: BackgroundBroker, timeout_ms: int) -> None:
         topic = CreatableTopic(
             name=f"hurried-{next(_topics)}",
             num_partitions=1,

@@ -25,10 +25,11 @@ from clients.admin import Admin, NewTopic
 from clients.connection.network import SocketChannel, SystemNetwork
 from clients.consumer import Consumer
 from clients.errors import ClientError
-from clients.message import Message, TopicPartition
+from clients.message import Message
 from clients.producer import Producer
 from clients.sending.responses import SendResponse
 from protocol.errors import BrokerError, TopicExistsError
+from protocol.topic_partition import TopicPartition
 
 RECORDS = int(os.environ.get("HOLDFAST_FAULT_RECORDS", "200000"))
 ROUNDS = int(os.environ.get("HOLDFAST_FAULT_ROUNDS", "1"))

@@ -21,7 +21,7 @@ from clients.admin import (
     ResourceType,
 )
 from clients.consumer import Consumer
-from clients.message import ConsumerRecord, Message, TopicPartition
+from clients.message import ConsumerRecord, Message
 from clients.producer import Producer
 from protocol.errors import (
     InvalidTopicError,
@@ -29,6 +29,7 @@ from protocol.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 
 HOME = Path(__file__).parents[2]

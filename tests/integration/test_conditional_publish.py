@@ -8,9 +8,10 @@ import pytest
 
 from clients.consumer import Consumer
 from clients.errors import GuardMismatchError
-from clients.message import Message, TopicPartition
+from clients.message import Message
 from clients.producer import Producer
 from protocol.errors import OffsetMismatchError
+from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration import clients
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from clients.admin import LATEST, Admin
-from clients.message import Message, TopicPartition
+from clients.message import Message
 from clients.producer import Producer
-from tests.cluster import BrokerProcess, Cluster
+from protocol.topic_partition import TopicPartition
+from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.clients import create_topic
 
 HOME = Path(__file__).parent.parent.parent
@@ -34,7 +35,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
     cluster = Cluster(tmp_path_factory.mktemp("console"), f"{zookeeper_server}/console")
     try:
         yield cluster.start(1, GROUPS)[0]
@@ -43,7 +44,7 @@ def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture
-def place(broker: BrokerProcess, request: pytest.FixtureRequest) -> Place:
+def place(broker: BackgroundBroker, request: pytest.FixtureRequest) -> Place:
     topic = request.node.name
     create_topic(broker.address, topic, 2)
     return Place(broker.address, topic)

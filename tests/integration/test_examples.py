@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from clients.consumer import Consumer
-from clients.message import ConsumerRecord, TopicPartition
+from clients.message import ConsumerRecord
 from clients.producer import Producer
+from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration import clients
 
@@ -27,7 +28,7 @@ WAIT_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
     """A broker that these tests share, each with a topic of its own."""
     cluster = Cluster(tmp_path_factory.mktemp("examples"), f"{zookeeper_server}/examples")
     try:
@@ -55,7 +56,7 @@ def run(example: str, *arguments: object, commands: str = "") -> str:
     return printed
 
 
-def records_of(broker: BrokerProcess, topic: str, count: int, partition: int = 0) -> list[ConsumerRecord]:
+def records_of(broker: BackgroundBroker, topic: str, count: int, partition: int = 0) -> list[ConsumerRecord]:
     """The first records of a partition; more where there are more by now."""
     found: list[ConsumerRecord] = []
     with Consumer({"bootstrap.servers": broker.address, "auto.offset.reset": "earliest"}) as consumer:
@@ -70,7 +71,9 @@ def test_an_example_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 185
 
 
-def test_a_bulk_load_broken_off_and_raced_has_every_line_once(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_a_bulk_load_broken_off_and_raced_has_every_line_once(
+    broker: BackgroundBroker, tmp_path: Path
+) -> None:
     clients.create_topic(broker.address, "load")
     lines = [f"line {number}" for number in range(60_000)]
     file = tmp_path / "lines"
@@ -90,7 +93,7 @@ def test_a_bulk_load_broken_off_and_raced_has_every_line_once(broker: BrokerProc
 
 
 def test_a_database_is_read_in_order_though_its_reader_is_paused(
-    broker: BrokerProcess, tmp_path: Path
+    broker: BackgroundBroker, tmp_path: Path
 ) -> None:
     """ "Another instance to take over", and the first turns out not to be dead."""
     clients.create_topic(broker.address, "rows")
@@ -134,7 +137,7 @@ def _next(database: sqlite3.Connection) -> tuple[int, int]:
     return count, count + 10
 
 
-def test_a_state_machine_is_led_by_one_after_the_other(broker: BrokerProcess) -> None:
+def test_a_state_machine_is_led_by_one_after_the_other(broker: BackgroundBroker) -> None:
     clients.create_topic(broker.address, "accounts", config={"cleanup.policy": "compact"})
     first = start("state_machine.py", broker.address, "accounts")
     _say(first, "deposit anna 10", "transfer anna ben 4", "transfer ben anna 5")
@@ -154,7 +157,7 @@ def test_a_state_machine_is_led_by_one_after_the_other(broker: BrokerProcess) ->
     assert run("state_machine.py", broker.address, "accounts") == "leading: anna 6, ben 1, carl 4\n"
 
 
-def test_a_key_value_store_goes_on_where_its_leader_was_killed(broker: BrokerProcess) -> None:
+def test_a_key_value_store_goes_on_where_its_leader_was_killed(broker: BackgroundBroker) -> None:
     """ "Acknowledged operations should not be lost", and readers find them with any process."""
     clients.create_topic(broker.address, "store", partitions=3)
     keys = ["a", "b", "c", "d"]
@@ -180,7 +183,7 @@ def test_a_key_value_store_goes_on_where_its_leader_was_killed(broker: BrokerPro
     assert sorted(reader.splitlines()) == [f"get {key}: {value}" for key, value in values.items()]
 
 
-def test_a_leader_of_a_key_value_store_that_was_paused_stands_in_line(broker: BrokerProcess) -> None:
+def test_a_leader_of_a_key_value_store_that_was_paused_stands_in_line(broker: BackgroundBroker) -> None:
     clients.create_topic(broker.address, "paused-store")
     first = start("key_value_store.py", broker.address, "paused-store")
     _ask(first, "add a 1", "1")
@@ -198,7 +201,7 @@ def test_a_leader_of_a_key_value_store_that_was_paused_stands_in_line(broker: Br
     first.communicate(timeout=TIMEOUT_S)
 
 
-def test_of_two_leaders_of_a_shard_one_is_refused_and_reads_on(broker: BrokerProcess) -> None:
+def test_of_two_leaders_of_a_shard_one_is_refused_and_reads_on(broker: BackgroundBroker) -> None:
     """ "Perhaps a new leader has been elected and appended first": the publish "will have no effect"."""
     clients.create_topic(broker.address, "two-leaders")
     address = {"bootstrap.servers": broker.address}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.tools.broker_process import BrokerProcess
-from clients.message import TopicPartition
+from broker.tools.broker_process import BackgroundBroker
 from clients.ownership.events import OwnershipEvent, TenureState
 from clients.ownership.reader import ExclusiveConsumer
 from clients.ownership.tenure import FOR_EVER
 from protocol.errors import OwnershipFencedError, OwnershipRefusedError
+from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration import clients
 from tests.integration.cuttable import CuttableNetwork
@@ -24,7 +24,7 @@ _topics = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
     """A broker that these tests share, each with a topic of its own."""
     cluster = Cluster(tmp_path_factory.mktemp("readers"), f"{zookeeper_server}/readers")
     try:
@@ -34,7 +34,7 @@ def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture
-def log(broker: BrokerProcess) -> TopicPartition:
+def log(broker: BackgroundBroker) -> TopicPartition:
     """A partition with four records, which only its owner may read."""
     topic = f"log-{next(_topics)}"
     clients.create_topic(broker.address, topic, config={"single.reader": "required"})
@@ -43,7 +43,7 @@ def log(broker: BrokerProcess) -> TopicPartition:
 
 
 def reader_on(
-    broker: BrokerProcess, log: TopicPartition, properties: dict[str, Any] | None = None, **options: Any
+    broker: BackgroundBroker, log: TopicPartition, properties: dict[str, Any] | None = None, **options: Any
 ) -> ExclusiveConsumer:
     given = {"bootstrap.servers": broker.address, "auto.offset.reset": "earliest", **(properties or {})}
     return ExclusiveConsumer(given, "app", [log], **options)
@@ -58,7 +58,7 @@ def read(reader: ExclusiveConsumer, count: int) -> list[bytes]:
 
 
 def test_a_standby_reads_nothing_before_it_is_its_turn_and_goes_on_where_the_other_was(
-    broker: BrokerProcess, log: TopicPartition
+    broker: BackgroundBroker, log: TopicPartition
 ) -> None:
     group = {"group.id": f"of-{log.topic}", "enable.auto.commit": False}
     standby = reader_on(broker, log, group, wait_ms=FOR_EVER)
@@ -74,7 +74,7 @@ def test_a_standby_reads_nothing_before_it_is_its_turn_and_goes_on_where_the_oth
     standby.close()
 
 
-def test_a_reader_from_whom_it_is_taken_reads_no_more(broker: BrokerProcess, log: TopicPartition) -> None:
+def test_a_reader_from_whom_it_is_taken_reads_no_more(broker: BackgroundBroker, log: TopicPartition) -> None:
     events: list[OwnershipEvent] = []
     group = {"group.id": f"of-{log.topic}", "enable.auto.commit": False}
     anna = reader_on(broker, log, group, on_ownership=events.append)
@@ -95,7 +95,9 @@ def test_a_reader_from_whom_it_is_taken_reads_no_more(broker: BrokerProcess, log
     anna.close()
 
 
-def test_a_reader_goes_on_after_a_break_of_its_connection(broker: BrokerProcess, log: TopicPartition) -> None:
+def test_a_reader_goes_on_after_a_break_of_its_connection(
+    broker: BackgroundBroker, log: TopicPartition
+) -> None:
     network = CuttableNetwork()
     with reader_on(broker, log, network=network) as anna:
         assert read(anna, 1) == [b"a"]

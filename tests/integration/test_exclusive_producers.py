@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from clients.errors import ClosedError, ConfigError, RequestTimeoutError
 from clients.message import Message
 from clients.ownership.events import OwnershipEvent, TenureState
@@ -29,7 +29,7 @@ _topics = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
     """A broker that these tests share, each with a topic of its own."""
     cluster = Cluster(tmp_path_factory.mktemp("exclusive"), f"{zookeeper_server}/exclusive")
     try:
@@ -39,7 +39,7 @@ def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture
-def topic(broker: BrokerProcess) -> str:
+def topic(broker: BackgroundBroker) -> str:
     """A topic with one partition."""
     topic = f"topic-{next(_topics)}"
     clients.create_topic(broker.address, topic)
@@ -47,7 +47,7 @@ def topic(broker: BrokerProcess) -> str:
 
 
 def producer_on(
-    broker: BrokerProcess, topic: str, mode: ProducerAccessMode = EXCLUSIVE, **options: Any
+    broker: BackgroundBroker, topic: str, mode: ProducerAccessMode = EXCLUSIVE, **options: Any
 ) -> ExclusiveProducer:
     return ExclusiveProducer({"bootstrap.servers": broker.address}, topic, mode, **options)
 
@@ -60,7 +60,7 @@ def write(producer: Producer, topic: str, value: str) -> int:
 
 
 def test_exclusive_fails_immediately_if_there_is_already_a_producer_connected(
-    broker: BrokerProcess, topic: str
+    broker: BackgroundBroker, topic: str
 ) -> None:
     with producer_on(broker, topic) as anna:
         assert (anna.epoch(), anna.fence_offset(), anna.has_access) == (1, 0, True)
@@ -72,7 +72,7 @@ def test_exclusive_fails_immediately_if_there_is_already_a_producer_connected(
         assert (ben.epoch(), ben.fence_offset()) == (2, 1)
 
 
-def test_other_producers_receive_an_error_immediately(broker: BrokerProcess, topic: str) -> None:
+def test_other_producers_receive_an_error_immediately(broker: BackgroundBroker, topic: str) -> None:
     with producer_on(broker, topic), Producer({"bootstrap.servers": broker.address}) as stock:
         with pytest.raises(AuthorizationError):
             write(stock, topic, "no")
@@ -81,7 +81,7 @@ def test_other_producers_receive_an_error_immediately(broker: BrokerProcess, top
 
 
 def test_those_who_wait_are_promoted_in_their_order_when_the_session_is_closed(
-    broker: BrokerProcess, topic: str
+    broker: BackgroundBroker, topic: str
 ) -> None:
     """ "Suspend the producer creation until we can be promoted to be exclusive"."""
     events: list[OwnershipEvent] = []
@@ -105,7 +105,7 @@ def test_those_who_wait_are_promoted_in_their_order_when_the_session_is_closed(
 
 
 def test_one_that_waits_is_promoted_when_the_last_shared_producer_leaves(
-    broker: BrokerProcess, topic: str
+    broker: BackgroundBroker, topic: str
 ) -> None:
     shared = [producer_on(broker, topic, SHARED) for _ in range(2)]
     assert [write(each, topic, "s") for each in shared] == [0, 1]
@@ -125,7 +125,7 @@ def test_one_that_waits_is_promoted_when_the_last_shared_producer_leaves(
 
 
 def test_a_fenced_producer_gets_producer_fenced_the_next_time_it_publishes_and_for_good(
-    broker: BrokerProcess, topic: str
+    broker: BackgroundBroker, topic: str
 ) -> None:
     anna = producer_on(broker, topic)
     write(anna, topic, "a")
@@ -144,7 +144,7 @@ def test_a_fenced_producer_gets_producer_fenced_the_next_time_it_publishes_and_f
 
 
 def test_a_producer_that_loses_its_connection_goes_on_and_nothing_is_lost_or_doubled(
-    broker: BrokerProcess, topic: str
+    broker: BackgroundBroker, topic: str
 ) -> None:
     network = CuttableNetwork()
     states: list[TenureState] = []
@@ -164,7 +164,7 @@ def test_a_producer_that_loses_its_connection_goes_on_and_nothing_is_lost_or_dou
 
 
 def test_one_that_slept_too_long_is_fenced_by_the_next_exclusive_producer(
-    broker: BrokerProcess, topic: str
+    broker: BackgroundBroker, topic: str
 ) -> None:
     """ "If the producer experiences a network partition with the broker … this producer will be evicted"."""
     sleeper = producer_on(broker, topic, session_timeout_ms=5000, is_threaded=False)
@@ -177,7 +177,7 @@ def test_one_that_slept_too_long_is_fenced_by_the_next_exclusive_producer(
         assert write(ben, topic, "b") == 1
 
 
-def test_a_topic_with_several_partitions_is_had_as_a_whole_or_in_part(broker: BrokerProcess) -> None:
+def test_a_topic_with_several_partitions_is_had_as_a_whole_or_in_part(broker: BackgroundBroker) -> None:
     clients.create_topic(broker.address, "wide", partitions=3)
     with producer_on(broker, "wide", partitions=[1]) as anna:
         with pytest.raises(OwnershipRefusedError):
@@ -195,6 +195,6 @@ def test_a_topic_with_several_partitions_is_had_as_a_whole_or_in_part(broker: Br
         assert (ben.epoch(0), ben.epoch(1)) == (2, 2)
 
 
-def test_an_exclusive_producer_must_wait_for_all_replicas(broker: BrokerProcess) -> None:
+def test_an_exclusive_producer_must_wait_for_all_replicas(broker: BackgroundBroker) -> None:
     with pytest.raises(ConfigError, match="acks=all"):
         ExclusiveProducer({"bootstrap.servers": broker.address, "acks": "1"}, "any")

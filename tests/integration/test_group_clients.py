@@ -12,10 +12,11 @@ from click.testing import CliRunner, Result
 
 from clients.admin import Admin, NewTopic
 from clients.consumer import Consumer
-from clients.message import Message, TopicPartition
+from clients.message import Message
 from clients.producer import Producer
 from clients.tools.console_consumer import console_consumer
 from clients.tools.consumer_groups import consumer_groups
+from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 
 WAIT_S = 60

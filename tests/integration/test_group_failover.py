@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FoundCoordinator
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -29,7 +29,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.cluster import BrokerProcess, Cluster
+from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.clients import create_topic
 from tests.integration.raw_socket import RawSocket
 
@@ -107,7 +107,7 @@ class Committer(ABC):
 class RawCommitter(Committer):
     """Speaks the protocol itself, and looks at every fifth commit."""
 
-    def __init__(self, group: str, brokers: list[BrokerProcess]) -> None:
+    def __init__(self, group: str, brokers: list[BackgroundBroker]) -> None:
         super().__init__(group)
         self._brokers = brokers
 
@@ -158,7 +158,7 @@ class StockCommitter(Committer):
         self._consumer.close()
 
 
-def find_coordinator(brokers: list[BrokerProcess], group: str) -> Coordinator | None:
+def find_coordinator(brokers: list[BackgroundBroker], group: str) -> FoundCoordinator | None:
     """Where the group's coordinator is, by the first broker that knows one."""
     for broker in brokers:
         with suppress(OSError), RawSocket(broker.port) as client:
@@ -168,7 +168,7 @@ def find_coordinator(brokers: list[BrokerProcess], group: str) -> Coordinator | 
     return None
 
 
-def wait_for_coordinator(brokers: list[BrokerProcess], group: str) -> Coordinator:
+def wait_for_coordinator(brokers: list[BackgroundBroker], group: str) -> FoundCoordinator:
     deadline = time.monotonic() + PATIENCE_S
     while (found := find_coordinator(brokers, group)) is None:
         assert time.monotonic() < deadline, f"{group} has no coordinator"
@@ -194,7 +194,7 @@ def committed(client: RawSocket, group: str) -> int | None:
     return answer.groups[0].topics[0].partitions[0].committed_offset
 
 
-def committed_in_the_end(brokers: list[BrokerProcess], group: str) -> int:
+def committed_in_the_end(brokers: list[BackgroundBroker], group: str) -> int:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         coordinator = find_coordinator(brokers, group)

@@ -23,7 +23,7 @@ from broker.log.config import LogConfig
 from broker.log.disk import OsDisk
 from broker.log.open_files import OpenFiles
 from broker.log.segment import Segment
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "10"))  # in each of the two modes
 PARTITIONS = 2
@@ -144,7 +144,7 @@ def rebuild_indexes(log: Path, directory: Path) -> Path:
 def test_no_acknowledged_record_is_lost_and_none_is_there_twice(
     flush_before_ack: str, zookeeper: str, tmp_path: Path
 ) -> None:
-    broker = BrokerProcess(
+    broker = BackgroundBroker(
         tmp_path,
         broker_id=1,
         zookeeper_connect=zookeeper,

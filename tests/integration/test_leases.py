@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from clients.errors import RequestTimeoutError
-from clients.message import TopicPartition
-from clients.ownership.events import OwnershipEvent, Resource, TenureState
+from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState
 from clients.ownership.lease import Lease
 from clients.ownership.tenure import FOR_EVER
 from clients.ownership.ways import Writer
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.ownership import LossReason
+from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration import clients
 from tests.integration.cuttable import CuttableNetwork
@@ -28,7 +28,7 @@ _topics = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
     """A broker that these tests share, each with names of its own."""
     cluster = Cluster(tmp_path_factory.mktemp("leases"), f"{zookeeper_server}/leases")
     try:
@@ -38,7 +38,7 @@ def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture
-def log(broker: BrokerProcess) -> TopicPartition:
+def log(broker: BackgroundBroker) -> TopicPartition:
     """A topic with one partition."""
     topic = f"log-{next(_topics)}"
     clients.create_topic(broker.address, topic)
@@ -58,7 +58,7 @@ class HeardLease(Lease):
         self.heard: deque[OwnershipEvent] = deque()
 
 
-def lease_on(broker: BrokerProcess, *resources: Resource, **options: Any) -> HeardLease:
+def lease_on(broker: BackgroundBroker, *resources: OwnedResource, **options: Any) -> HeardLease:
     return HeardLease({"bootstrap.servers": broker.address}, "app", resources, **options)
 
 
@@ -72,7 +72,7 @@ def wait_for(lease: HeardLease, state: TenureState) -> OwnershipEvent:
         lease.heard += lease.poll(WAIT_MS)
 
 
-def test_a_name_is_leased_and_let_go_of(broker: BrokerProcess, name: str) -> None:
+def test_a_name_is_leased_and_let_go_of(broker: BackgroundBroker, name: str) -> None:
     with lease_on(broker, name) as anna:
         assert anna.is_held
         assert (anna.generation(name), anna.fence_offset(name)) == (1, None)
@@ -85,7 +85,7 @@ def test_a_name_is_leased_and_let_go_of(broker: BrokerProcess, name: str) -> Non
     assert not anna.is_held
 
 
-def test_a_claim_waits_in_the_queue_and_is_told_its_place(broker: BrokerProcess, name: str) -> None:
+def test_a_claim_waits_in_the_queue_and_is_told_its_place(broker: BackgroundBroker, name: str) -> None:
     anna, ben, carl = (lease_on(broker, name, wait_ms=FOR_EVER) for _ in range(3))
     anna.claim(WAIT_MS)
     with pytest.raises(RequestTimeoutError):
@@ -105,7 +105,7 @@ def test_a_claim_waits_in_the_queue_and_is_told_its_place(broker: BrokerProcess,
 
 
 def test_one_from_whom_it_is_taken_is_told_and_does_not_take_it_back(
-    broker: BrokerProcess, name: str
+    broker: BackgroundBroker, name: str
 ) -> None:
     anna = lease_on(broker, name)
     anna.claim(WAIT_MS)
@@ -126,7 +126,7 @@ def test_one_from_whom_it_is_taken_is_told_and_does_not_take_it_back(
 
 
 def test_all_resources_of_a_lease_are_had_or_none(
-    broker: BrokerProcess, log: TopicPartition, name: str
+    broker: BackgroundBroker, log: TopicPartition, name: str
 ) -> None:
     first, last = f"a-{name}", f"z-{name}"
     anna = lease_on(broker, last)
@@ -141,7 +141,9 @@ def test_all_resources_of_a_lease_are_had_or_none(
     anna.close()
 
 
-def test_a_lease_goes_on_after_a_break_of_the_connection(broker: BrokerProcess, log: TopicPartition) -> None:
+def test_a_lease_goes_on_after_a_break_of_the_connection(
+    broker: BackgroundBroker, log: TopicPartition
+) -> None:
     clients.produce(broker.address, log.topic, [b"a", b"b"])
     network = CuttableNetwork()
     anna = lease_on(broker, log, writer=Writer(client_id="loader"), network=network)
@@ -159,7 +161,7 @@ def test_a_lease_goes_on_after_a_break_of_the_connection(broker: BrokerProcess, 
 
 
 def test_an_owner_that_is_silent_loses_its_lease_to_the_one_that_waits(
-    broker: BrokerProcess, name: str
+    broker: BackgroundBroker, name: str
 ) -> None:
     silent = lease_on(broker, name, session_timeout_ms=2000, is_threaded=False)
     silent.claim(WAIT_MS)

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from clients.connection.connection import ANY_NODE, Connection
 from clients.groups.coordinator import find_coordinator_request, place_in
-from clients.message import Message, TopicPartition
-from clients.ownership.events import OwnershipEvent, Resource, TenureState
+from clients.message import Message
+from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState
 from clients.ownership.exclusive import ExclusiveProducer
 from clients.ownership.lease import Lease
 from clients.ownership.reader import ExclusiveConsumer
@@ -19,6 +19,7 @@ from clients.sending.responses import SendResponse
 from protocol.errors import BrokerError
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.producer_access import ProducerAccessMode
+from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration import clients
 
@@ -43,7 +44,7 @@ class Owners:
         self._given: dict[str, Any] = {"bootstrap.servers": bootstrap}
         self._is_over = threading.Event()
         self._stranger = threading.Thread(target=self._intrude)
-        self._resources: list[Resource] = ["leader", TopicPartition(LENT, partition)]
+        self._resources: list[OwnedResource] = ["leader", TopicPartition(LENT, partition)]
         self.writer = self._producer(ProducerAccessMode.EXCLUSIVE, on_ownership=self.events["writer"].append)
         self.lease = self._lease(on_event=self.events["lease"].append)
         self.reader = self._reader(on_ownership=self.events["reader"].append)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import LossReason
 from protocol.messages.producer_access import ProducerAccessMode
@@ -19,7 +19,7 @@ _topics = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
     """A broker that these tests share, each with a topic of its own."""
     cluster = Cluster(tmp_path_factory.mktemp("ownership"), f"{zookeeper_server}/ownership")
     try:
@@ -29,12 +29,12 @@ def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture
-def port(broker: BrokerProcess) -> int:
+def port(broker: BackgroundBroker) -> int:
     return broker.port
 
 
 @pytest.fixture
-def log(broker: BrokerProcess) -> str:
+def log(broker: BackgroundBroker) -> str:
     """A topic with one partition."""
     topic = f"log-{next(_topics)}"
     clients.create_topic(broker.address, topic)
@@ -124,7 +124,7 @@ def test_exclusive_producers(port: int, log: str) -> None:
     assert fenced.error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_topic_that_is_made_again_has_no_owner(broker: BrokerProcess, log: str) -> None:
+def test_a_topic_that_is_made_again_has_no_owner(broker: BackgroundBroker, log: str) -> None:
     """Case 17: "Ownership is keyed by topic id; deletion fences"."""
     anna, ben = Owner(broker.port, "anna"), Owner(broker.port, "ben")
     anna.claim(log)
@@ -169,7 +169,7 @@ def test_owners_survive_the_failure_of_the_leader(cluster: Cluster) -> None:
     assert anna.claim("log", generation=2).fence_offset == 3
 
 
-def test_the_only_writer_may_be_a_client_that_knows_nothing_of_it(broker: BrokerProcess, log: str) -> None:
+def test_the_only_writer_may_be_a_client_that_knows_nothing_of_it(broker: BackgroundBroker, log: str) -> None:
     """A process beside it claims, and binds its client id."""
     keeper = Owner(broker.port, "keeper")
     keeper.claim(log, writer_client_id="loader")
@@ -180,7 +180,7 @@ def test_the_only_writer_may_be_a_client_that_knows_nothing_of_it(broker: Broker
 
 
 @pytest.mark.parametrize("policy", ["off", "claimed", "required"])
-def test_what_single_writer_lets_a_stock_client_do(broker: BrokerProcess, policy: str) -> None:
+def test_what_single_writer_lets_a_stock_client_do(broker: BackgroundBroker, policy: str) -> None:
     topic = f"log-{policy}"
     clients.create_topic(broker.address, topic, config={"single.writer": policy})
 

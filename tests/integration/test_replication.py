@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
-from broker.tools.broker_process import BrokerProcess
+from broker.tools.broker_process import BackgroundBroker
 from tests.cluster import Cluster
 from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
 
@@ -66,7 +66,7 @@ class States:
         self._client.stop()
         self._client.close()
 
-    def leader(self, topic: str) -> BrokerProcess:
+    def leader(self, topic: str) -> BackgroundBroker:
         """The broker that leads partition 0."""
         data, _ = self._client.get(_path(topic, 0))
         return self._cluster.brokers[json.loads(data)["leader"] - 1]
@@ -163,7 +163,7 @@ def test_a_controlled_stop_moves_leaders_away_without_a_failed_write(
         assert consume(three.bootstrap, topic, 600, partition=partition) == values(100) * 6
 
 
-def wait_until_told(last: BrokerProcess, since: int) -> None:
+def wait_until_told(last: BackgroundBroker, since: int) -> None:
     """The only broker that is left is the controller: wait until it has told itself, and begun its roles.
     `since` is how long its log was while the others were there."""
     deadline = time.monotonic() + TIMEOUT_S
@@ -197,7 +197,7 @@ def test_too_few_replicas_in_sync_refuse_writes_until_they_are_back(
     assert consume(leader.address, topic, 12) == [*values(10), b"not by all", b"by all"]
 
 
-def _leader_as_told_by(broker: BrokerProcess, topic: str) -> int:
+def _leader_as_told_by(broker: BackgroundBroker, topic: str) -> int:
     """The leader of partition 0, once this broker has heard of the topic."""
     admin = AdminClient({"bootstrap.servers": broker.address})
     deadline = time.monotonic() + TIMEOUT_S

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from clients.message import TopicPartition
 from pipeline.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, BatchCollector, arrow_schema, spark_schema
 from protocol.records import Columns
+from protocol.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("flights", 3)
 

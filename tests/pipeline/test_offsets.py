@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.message import TopicPartition
 from pipeline.offsets import DataLossError, OffsetRange, cut, plan
 from pipeline.options import OptionError, read_options
+from protocol.topic_partition import TopicPartition
 
 ZERO, ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from clients.message import TopicPartition
 from pipeline.options import (
     EARLIEST,
     LATEST,
     Offsets,
     OptionError,
     Timestamps,
-    Topics,
+    TopicSelection,
     includes_headers,
     read_options,
 )
+from protocol.topic_partition import TopicPartition
 
 BOOTSTRAP = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 FLIGHTS = {**BOOTSTRAP, "subscribe": "flights"}
@@ -23,7 +23,7 @@ FLIGHTS = {**BOOTSTRAP, "subscribe": "flights"}
 def test_a_topic_and_a_bootstrap_address_are_enough() -> None:
     options = read_options(FLIGHTS)
 
-    assert options.topics == Topics(names=("flights",))
+    assert options.topics == TopicSelection(names=("flights",))
     assert options.start == Offsets(default=EARLIEST)
     assert options.end == Offsets(default=LATEST)
     assert options.client == {"bootstrap.servers": "127.0.0.1:9092"}
@@ -38,7 +38,7 @@ def test_names_are_understood_in_any_case_because_spark_lowers_them() -> None:
 
 
 def test_several_topics_are_read_each_once() -> None:
-    assert read_options({**BOOTSTRAP, "subscribe": "b, a ,b"}).topics == Topics(names=("b", "a"))
+    assert read_options({**BOOTSTRAP, "subscribe": "b, a ,b"}).topics == TopicSelection(names=("b", "a"))
 
 
 def test_partitions_can_be_assigned() -> None:

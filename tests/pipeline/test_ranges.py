@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from clients.fetching.fetched import FetchedBatch
-from clients.message import TopicPartition
 from pipeline.offsets import DataLossError, OffsetRange
 from pipeline.options import ReadOptions, read_options
 from pipeline.ranges import ReadTimeoutError, batches
 from protocol.batches import TimestampType
 from protocol.errors import ErrorCode, error_for
 from protocol.records import Columns
+from protocol.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("log", 0)
 

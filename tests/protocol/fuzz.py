@@ -18,7 +18,7 @@ from typing import Any
 
 from protocol.api import APIS, Response, decode_request_header, decode_response
 from protocol.fields import Array, Field, Fixed, Struct, Variable, WireType, fields_of
-from protocol.schema import MalformedMessage, Message, decode_from, encode
+from protocol.schema import MalformedMessage, ProtocolMessage, decode_from, encode
 from tests.protocol.strategies import every_version
 
 SAMPLES_PER_VERSION = 3
@@ -45,7 +45,7 @@ class Frames:
             for _ in range(SAMPLES_PER_VERSION)
         ]
 
-    def __iter__(self) -> Iterator[tuple[type[Message], int, bytes]]:
+    def __iter__(self) -> Iterator[tuple[type[ProtocolMessage], int, bytes]]:
         while True:
             cls, version, sample = self._random.choice(self._samples)
             yield cls, version, self._damaged(sample)
@@ -99,7 +99,7 @@ class Frames:
         raise AssertionError(type_)
 
 
-def decode_frame(cls: type[Message], version: int, body: bytes) -> str:
+def decode_frame(cls: type[ProtocolMessage], version: int, body: bytes) -> str:
     """Decodes the body alone and inside of a frame; "message" or "malformed", and no third thing."""
     outcome = "message"
     try:
@@ -158,7 +158,7 @@ def _smallest(type_: WireType, version: int) -> Any:
             return crowded(cls, version, 0, depth=1)
 
 
-def peak_memory(cls: type[Message], version: int, body: bytes) -> int:
+def peak_memory(cls: type[ProtocolMessage], version: int, body: bytes) -> int:
     """The most bytes of memory that decoding `body` took, its result included."""
     tracemalloc.start()
     try:

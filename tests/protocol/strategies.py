@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protocol.api import APIS
 from protocol.fields import Array, Field, Fixed, Struct, Variable, WireType, fields_of
-from protocol.schema import Message
+from protocol.schema import ProtocolMessage
 
 Override = Callable[[Field], "st.SearchStrategy[Any] | None"]
 """A strategy for the fields that a test cannot have filled at random."""
@@ -19,7 +19,7 @@ _TEXTS = st.text(max_size=12) | st.sampled_from(["x" * 126, "x" * 127, "é" * 81
 _DATA = st.binary(max_size=12) | st.sampled_from([b"\x00" * 127, b"\xff" * 5000])
 
 
-def every_version() -> list[tuple[type[Message], int]]:
+def every_version() -> list[tuple[type[ProtocolMessage], int]]:
     """Each request and each response of each API, in each of its versions."""
     return [
         (cls, version)

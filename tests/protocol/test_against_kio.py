@@ -24,7 +24,7 @@ from kio.serial import entity_reader, entity_writer
 from protocol.api import API_VERSIONS_KEY, APIS
 from protocol.fields import Array, Field, Struct, WireType, fields_of
 from protocol.messages.produce import FIRST_OWN_TAG
-from protocol.schema import Message, decode, encode
+from protocol.schema import ProtocolMessage, decode, encode
 from tests.protocol.strategies import every_version, messages, version_id
 
 FIRST_OWN_KEY = 30000
@@ -79,7 +79,7 @@ def kio_can_hold(field: Field) -> st.SearchStrategy[Any] | None:
 
 
 @pytest.mark.parametrize(("cls", "version"), SHARED, ids=version_id)
-def test_bytes_are_those_of_kio_and_each_reads_the_other(cls: type[Message], version: int) -> None:
+def test_bytes_are_those_of_kio_and_each_reads_the_other(cls: type[ProtocolMessage], version: int) -> None:
     kio_class = find_kio_class(cls, version)
     read, write = entity_reader(kio_class), entity_writer(kio_class)
 
@@ -108,7 +108,7 @@ def test_all_versions_but_the_listed_ones_are_compared() -> None:
 
 
 @pytest.mark.parametrize(("cls", "version"), SHARED, ids=version_id)
-def test_header_versions_are_those_of_kio(cls: type[Message], version: int) -> None:
+def test_header_versions_are_those_of_kio(cls: type[ProtocolMessage], version: int) -> None:
     api = cls.api  # type: ignore[attr-defined]
     header = find_kio_class(cls, version).__header_schema__.__version__
     if cls is api.request:
@@ -118,7 +118,7 @@ def test_header_versions_are_those_of_kio(cls: type[Message], version: int) -> N
         assert header == 0 or api.key != API_VERSIONS_KEY
 
 
-def find_kio_class(cls: type[Message], version: int) -> Any:
+def find_kio_class(cls: type[ProtocolMessage], version: int) -> Any:
     """kio has a module for each version of each message."""
     stem = re.sub(r"(Request|Response)$", "", cls.__name__)
     folder = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).lower()

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import checksum
-from protocol.checksum import Buffer, Checksum
+from protocol.checksum import Checksum
+from protocol.wire import Buffer
 
 
 @pytest.mark.parametrize("crc32c", [checksum.by_instruction(), checksum.by_table()])

@@ -54,7 +54,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
-from protocol.schema import Message, decode, encode
+from protocol.schema import ProtocolMessage, decode, encode
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
@@ -206,7 +206,7 @@ STOP_REPLICA_RESPONSE = StopReplicaResponse(
 )
 STOP_REPLICA_RESPONSE_BYTES = "0000 02 02 74 00000003 0038 00 00"
 
-CASES: list[tuple[int, Message, str]] = [
+CASES: list[tuple[int, ProtocolMessage, str]] = [
     (0, PRODUCE, PRODUCE_BYTES),
     (1, PRODUCE, PRODUCE_BYTES),
     (2, PRODUCE, PRODUCE_BYTES),
@@ -291,6 +291,6 @@ CASES: list[tuple[int, Message, str]] = [
     CASES,
     ids=[f"{type(message).__name__}-v{version}" for version, message, _ in CASES],
 )
-def test_bytes_are_those_written_by_hand(version: int, message: Message, expected: str) -> None:
+def test_bytes_are_those_written_by_hand(version: int, message: ProtocolMessage, expected: str) -> None:
     assert encode(message, version) == hexed(expected)
     assert decode(type(message), version, hexed(expected)) == message

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol.api import decode_request_header
-from protocol.schema import MalformedMessage, Message, decode, encode
+from protocol.schema import MalformedMessage, ProtocolMessage, decode, encode
 from tests.protocol.fuzz import crowded, decode_frame, peak_memory, run
 from tests.protocol.strategies import every_version, version_id
 
@@ -27,7 +27,9 @@ def test_damaged_frames_are_malformed_or_still_messages(seed: int) -> None:
 
 @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(every_version()), st.binary(max_size=300))
-def test_random_bytes_are_malformed_or_a_message(case: tuple[type[Message], int], body: bytes) -> None:
+def test_random_bytes_are_malformed_or_a_message(
+    case: tuple[type[ProtocolMessage], int], body: bytes
+) -> None:
     cls, version = case
     assert decode_frame(cls, version, body) in ("message", "malformed")
 
@@ -43,7 +45,7 @@ def test_random_request_headers_are_malformed_or_a_header(frame: bytes) -> None:
 
 
 @pytest.mark.parametrize(("cls", "version"), every_version(), ids=version_id)
-def test_memory_stays_in_proportion_to_the_bytes(cls: type[Message], version: int) -> None:
+def test_memory_stays_in_proportion_to_the_bytes(cls: type[ProtocolMessage], version: int) -> None:
     body = encode(crowded(cls, version, 300), version)
     decode(cls, version, body)  # so that the decoder exists, and the caches are filled
     assert peak_memory(cls, version, body) < MEMORY_PER_BYTE * len(body) + 1000

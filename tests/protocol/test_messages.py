@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol.api import APIS, Request
-from protocol.schema import Message, decode_from, encode
+from protocol.schema import ProtocolMessage, decode_from, encode
 from tests.protocol.strategies import every_version, messages, version_id
 
 EVERY_VERSION = pytest.mark.parametrize(("cls", "version"), every_version(), ids=version_id)
@@ -17,7 +17,7 @@ QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(Heal
 
 
 @EVERY_VERSION
-def test_decoding_gives_back_what_was_encoded(cls: type[Message], version: int) -> None:
+def test_decoding_gives_back_what_was_encoded(cls: type[ProtocolMessage], version: int) -> None:
     @QUICK
     @given(messages(cls, version), st.binary(max_size=4))
     def round_trip(message: Any, other_bytes: bytes) -> None:

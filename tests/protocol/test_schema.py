@@ -17,7 +17,7 @@ from protocol.schema import (
     Int64,
     InvalidMessage,
     MalformedMessage,
-    Message,
+    ProtocolMessage,
     Records,
     SchemaError,
     TooManyElements,
@@ -35,7 +35,7 @@ from protocol.schema import (
 
 
 @message(versions="0")
-class Train(Message):
+class Train(ProtocolMessage):
     cars: list[Int32]
 
 
@@ -46,7 +46,7 @@ class Wheel:
 
 
 @message(versions="0-3", flexible="2+")
-class Bicycle(Message):
+class Bicycle(ProtocolMessage):
     name: str
     wheels: list[Wheel]
     owner: str | None = wire(nullable="1+")
@@ -59,7 +59,7 @@ class Bicycle(Message):
 
 
 @message(versions="0-1", flexible="1+")
-class Cargo(Message):
+class Cargo(ProtocolMessage):
     label: str
     records: Records | None
     count: Int32
@@ -71,7 +71,7 @@ class Later:
 
 
 @message(versions="0-1")
-class Bomb(Message):
+class Bomb(ProtocolMessage):
     """In version 0 its items take no bytes at all."""
 
     items: list[Later]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from broker.network.interfaces import Address
 from coordinator.groups.consumer_protocol import assigned_partitions, encode_assignment, encode_subscription
-from coordinator.groups.effects import TopicPartition as GroupPartition
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from protocol.topic_partition import TopicPartition as GroupPartition
 from tests.sim.history import TopicPartition
 from tests.sim.member import SESSION_TIMEOUT_MS, Member
 

@@ -21,7 +21,7 @@ from broker.replication.partition import Partition
 from broker.settings.rows import broker_settings
 from broker.wiring.node import Surroundings
 from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
-from coordinator.placement import Assignment
+from coordinator.placement import ReplicaAssignment
 from coordinator.znodes import paths as znodes
 from coordinator.znodes.topics import PartitionState, TopicAssignment, decode_partition_state, decode_topic
 from tests.sim.checkers import StoredLog, read_log
@@ -372,7 +372,9 @@ class Cluster:
             for number, kept in topic.partitions.items()
         )
 
-    def _is_in_order(self, at: tuple[str, int], kept: Assignment, state: PartitionState | None) -> bool:
+    def _is_in_order(
+        self, at: tuple[str, int], kept: ReplicaAssignment, state: PartitionState | None
+    ) -> bool:
         if state is None or state.leader <= 0 or kept.adding or kept.removing:
             return False
         if sorted(state.isr) != sorted(kept.replicas):

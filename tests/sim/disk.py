@@ -13,7 +13,7 @@ import posixpath
 import random
 from collections.abc import Callable, Sequence
 
-from broker.log.disk import Buffer
+from protocol.wire import Buffer
 
 
 class _Inode:

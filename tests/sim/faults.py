@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.replication.leadership import Leadership
-from coordinator.zookeeper.interface import Operation
+from coordinator.zookeeper.interface import WriteOperation
 from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
 from tests.sim.network import Weather
 from tests.sim.world import Process
@@ -135,7 +135,7 @@ class Faults:
         is_killed = self.rng.random() < 0.5
         struck: list[Machine] = []
 
-        def written(operations: Sequence[Operation], process: Process) -> None:
+        def written(operations: Sequence[WriteOperation], process: Process) -> None:
             writer = next((each for each in self.cluster.machines if each.process is process), None)
             if writer is None or not any(operation.path.endswith("/state") for operation in operations):
                 return
@@ -164,7 +164,7 @@ class Faults:
         leaders = {at: state.leader for at, state in self.cluster.states().items()}
         struck: list[Machine] = []
 
-        def written(operations: Sequence[Operation], process: Process) -> None:
+        def written(operations: Sequence[WriteOperation], process: Process) -> None:
             for at, state in self.cluster.states().items():
                 if state.leader > 0 and leaders.get(at, 0) not in (0, state.leader):
                     zookeeper.written = None

@@ -10,15 +10,15 @@ from twisted.internet.defer import Deferred
 from coordinator.zookeeper.interface import (
     BadVersion,
     Check,
-    ConnectionLost,
     Create,
     MultiFailed,
     NodeExists,
-    Session,
     SessionExpired,
     SetData,
     WatchEvent,
     WatchKind,
+    ZooKeeperConnectionLost,
+    ZooKeeperSession,
 )
 from tests.sim.world import Process, World
 from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
@@ -30,13 +30,13 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def session_connected(self, session: Session) -> None:
+    def session_connected(self, session: ZooKeeperSession) -> None:
         self.heard.append("connected")
 
-    def session_suspended(self, session: Session) -> None:
+    def session_suspended(self, session: ZooKeeperSession) -> None:
         self.heard.append("suspended")
 
-    def session_expired(self, session: Session) -> None:
+    def session_expired(self, session: ZooKeeperSession) -> None:
         self.heard.append("expired")
 
 
@@ -140,7 +140,7 @@ def test_a_write_under_way_when_the_connection_breaks_is_in_doubt() -> None:
         client.cut()
         ensemble.world.run(1)
         client.mend()
-        assert isinstance(ensemble.result(answer), ConnectionLost)
+        assert isinstance(ensemble.result(answer), ZooKeeperConnectionLost)
         outcomes.add(ensemble.result(client.session.exists("/x")) is not None)
     assert outcomes == {True, False}
 

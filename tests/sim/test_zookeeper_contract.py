@@ -20,13 +20,13 @@ from coordinator.zookeeper.interface import (
     NodeExists,
     NoNode,
     NotEmpty,
-    Session,
     SetData,
     Stat,
     WatchEvent,
     WatchKind,
     ZooKeeper,
     ZooKeeperError,
+    ZooKeeperSession,
 )
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 from tests.reactor import reactor, run
@@ -240,7 +240,7 @@ def test_what_is_asked_before_the_first_connection_waits_for_it(ground: Ground) 
 PATHS = ("/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/1")
 
 
-def operation(rng: random.Random, session: Session) -> Any:
+def operation(rng: random.Random, session: ZooKeeperSession) -> Any:
     """One random request."""
     path = rng.choice(PATHS)
     version = rng.choice([ANY_VERSION, ANY_VERSION, 0, 1, 2])

@@ -21,22 +21,22 @@ from coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
     Check,
-    ConnectionLost,
     Create,
     Delete,
     MultiFailed,
     NodeExists,
     NoNode,
     NotEmpty,
-    Operation,
     OperationResult,
     SessionExpired,
     SessionListener,
     SetData,
     Stat,
-    Watch,
     WatchEvent,
     WatchKind,
+    WriteOperation,
+    ZnodeWatch,
+    ZooKeeperConnectionLost,
     ZooKeeperError,
 )
 from tests.sim.world import Process, World
@@ -68,15 +68,15 @@ class ZooKeeperModel:
         self.world = world
         self.available = True
         self._stopped_at_s = 0.0
-        self.written: Callable[[Sequence[Operation], Process], None] | None = None
+        self.written: Callable[[Sequence[WriteOperation], Process], None] | None = None
         """Told of every write that was made, and by whom, before its author hears of it."""
         self._zxid = 0
         self._znodes: dict[str, _Znode] = {"/": _Znode(b"", 0, 0, world.now_ms())}
         self._sessions: dict[int, SimSession] = {}
         self._clients: list[SimZooKeeper] = []
         self._last_session_id = 0x1000
-        self._data_watches: dict[str, dict[tuple[int, Watch], SimSession]] = {}
-        self._child_watches: dict[str, dict[tuple[int, Watch], SimSession]] = {}
+        self._data_watches: dict[str, dict[tuple[int, ZnodeWatch], SimSession]] = {}
+        self._child_watches: dict[str, dict[tuple[int, ZnodeWatch], SimSession]] = {}
 
     # The ensemble as a whole
 
@@ -145,15 +145,15 @@ class ZooKeeperModel:
         node = self._znodes.get(path)
         return [] if node is None else sorted(node.children)
 
-    def watch_data(self, path: str, session: SimSession, watch: Watch) -> None:
+    def watch_data(self, path: str, session: SimSession, watch: ZnodeWatch) -> None:
         self._data_watches.setdefault(path, {})[session.session_id, watch] = session
 
-    def watch_children(self, path: str, session: SimSession, watch: Watch) -> None:
+    def watch_children(self, path: str, session: SimSession, watch: ZnodeWatch) -> None:
         self._child_watches.setdefault(path, {})[session.session_id, watch] = session
 
-    def forget_watches(self, session_id: int) -> list[Watch]:
+    def forget_watches(self, session_id: int) -> list[ZnodeWatch]:
         """The watches of a session whose connection broke; they are the client's to fire as LOST."""
-        lost: dict[Watch, None] = {}
+        lost: dict[ZnodeWatch, None] = {}
         for watches in (self._data_watches, self._child_watches):
             for registered in watches.values():
                 for key in [key for key in registered if key[0] == session_id]:
@@ -163,7 +163,7 @@ class ZooKeeperModel:
 
     # Writing
 
-    def write(self, operations: Sequence[Operation], session_id: int) -> list[Any]:
+    def write(self, operations: Sequence[WriteOperation], session_id: int) -> list[Any]:
         """All or none. Raises `MultiFailed` with the operation that stood in the way."""
         staged = _Staged(self._znodes)
         for index, operation in enumerate(operations):
@@ -178,7 +178,7 @@ class ZooKeeperModel:
             self.written(operations, session.process)
         return results
 
-    def _apply(self, operation: Operation, session_id: int) -> Any:
+    def _apply(self, operation: WriteOperation, session_id: int) -> Any:
         path = operation.path
         match operation:
             case Create():
@@ -214,7 +214,7 @@ class ZooKeeperModel:
                 return None
 
     def _fire(
-        self, watches: dict[str, dict[tuple[int, Watch], SimSession]], path: str, kind: WatchKind
+        self, watches: dict[str, dict[tuple[int, ZnodeWatch], SimSession]], path: str, kind: WatchKind
     ) -> None:
         for (_, watch), session in watches.pop(path, {}).items():
             session.to_client(session.fire, watch, WatchEvent(kind, path))
@@ -242,7 +242,7 @@ class _Staged:
             raise BadVersion(path)
         return now
 
-    def check(self, operation: Operation) -> None:
+    def check(self, operation: WriteOperation) -> None:
         path = operation.path
         match operation:
             case Create():
@@ -275,7 +275,7 @@ class _Request:
 
 
 class SimSession:
-    """One session of one process (`coordinator.zookeeper.interface.Session`)."""
+    """One session of one process (`coordinator.zookeeper.interface.ZooKeeperSession`)."""
 
     def __init__(self, owner: SimZooKeeper) -> None:
         self.process = owner.process
@@ -320,14 +320,14 @@ class SimSession:
         self._unsent = [request for request in in_doubt if request.is_read]
         self.process.run(self._suspend, [request for request in in_doubt if not request.is_read], lost)
 
-    def _suspend(self, in_doubt: list[_Request], lost: list[Watch]) -> None:
+    def _suspend(self, in_doubt: list[_Request], lost: list[ZnodeWatch]) -> None:
         if self.expired:
             return
         self._owner.session_is_suspended(self)
         for watch in lost:
             self.fire(watch, WatchEvent(WatchKind.LOST, ""))
         for request in in_doubt:
-            request.answer.errback(Failure(ConnectionLost(request.path)))
+            request.answer.errback(Failure(ZooKeeperConnectionLost(request.path)))
 
     def expire(self) -> None:
         """The client learns that the session is over."""
@@ -352,13 +352,13 @@ class SimSession:
         if connection == self._connection:
             self.process.run(function, *arguments)
 
-    def fire(self, watch: Watch, event: WatchEvent) -> None:
+    def fire(self, watch: ZnodeWatch, event: WatchEvent) -> None:
         if not self.expired:
             watch(event)
 
     # Operations
 
-    def get(self, path: str, watch: Watch | None = None) -> Deferred[tuple[bytes, Stat]]:
+    def get(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[tuple[bytes, Stat]]:
         def work() -> tuple[bytes, Stat]:
             node = self._model.read(path)
             if watch is not None:
@@ -374,7 +374,7 @@ class SimSession:
 
         return self._ask(paths[0] if paths else "", work, is_read=True)
 
-    def exists(self, path: str, watch: Watch | None = None) -> Deferred[Stat | None]:
+    def exists(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[Stat | None]:
         def work() -> Stat | None:
             if watch is not None:
                 self._model.watch_data(path, self, watch)
@@ -382,7 +382,7 @@ class SimSession:
 
         return self._ask(path, work, is_read=True)
 
-    def children(self, path: str, watch: Watch | None = None) -> Deferred[list[str]]:
+    def children(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[list[str]]:
         def work() -> list[str]:
             node = self._model.read(path)
             if watch is not None:
@@ -402,7 +402,7 @@ class SimSession:
     def delete(self, path: str, version: int = ANY_VERSION) -> Deferred[None]:
         return self._write_one(Delete(path, version))
 
-    def multi(self, operations: Sequence[Operation]) -> Deferred[list[OperationResult]]:
+    def multi(self, operations: Sequence[WriteOperation]) -> Deferred[list[OperationResult]]:
         operations = tuple(operations)
 
         def work() -> list[OperationResult]:
@@ -411,7 +411,7 @@ class SimSession:
 
         return self._ask(operations[0].path if operations else "", work, is_read=False)
 
-    def _write_one(self, operation: Operation) -> Deferred[Any]:
+    def _write_one(self, operation: WriteOperation) -> Deferred[Any]:
         def work() -> Any:
             try:
                 return self._model.write([operation], self.session_id)[0]

@@ -25,8 +25,8 @@ import click
 from broker.tools.local_cluster import LocalCluster
 from clients.admin import Admin, NewTopic
 from clients.consumer import Consumer
-from clients.message import TopicPartition
 from coordinator.tools.zookeeper_process import die_with_parent
+from protocol.topic_partition import TopicPartition
 
 HOME = Path(__file__).parents[2]
 TOPIC = "contended"

@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.groups.forwarding import Send
+from broker.groups.forwarding import SendToBroker
 from broker.metadata import LEADER_DURING_DELETE
 from broker.settings.rows import broker_settings
 from broker.wiring.groups import Groups
@@ -47,8 +47,8 @@ class GroupBroker(World):
         self,
         directory: Path,
         *,
-        send: Send | None = None,
-        send_claims: Send | None = None,
+        send: SendToBroker | None = None,
+        send_claims: SendToBroker | None = None,
         topic_config: dict[str, Any] | None = None,
         local_id: int = LOCAL_ID,
         **settings: Any,

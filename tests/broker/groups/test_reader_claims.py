@@ -11,13 +11,14 @@ from twisted.internet.task import Clock
 
 from broker.groups.reader_claims import RETRY_S, ReaderClaims
 from broker.network.outbound import ChannelLost
-from coordinator.groups.effects import Claim, Decision, Reader, TopicPartition
+from coordinator.groups.effects import Decision, GroupReader, ReaderClaim
 from protocol.errors import ErrorCode
 from protocol.messages.group_readers import (
     AssignReadersRequest,
     AssignReadersResponse,
     PartitionNotAssigned,
 )
+from protocol.topic_partition import TopicPartition
 
 TIMEOUT_MS = 1_000
 
@@ -41,7 +42,10 @@ class World:
     def claim(self, *partitions: int, member: str = "m", generation: int = 1, offset: int = 10) -> list[bool]:
         """Have partitions claimed; what comes back has an element once that is over."""
         told: list[bool] = []
-        claims = [Claim("g", Reader(member), generation, TopicPartition("t", index)) for index in partitions]
+        claims = [
+            ReaderClaim("g", GroupReader(member), generation, TopicPartition("t", index))
+            for index in partitions
+        ]
         self.claims.claim(claims, Decision(0, offset)).addCallback(lambda _: told.append(True))
         return told
 

@@ -12,11 +12,11 @@ from twisted.internet.defer import Deferred, execute
 from broker.log.config import LogConfig
 from broker.log.disk import Disk
 from broker.log.log import Log
-from broker.log.names import TopicPartition
 from broker.log.recovery import LoadRequest, create_log, load_log
 from protocol import batches
 from protocol.batches import BatchHeader
 from protocol.records import BatchBuilder
+from protocol.topic_partition import TopicPartition
 from tests.sim.disk import SimDisk
 
 PARTITION = TopicPartition("flights", 3)

@@ -7,10 +7,11 @@ import uuid
 import pytest
 
 from broker.log import checkpoints, names
-from broker.log.names import OffsetFile, TopicPartition
+from broker.log.names import OffsetFile
 from broker.log.producer_state import ProducerStates, decode_snapshot
 from protocol import batches
 from protocol.checksum import crc32c
+from protocol.topic_partition import TopicPartition
 from tests.broker.log.making import DIRECTORY, NOW_MS, append, batch, new_log, sim_disk
 
 

@@ -21,8 +21,8 @@ from broker.log.flusher import Flusher
 from broker.log.identity import claim, known_identity
 from broker.log.log import Log
 from broker.log.manager import LogManager
-from broker.log.names import TopicPartition
 from protocol.errors import BrokerError, ErrorCode
+from protocol.topic_partition import TopicPartition
 from tests.broker.log.making import (
     NOW_MS,
     DirectWorkers,

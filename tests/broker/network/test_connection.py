@@ -7,7 +7,7 @@ import logging
 import pytest
 from twisted.internet.task import Clock
 
-from broker.network.connection import REQUESTS_PER_TURN, Connection, ConnectionLimits, Reply
+from broker.network.connection import REQUESTS_PER_TURN, ConnectionLimits, ReplySlot, ServerConnection
 from protocol.frames import SIZE
 from tests.broker.network.wires import PEER, FakeWire
 
@@ -27,12 +27,12 @@ class Served:
         } | limits
         self.clock = Clock()
         self.handled: list[bytes] = []
-        self.replies: list[Reply] = []
-        self.connection = Connection(1, "L", PEER, self._handle, ConnectionLimits(**bounds), self.clock)
+        self.replies: list[ReplySlot] = []
+        self.connection = ServerConnection(1, "L", PEER, self._handle, ConnectionLimits(**bounds), self.clock)
         self.wire = FakeWire()
         self.connection.connected(self.wire)
 
-    def _handle(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def _handle(self, connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         self.handled.append(bytes(frame))
         self.replies.append(reply)
         if frame == b"now":
@@ -257,7 +257,7 @@ def test_severing_itself_in_the_middle_of_a_turn_ends_the_turn() -> None:
     served.connection.add_close_callback(lambda connection: None)
     original = served._handle
 
-    def handle(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def handle(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         original(connection, frame, reply)
         if frame == b"last":
             connection.close("enough")

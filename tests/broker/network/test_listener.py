@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from twisted.internet.task import Clock
 
-from broker.network.connection import Connection, ConnectionLimits, Reply
+from broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
 from broker.network.endpoints import Endpoint, Endpoints
 from broker.network.interfaces import Accept, Address, FrameReceiver
 from broker.network.listener import ListenerLimits, Listeners
@@ -49,11 +49,11 @@ class FakeNetwork:
     def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
         raise NotImplementedError
 
-    def arrive(self, host: str = "192.0.2.1", listener: int = 0) -> tuple[Connection, FakeWire] | None:
+    def arrive(self, host: str = "192.0.2.1", listener: int = 0) -> tuple[ServerConnection, FakeWire] | None:
         receiver = self.ports[listener].accept(Address(host, 5000))
         if receiver is None:
             return None
-        assert isinstance(receiver, Connection)
+        assert isinstance(receiver, ServerConnection)
         wire = FakeWire(Address(host, 5000))
         receiver.connected(wire)
         return receiver, wire
@@ -63,12 +63,12 @@ class World:
     def __init__(self, limits: ListenerLimits = LIMITS) -> None:
         self.clock = Clock()
         self.network = FakeNetwork()
-        self.replies: list[Reply] = []
+        self.replies: list[ReplySlot] = []
         self.listeners = Listeners(
             self.network, self.clock, lambda connection, frame, reply: self.replies.append(reply), limits
         )
 
-    def arrive(self, host: str = "192.0.2.1", listener: int = 0) -> tuple[Connection, FakeWire]:
+    def arrive(self, host: str = "192.0.2.1", listener: int = 0) -> tuple[ServerConnection, FakeWire]:
         arrived = self.network.arrive(host, listener)
         assert arrived is not None
         return arrived

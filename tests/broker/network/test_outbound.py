@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from broker.network.connection import Connection, ConnectionLimits, Reply
+from broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
 from broker.network.interfaces import Accept, Address, FrameReceiver, Port
 from broker.network.outbound import BrokerChannel, ChannelFull, ChannelLost, ChannelSettings, ChannelTimeout
 from broker.network.transport import TcpNetwork
@@ -233,16 +233,16 @@ class Fetches:
     """A broker that answers every Fetch with the same records."""
 
     def __init__(self, records: bytes) -> None:
-        self.connections: list[Connection] = []
+        self.connections: list[ServerConnection] = []
         self._records = records
         self.port = TcpNetwork(reactor).listen("127.0.0.1", 0, self._accept)
 
-    def _accept(self, peer: Address) -> Connection:
+    def _accept(self, peer: Address) -> ServerConnection:
         limits = ConnectionLimits(1 << 20, 1 << 20, 100)
-        self.connections.append(Connection(1, "L", peer, self._handle, limits, reactor))
+        self.connections.append(ServerConnection(1, "L", peer, self._handle, limits, reactor))
         return self.connections[-1]
 
-    def _handle(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def _handle(self, connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         header, _ = decode_request_header(frame)
         partition = PartitionData(partition_index=0, error_code=0, high_watermark=1, records=self._records)
         topic = FetchableTopicResponse(topic="t", partitions=[partition])

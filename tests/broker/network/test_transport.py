@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from broker.log.disk import OsFile
 from broker.network import transport
-from broker.network.connection import Connection, ConnectionLimits, Handler, Reply
+from broker.network.connection import ConnectionLimits, FrameHandler, ReplySlot, ServerConnection
 from broker.network.interfaces import Address
 from broker.network.memory import RequestMemory
 from broker.network.transport import SocketOptions, TcpNetwork
@@ -31,7 +31,7 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(SIZE.pack(len(body)) + body for body in bodies)
 
 
-def echo(connection: Connection, frame: memoryview, reply: Reply) -> None:
+def echo(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
     reply.send([SIZE.pack(len(frame)), bytes(frame)])
 
 
@@ -40,19 +40,19 @@ class Server:
 
     def __init__(
         self,
-        handler: Handler,
+        handler: FrameHandler,
         limits: ConnectionLimits = LIMITS,
         options: SocketOptions | None = None,
         memory: RequestMemory | None = None,
     ) -> None:
-        self.connections: list[Connection] = []
+        self.connections: list[ServerConnection] = []
         self.handler = handler
         self.limits = limits
         self._port = TcpNetwork(reactor, options, memory).listen("127.0.0.1", 0, self._accept)
         self.address = self._port.address
 
-    def _accept(self, peer: Address) -> Connection:
-        connection = Connection(len(self.connections), "L", peer, self.handler, self.limits, reactor)
+    def _accept(self, peer: Address) -> ServerConnection:
+        connection = ServerConnection(len(self.connections), "L", peer, self.handler, self.limits, reactor)
         self.connections.append(connection)
         return connection
 
@@ -64,7 +64,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(
-    handler: Handler,
+    handler: FrameHandler,
     limits: ConnectionLimits = LIMITS,
     options: SocketOptions | None = None,
     memory: RequestMemory | None = None,
@@ -169,7 +169,7 @@ async def test_large_and_small_requests_mixed_arrive_whole() -> None:
 async def test_a_frame_that_is_kept_is_never_overwritten() -> None:
     kept: list[memoryview] = []
 
-    def keep(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def keep(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         kept.append(frame[10:])
         reply.send([SIZE.pack(1), b"k"])
 
@@ -185,7 +185,7 @@ async def test_slices_larger_than_the_socket_buffer_leave_whole_and_in_place(tmp
     data = random.Random(1).randbytes(3_000_000)
     file = file_of(tmp_path / "log", data)
 
-    def fetch(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def fetch(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         parts: list[Part] = [
             b"head",
             FileSlice(file, 100, 2_500_000),
@@ -209,7 +209,7 @@ async def test_a_slice_whose_file_was_cut_closes_only_its_connection(
 ) -> None:
     file = file_of(tmp_path / "log", b"0123456789")
 
-    def fetch(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def fetch(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         length = 20 if frame == b"too much" else 10
         reply.send([SIZE.pack(length), FileSlice(file, 0, length)])
 
@@ -255,7 +255,7 @@ async def test_a_reader_that_does_not_read_is_not_read_from_and_occupies_no_more
     handled = 0
     most_buffered = 0
 
-    def fetch(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def fetch(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         nonlocal handled, most_buffered
         handled += 1
         reply.send(answer)
@@ -279,9 +279,9 @@ async def test_a_reader_that_does_not_read_is_not_read_from_and_occupies_no_more
 
 @on_reactor
 async def test_responses_given_out_of_order_leave_in_order() -> None:
-    pending: list[tuple[bytes, Reply]] = []
+    pending: list[tuple[bytes, ReplySlot]] = []
 
-    def collect(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def collect(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         pending.append((bytes(frame), reply))
 
     with serving(collect) as server, Client(server) as client:
@@ -309,7 +309,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_request_is_forgotten() -> N
 async def test_a_peer_that_leaves_in_the_middle_of_a_response_is_forgotten(tmp_path: Path) -> None:
     file = file_of(tmp_path / "log", bytes(20_000_000))
 
-    def fetch(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def fetch(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         reply.send([SIZE.pack(20_000_000), FileSlice(file, 0, 20_000_000)])
 
     with serving(fetch) as server, Client(server) as client:
@@ -324,7 +324,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_response_is_forgotten(tmp_p
 async def test_a_severed_connection_handles_none_of_its_queued_requests() -> None:
     handled: list[bytes] = []
 
-    def sever_at_3(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def sever_at_3(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         handled.append(bytes(frame))
         reply.send([framed(bytes(frame))])
         if frame == b"3":
@@ -344,7 +344,7 @@ async def test_what_was_answered_before_an_orderly_close_arrives(
     monkeypatch.setattr(transport, "_LINGER_S", 3600)  # the end must come by itself, not by the time limit
     file = file_of(tmp_path / "log", bytes(10_000_000))
 
-    def answer_and_close(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def answer_and_close(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         reply.send([SIZE.pack(10_000_000), FileSlice(file, 0, 10_000_000)])
         connection.close_when_sent("authentication failed")
 
@@ -363,7 +363,7 @@ async def test_a_peer_that_never_reads_does_not_hold_a_closing_connection_for_ev
     file = file_of(tmp_path / "log", bytes(20_000_000))
     lost: list[str] = []
 
-    def answer_and_close(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def answer_and_close(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         connection.connection_lost = lost.append  # type: ignore[method-assign]
         reply.send([SIZE.pack(20_000_000), FileSlice(file, 0, 20_000_000)])
         connection.close_when_sent("stopping")
@@ -380,7 +380,7 @@ async def test_a_connection_with_much_to_say_leaves_the_others_their_turn(
     monkeypatch.setattr(transport, "_TURN_BYTES", 100_000)
     handled: list[bytes] = []
 
-    def handle(connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def handle(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         if not handled:
             reactor.callLater(0, handled.append, b"somebody else")
         handled.append(bytes(frame[:1]))
@@ -425,7 +425,7 @@ class TestMemoryOfAll:
     def size_of(self, frame: memoryview) -> bytes:
         return SIZE.pack(SIZE.size) + SIZE.pack(len(frame))
 
-    def handle(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
+    def handle(self, connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         reply.send([self.size_of(frame)])
 
     @on_reactor

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from broker.ownership.bounds import Terms
 from broker.ownership.claims import Wanted
 from broker.ownership.effects import (
-    Answer,
+    AnswerClaim,
     Audit,
     AwaitCommit,
     Fail,
@@ -153,7 +153,7 @@ class Machine:
         self.audit: list[str] = []
         self.fences: list[Fence] = []
         self._answers: dict[int, list[ResourceStanding] | BrokerError] = {}
-        self._waiting: list[Answer] = []
+        self._waiting: list[AnswerClaim] = []
         self._open: dict[int, Client] = {}
         self._tickets = 0
         self._connections = 0
@@ -210,7 +210,7 @@ class Machine:
                 match effect:
                     case Write():
                         self.writes.append(effect)
-                    case Answer(ticket, standings, fences):
+                    case AnswerClaim(ticket, standings, fences):
                         if any(fence.offset > self._log_ends(fence.key).high_watermark for fence in fences):
                             self._waiting.append(effect)
                         else:

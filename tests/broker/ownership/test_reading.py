@@ -6,7 +6,7 @@ import pytest
 
 from broker.ownership.operations import Asker
 from broker.ownership.reading import Assigned
-from coordinator.ownership.records import Assignment, Owner, PartitionKey
+from coordinator.ownership.records import Owner, PartitionKey, ReaderAssignment
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.group_readers import NOBODY
 from protocol.messages.ownership import Access, LossReason
@@ -22,7 +22,9 @@ def machine() -> Machine:
 
 
 def assigned(key: PartitionKey, member_id: str, generation: int, offset: int) -> Assigned:
-    owner = Owner(member_id, "c", "", "/h", 0, Access.READ, assignment=Assignment(0, offset, generation))
+    owner = Owner(
+        member_id, "c", "", "/h", 0, Access.READ, assignment=ReaderAssignment(0, offset, generation)
+    )
     return Assigned(key, GROUP, owner)
 
 
@@ -144,5 +146,5 @@ def test_a_member_whose_connection_closed_meanwhile_is_attached_nowhere(machine:
 def test_what_is_written_of_a_member_is_read_back(machine: Machine) -> None:
     assign(machine, "anna", 7, offset=40)
     (grant,) = machine.record(P0).histories[GROUP]
-    assert grant.owner.assignment == Assignment(0, 40, 7)
+    assert grant.owner.assignment == ReaderAssignment(0, 40, 7)
     assert grant.generation == 7

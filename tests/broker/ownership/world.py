@@ -20,15 +20,15 @@ from coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
     Check,
-    ConnectionLost,
     Create,
     MultiFailed,
     NodeExists,
     NoNode,
-    Operation,
     SetData,
     Stat,
+    WriteOperation,
     ZooKeeper,
+    ZooKeeperConnectionLost,
     ZooKeeperError,
 )
 from protocol.api import Request
@@ -100,7 +100,7 @@ class MemoryZooKeeper:
     def create(self, path: str, data: bytes = b"", **options: bool) -> Deferred[Any]:
         return self._ask(lambda: self._make(Create(path, data)))
 
-    def multi(self, operations: Sequence[Operation]) -> Deferred[Any]:
+    def multi(self, operations: Sequence[WriteOperation]) -> Deferred[Any]:
         def work() -> list[Any]:
             before = dict(self.znodes)
             results = []
@@ -112,7 +112,7 @@ class MemoryZooKeeper:
                     raise MultiFailed(index, error) from None
             if self.loses_answer:
                 self.loses_answer = False
-                raise ConnectionLost("multi")
+                raise ZooKeeperConnectionLost("multi")
             return results
 
         return self._ask(work)
@@ -130,7 +130,7 @@ class MemoryZooKeeper:
         data, version = self.znodes[path]
         return data, Stat(1, 1, version, 0, 0)
 
-    def _make(self, operation: Operation) -> Any:
+    def _make(self, operation: WriteOperation) -> Any:
         path = operation.path
         if isinstance(operation, Create):
             if path in self.znodes:

@@ -7,13 +7,12 @@ import uuid
 from collections.abc import Sequence
 
 from broker.log.config import LogConfig
-from broker.log.names import TopicPartition
 from broker.log.recovery import LoadRequest, create_log
-from broker.replication.partition import Assignment, Partition
+from broker.replication.partition import LeaderAndIsr, Partition
 from protocol.batches import split
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import (
-    EpochEndOffset,
+    DivergingEpoch,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -21,6 +20,7 @@ from protocol.messages.fetch import (
     PartitionData,
 )
 from protocol.records import BatchBuilder, iterate
+from protocol.topic_partition import TopicPartition
 from tests.sim.disk import SimDisk
 
 NOW_MS = 1_700_000_000_000
@@ -46,7 +46,7 @@ def elect(
     now_ms: int = NOW_MS,
 ) -> Partition:
     """Tell replicas who leads from now on; the leader's."""
-    assignment = Assignment(leader, epoch, tuple(isr), epoch, EVERYONE)
+    assignment = LeaderAndIsr(leader, epoch, tuple(isr), epoch, EVERYONE)
     found = None
     for each in replicas:
         if each.local_id == leader:
@@ -131,7 +131,7 @@ def _serve(
     data.log_start_offset = found.log_start_offset
     if found.diverging is not None:
         epoch, end_offset = found.diverging
-        data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        data.diverging_epoch = DivergingEpoch(epoch=epoch, end_offset=end_offset)
     if found.records is not None:
         data.records = memoryview(bytearray(found.records.read()))
     return data

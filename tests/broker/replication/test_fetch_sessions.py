@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.replication.fetch_sessions import FetchSessions, Reader, Session, SessionLimits
+from broker.replication.fetch_sessions import FetchSession, FetchSessions, SessionHolder, SessionLimits
 from protocol.errors import BrokerError
 from protocol.messages.fetch import FetchPartition
 
@@ -22,8 +22,8 @@ class Room:
         )
         self.now_ms = 0
 
-    def open(self, *, follower: int = -1, partitions: int = 1, connection: int = 1) -> Session | None:
-        reader = Reader("User:a", follower, connection_id=connection)
+    def open(self, *, follower: int = -1, partitions: int = 1, connection: int = 1) -> FetchSession | None:
+        reader = SessionHolder("User:a", follower, connection_id=connection)
         session = self.sessions.open(reader, by_ids=False, partitions=partitions, now_ms=self.now_ms)
         if session is not None:
             self.sessions.name(
@@ -35,10 +35,10 @@ class Room:
             )
         return session
 
-    def use(self, session: Session) -> None:
+    def use(self, session: FetchSession) -> None:
         self.sessions.use(session.id, session.epoch, session.reader, by_ids=False, now_ms=self.now_ms)
 
-    def is_open(self, session: Session | None) -> bool:
+    def is_open(self, session: FetchSession | None) -> bool:
         return session is not None and self.sessions.is_open(session)
 
 
@@ -132,7 +132,7 @@ def test_ids_are_never_that_of_no_session_and_never_twice_the_same() -> None:
     sessions = FetchSessions(lambda bits: next(drawn))
     ids = []
     for _ in range(2):
-        session = sessions.open(Reader("User:a", -1), by_ids=True, partitions=1, now_ms=0)
+        session = sessions.open(SessionHolder("User:a", -1), by_ids=True, partitions=1, now_ms=0)
         assert session is not None
         ids.append(session.id)
     assert ids == [5, 6]

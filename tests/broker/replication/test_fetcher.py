@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.replication.fetcher import Asked, Fetcher, FetchLimits
+from broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
 from broker.replication.partition import Partition
 from broker.replication.throttle import follower_throttle
 from protocol.errors import ErrorCode
@@ -36,7 +36,7 @@ class Pair:
 
     def __init__(self, partitions: int, topics: int = 1) -> None:
         self.now_ms = NOW_MS
-        self.fetcher = Fetcher(FOLLOWER, LIMITS, lambda: BROKER_EPOCH, follower_throttle(FOLLOWER))
+        self.fetcher = ReplicaFetcher(FOLLOWER, LIMITS, lambda: BROKER_EPOCH, follower_throttle(FOLLOWER))
         self.leaders: list[Partition] = []
         self.followers: list[Partition] = []
         for topic in range(topics):
@@ -290,7 +290,7 @@ class History(RuleBasedStateMachine):
     def begin(self) -> None:
         self.replicas = [replica(broker_id) for broker_id in EVERYONE]
         self.fetchers = {
-            broker_id: Fetcher(broker_id, LIMITS, lambda: 1, follower_throttle(broker_id))
+            broker_id: ReplicaFetcher(broker_id, LIMITS, lambda: 1, follower_throttle(broker_id))
             for broker_id in EVERYONE
         }
         self.under_way: list[tuple[int, Partition, Asked, FetchResponse | None]] = []

@@ -15,7 +15,7 @@ from broker.log.log import Log
 from broker.network.outbound import ChannelLost
 from broker.replication.fetcher import FetchLimits
 from broker.replication.fetchers import Fetchers
-from broker.replication.partition import Assignment, Partition
+from broker.replication.partition import LeaderAndIsr, Partition
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from tests.broker.replication.replica_logs import EVERYONE, append, elect, raw, replica, serve
@@ -80,7 +80,7 @@ class Broker:
 
 def follower(index: int = 0, leader: int = 1, epoch: int = 0) -> Partition:
     partition = replica(FOLLOWER, index=index)
-    partition.follow(Assignment(leader, epoch, EVERYONE, epoch, EVERYONE))
+    partition.follow(LeaderAndIsr(leader, epoch, EVERYONE, epoch, EVERYONE))
     return partition
 
 
@@ -131,7 +131,7 @@ def test_a_partition_whose_leader_changes_is_asked_of_the_new_one_only() -> None
     broker.fetchers.follow(copy)
     broker.pass_turn()
     _, request, answer = broker.lanes[0].take()
-    copy.follow(Assignment(3, 1, EVERYONE, 1, EVERYONE))
+    copy.follow(LeaderAndIsr(3, 1, EVERYONE, 1, EVERYONE))
     broker.fetchers.follow(copy)
     broker.pass_turn()
     leader, _, _ = broker.lanes[0].take()

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from broker.replication.following import Outcome, take, wanted
+from broker.replication.following import FetchOutcome, take, wanted
 from broker.replication.leadership import UNKNOWN_OFFSET, Leadership
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode
@@ -23,7 +23,7 @@ from tests.broker.replication.replica_logs import (
 )
 
 
-def fetch(leader: Partition, follower: Partition) -> tuple[PartitionData, Outcome]:
+def fetch(leader: Partition, follower: Partition) -> tuple[PartitionData, FetchOutcome]:
     """One fetch and what the follower makes of it."""
     topics = [FetchTopic(topic_id=TOPIC_ID, partitions=[wanted(follower, 1 << 20)])]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
@@ -37,7 +37,7 @@ def catch_up(leader: Partition, follower: Partition) -> int:
     cuts = 0
     for _ in range(50):
         data, outcome = fetch(leader, follower)
-        assert outcome is Outcome.GO_ON
+        assert outcome is FetchOutcome.GO_ON
         is_cut = data.diverging_epoch.end_offset >= 0
         cuts += is_cut
         if not is_cut and not data.records and data.error_code == ErrorCode.NONE:
@@ -105,7 +105,7 @@ def test_what_the_new_leader_never_had_is_cut_and_replaced() -> None:
     append(leader, b"only two")
     data, outcome = fetch(leader, one)
     assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
-    assert outcome is Outcome.GO_ON
+    assert outcome is FetchOutcome.GO_ON
     assert values(one) == {0: b"both"}
     catch_up(leader, one)
     assert raw(one) == raw(two)
@@ -174,7 +174,7 @@ def test_a_follower_begins_anew_where_the_leader_has_deleted_what_comes_next() -
     leader.delete_records(3)
     data, outcome = fetch(leader, two)
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert outcome is Outcome.GO_ON
+    assert outcome is FetchOutcome.GO_ON
     assert (two.log.log_start_offset, two.log.log_end_offset, two.high_watermark) == (3, 3, 3)
     catch_up(leader, two)
     assert values(two) == {3: b"d"}
@@ -221,15 +221,18 @@ def test_committed_records_that_an_unclean_election_takes_away_are_named_in_the_
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [
-        (ErrorCode.FENCED_LEADER_EPOCH, Outcome.WAIT),
-        (ErrorCode.UNKNOWN_LEADER_EPOCH, Outcome.BACK_OFF),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Outcome.BACK_OFF),
-        (ErrorCode.KAFKA_STORAGE_ERROR, Outcome.BACK_OFF),
-        (ErrorCode.OFFSET_OUT_OF_RANGE, Outcome.BACK_OFF),  # of a leader that does not say where it begins
-        (9999, Outcome.BACK_OFF),
+        (ErrorCode.FENCED_LEADER_EPOCH, FetchOutcome.WAIT),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, FetchOutcome.BACK_OFF),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, FetchOutcome.BACK_OFF),
+        (ErrorCode.KAFKA_STORAGE_ERROR, FetchOutcome.BACK_OFF),
+        (
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            FetchOutcome.BACK_OFF,
+        ),  # of a leader that does not say where it begins
+        (9999, FetchOutcome.BACK_OFF),
     ],
 )
-def test_errors_of_the_leader_change_nothing(code: int, outcome: Outcome) -> None:
+def test_errors_of_the_leader_change_nothing(code: int, outcome: FetchOutcome) -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"a")
@@ -247,7 +250,7 @@ def test_damaged_bytes_are_not_written() -> None:
     records = memoryview(bytearray(raw(one)))
     records[-2] ^= 1
     data = PartitionData(partition_index=0, error_code=0, high_watermark=0, records=records)
-    assert take(two, data, NOW_MS) is Outcome.BACK_OFF
+    assert take(two, data, NOW_MS) is FetchOutcome.BACK_OFF
     assert two.log.log_end_offset == 0
 
 
@@ -259,7 +262,7 @@ def test_a_replica_whose_disk_has_failed_asks_no_more() -> None:
     data = PartitionData(
         partition_index=0, error_code=0, high_watermark=0, records=memoryview(bytearray(raw(one)))
     )
-    assert take(two, data, NOW_MS) is Outcome.WAIT
+    assert take(two, data, NOW_MS) is FetchOutcome.WAIT
 
 
 def test_an_answer_that_leads_nowhere_is_not_followed_for_ever() -> None:
@@ -269,5 +272,5 @@ def test_an_answer_that_leads_nowhere_is_not_followed_for_ever() -> None:
     catch_up(leader, two)
     data = PartitionData(partition_index=0, error_code=0, high_watermark=0, records=b"")
     data.diverging_epoch.epoch, data.diverging_epoch.end_offset = 0, 5
-    assert take(two, data, NOW_MS) is Outcome.BACK_OFF
+    assert take(two, data, NOW_MS) is FetchOutcome.BACK_OFF
     assert values(two) == {0: b"a"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.replication.fetcher import Asked, Fetcher, FetchLimits
-from broker.replication.partition import Assignment, Partition
+from broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
+from broker.replication.partition import LeaderAndIsr, Partition
 from broker.replication.throttle import follower_throttle
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
@@ -25,7 +25,7 @@ class Pair:
 
     def __init__(self, directory: Path, partitions: int) -> None:
         self.world = World(directory)
-        self.fetcher = Fetcher(FOLLOWER, FetchLimits(WAIT_MS), lambda: 7, follower_throttle(FOLLOWER))
+        self.fetcher = ReplicaFetcher(FOLLOWER, FetchLimits(WAIT_MS), lambda: 7, follower_throttle(FOLLOWER))
         self.epochs = [0] * partitions
         self.copies: list[Partition] = []
         for index in range(partitions):
@@ -37,7 +37,7 @@ class Pair:
 
     def follow(self, index: int) -> None:
         epoch = self.epochs[index]
-        self.copies[index].follow(Assignment(LEADER, epoch, BOTH, epoch, BOTH))
+        self.copies[index].follow(LeaderAndIsr(LEADER, epoch, BOTH, epoch, BOTH))
         self.fetcher.follow(self.copies[index], self.world.now_ms())
 
     def elect(self, index: int) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from broker.log.disk import OsDisk, OsFile
-from broker.log.names import TopicPartition
 from broker.replication.admission import Origin
 from broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
@@ -24,6 +23,7 @@ from protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
+from protocol.topic_partition import TopicPartition
 from tests.broker.world import (
     LAG_MS,
     World,

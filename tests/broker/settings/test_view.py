@@ -7,7 +7,7 @@ import pytest
 from broker.settings.alterations import Alteration
 from broker.settings.in_force import DynamicSettings
 from broker.settings.rows import broker_settings
-from broker.settings.view import ConfigEntry, ConfigView
+from broker.settings.view import ConfigView, EffectiveSetting
 from clients.settings import SettingError
 from protocol.configs import ConfigOperation, ConfigSource
 from protocol.errors import BrokerError
@@ -18,12 +18,12 @@ def view(**broker: str) -> ConfigView:
     return ConfigView(DynamicSettings(broker_settings({"zookeeper.connect": "z:1", **given})))
 
 
-def entry(entries: list[ConfigEntry], name: str) -> ConfigEntry:
+def entry(entries: list[EffectiveSetting], name: str) -> EffectiveSetting:
     (found,) = [entry for entry in entries if entry.name == name]
     return found
 
 
-def sources(found: ConfigEntry) -> list[tuple[str, str | None, ConfigSource]]:
+def sources(found: EffectiveSetting) -> list[tuple[str, str | None, ConfigSource]]:
     return [(synonym.name, synonym.value, synonym.source) for synonym in found.synonyms]
 
 

@@ -9,7 +9,6 @@ import pytest
 from clients.admin import Admin, GroupListing, ManagedGroupListing, OffsetAndMetadata
 from clients.connection.metadata import Node
 from clients.errors import UnreachableError
-from clients.message import TopicPartition
 from protocol.errors import (
     BrokerError,
     ErrorCode,
@@ -20,6 +19,7 @@ from protocol.errors import (
 )
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster
 from tests.clients.groups.party import Party
 from tests.clients.test_consumer import fill

@@ -15,10 +15,11 @@ import pytest
 
 from clients.consumer import Consumer
 from clients.errors import ClientError, ConfigError
-from clients.message import Message, TopicPartition
+from clients.message import Message
 from clients.producer import Producer
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster
 
 

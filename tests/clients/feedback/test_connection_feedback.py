@@ -9,7 +9,6 @@ import pytest
 
 from clients.connection.connection import ANY_NODE, Connection
 from clients.connection.link import Call
-from clients.connection.network import Buffer
 from clients.errors import ClientError, ConnectionFailedError, RequestTimeoutError
 from clients.feedback.events import (
     ConnectionFailed,
@@ -21,6 +20,7 @@ from clients.feedback.events import (
 )
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest
+from protocol.wire import Buffer
 from tests.clients.fake_cluster import FakeChannel, FakeCluster
 
 

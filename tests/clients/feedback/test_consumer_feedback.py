@@ -14,11 +14,11 @@ from clients.feedback.events import (
     RebalanceBegan,
     RebalanceEnded,
 )
-from clients.message import TopicPartition
 from protocol.errors import ErrorCode, OffsetOutOfRangeError
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import FLIGHTS, consumer_on, fill, read

@@ -9,7 +9,8 @@ from typing import Any
 from clients.consumer import Consumer
 from clients.feedback.events import Event
 from clients.groups.listener import RebalanceListener
-from clients.message import ConsumerRecord, TopicPartition
+from clients.message import ConsumerRecord
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster
 
 TURN_MS = 20

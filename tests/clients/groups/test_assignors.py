@@ -20,7 +20,6 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from clients.errors import ConfigError
 from clients.groups.assignors import Assignor, MemberSubscription, Shares, load_assignors
 from clients.groups.sticky import CooperativeStickyAssignor, StickyAssignor, cooperative_claim, sticky_claim
-from clients.message import TopicPartition
 from protocol.consumer_protocol import (
     Subscription,
     decode_assignment,
@@ -31,6 +30,7 @@ from protocol.consumer_protocol import (
     grouped,
 )
 from protocol.schema import MalformedMessage
+from protocol.topic_partition import TopicPartition
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 TOPICS = ("a", "b", "c")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from clients.errors import CommitFailedError, ConfigError, NoGroupError
-from clients.message import OffsetAndMetadata, TopicPartition
+from clients.message import OffsetAndMetadata
 from protocol.errors import BrokerError, ErrorCode, FencedInstanceIdError
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.sync_group import SyncGroupRequest
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import consumer_on, fill

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from clients.errors import ClientError, NoGroupError
-from clients.message import TopicPartition
 from protocol.errors import (
     BrokerError,
     ErrorCode,
@@ -24,6 +23,7 @@ from protocol.messages.group_membership import (
 )
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party, numbers
 from tests.clients.test_consumer import fill

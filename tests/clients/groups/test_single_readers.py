@@ -8,11 +8,11 @@ import pytest
 from clients.consumer import Consumer
 from clients.errors import ConfigError, UnsupportedRequestError
 from clients.feedback.events import PartitionWithheld
-from clients.message import TopicPartition
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.group_membership import ConsumerHeartbeatRequest
 from protocol.messages.group_readers import AttachReaderRequest
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeBroker, FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill

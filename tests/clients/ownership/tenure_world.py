@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from clients.connection.connection import Connection
-from clients.connection.conversation import Wire
+from clients.connection.conversation import Conversation
 from clients.connection.link import Call, Reply
-from clients.message import TopicPartition
-from clients.ownership.events import OwnershipEvent, Resource, TenureState, split
+from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState, split
 from clients.ownership.tenure import Tenure, TenureSettings
 from clients.ownership.tenures import Tenures
 from clients.ownership.ways import OwnWay, Way
 from protocol.messages.find_coordinator import (
-    Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    FoundCoordinator,
 )
 from protocol.messages.ownership import IF_FREE, NO_PARTITION, OwnResponse, ResourceStanding
+from protocol.topic_partition import TopicPartition
 
 LOG = TopicPartition("log", 0)
 OTHER = TopicPartition("log", 1)
@@ -34,14 +34,14 @@ class Lines:
         self.metadata = self
         self.leaders = {LOG: 1, OTHER: 1, THIRD: 1}
         self.renewals = 0
-        self.conversations: dict[int, Wire] = {}
+        self.conversations: dict[int, Conversation] = {}
         self.connect(1)
 
     def connect(self, node: int) -> None:
         """Have a conversation with this broker that is not the one before."""
-        self.conversations[node] = Wire("anna", 1000)
+        self.conversations[node] = Conversation("anna", 1000)
 
-    def conversation(self, node: int) -> Wire | None:
+    def conversation(self, node: int) -> Conversation | None:
         return self.conversations.get(node)
 
     def want(self, topic: str) -> None:
@@ -55,7 +55,7 @@ class Lines:
 
 
 def tenures_of(
-    generations: Mapping[Resource, int],
+    generations: Mapping[OwnedResource, int],
     lines: Lines | None = None,
     wait_ms: int = 0,
     way: Way | None = None,
@@ -72,7 +72,7 @@ class World:
 
     def __init__(
         self,
-        *resources: Resource,
+        *resources: OwnedResource,
         generation: int = IF_FREE,
         wait_ms: int = 0,
         way: Way | None = None,
@@ -121,7 +121,7 @@ class World:
         """Answer the one call that is due, which asks for the coordinator of the group."""
         search = self.call()
         assert isinstance(search.request, FindCoordinatorRequest)
-        found = Coordinator(key="app", node_id=node, host="b", port=1, error_code=0)
+        found = FoundCoordinator(key="app", node_id=node, host="b", port=1, error_code=0)
         self.reply(Reply(search, FindCoordinatorResponse(coordinators=[found])))
 
     def grant(self, incarnation: int = 7) -> None:
@@ -136,7 +136,7 @@ class World:
         return [event.state for event in told]
 
 
-def named_in(call: Call) -> list[Resource]:
+def named_in(call: Call) -> list[OwnedResource]:
     """The resources that a call is about."""
     request: Any = call.request
     return [
@@ -145,7 +145,7 @@ def named_in(call: Call) -> list[Resource]:
     ]
 
 
-def standing(resource: Resource, error: int = 0, **fields: Any) -> ResourceStanding:
+def standing(resource: OwnedResource, error: int = 0, **fields: Any) -> ResourceStanding:
     """How the asker stands with a resource."""
     name, partition = split(resource)
     return ResourceStanding(name=name, partition=partition, error_code=error, **fields)

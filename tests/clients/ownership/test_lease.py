@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from clients.errors import ClosedError, RequestTimeoutError
-from clients.message import TopicPartition
-from clients.ownership.events import Resource, TenureState
+from clients.ownership.events import OwnedResource, TenureState
 from clients.ownership.lease import Lease
 from clients.ownership.tenure import FOR_EVER
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.ownership import LossReason, OwnRequest, ReleaseRequest, RenewRequest, ResumeRequest
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster
 
 LOG = TopicPartition("log", 0)
@@ -29,7 +29,7 @@ def cluster() -> FakeCluster:
     return cluster
 
 
-def lease_on(cluster: FakeCluster, *resources: Resource, **options: Any) -> Lease:
+def lease_on(cluster: FakeCluster, *resources: OwnedResource, **options: Any) -> Lease:
     return Lease(
         {"bootstrap.servers": cluster.bootstrap},
         "app",
@@ -209,7 +209,7 @@ def test_those_who_wait_for_the_same_never_wait_for_each_other(seed: int) -> Non
     rng = random.Random(seed)
     cluster = FakeCluster(brokers=3)
     cluster.add_topic("log", 6)
-    everything: list[Resource] = ["leader", "zoo", *(TopicPartition("log", index) for index in range(6))]
+    everything: list[OwnedResource] = ["leader", "zoo", *(TopicPartition("log", index) for index in range(6))]
     waiting = [
         lease_on(cluster, *rng.sample(everything, rng.randint(1, 6)), wait_ms=FOR_EVER) for _ in range(8)
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clients.errors import RequestTimeoutError
-from clients.message import Message, TopicPartition
+from clients.message import Message
 from clients.ownership.events import OwnershipEvent, TenureState
 from clients.ownership.reader import ExclusiveConsumer
 from clients.ownership.tenure import FOR_EVER
@@ -16,6 +16,7 @@ from clients.producer import Producer
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.ownership import LossReason, OwnRequest, ResumeRequest
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster
 
 LOG = TopicPartition("log", 0)

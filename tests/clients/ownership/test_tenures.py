@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clients.connection.metadata import NO_NODE
-from clients.ownership.events import Resource, TenureState
+from clients.ownership.events import OwnedResource, TenureState
 from clients.ownership.tenure import FOR_EVER
 from clients.ownership.ways import AccessWay
 from protocol.errors import ErrorCode, OwnershipRefusedError
@@ -183,7 +183,7 @@ class TestWaiting:
     def test_what_comes_later_at_the_same_broker_is_not_had_before_what_is_next(self) -> None:
         """Else two that wait for the same could wait for each other."""
         world = two_brokers(wait_ms=FOR_EVER)
-        claimed: list[list[Resource]] = []
+        claimed: list[list[OwnedResource]] = []
         while not world.tenures.is_held:
             (claim,) = (call for call in world.calls() if isinstance(call.request, OwnRequest))
             claimed += [named_in(claim)]

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from clients.errors import DeliveryTimeoutError, GuardElsewhereError, GuardMismatchError
-from clients.message import Message, TopicPartition
+from clients.message import Message
 from clients.producer import Producer
 from clients.sending.conditions import FEATURE
 from clients.sending.responses import SendResponse
 from protocol.errors import ErrorCode, OffsetMismatchError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest
+from protocol.topic_partition import TopicPartition
 from tests.clients.fake_cluster import FakeCluster
 
 TERM = TopicPartition("log", 1)

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 import pytest
 
-from clients.message import TopicPartition
 from clients.tools.configs import assignments
 from clients.tools.partitions_file import (
     assignments_json,
@@ -15,6 +14,7 @@ from clients.tools.partitions_file import (
     read_partitions,
     read_topics,
 )
+from protocol.topic_partition import TopicPartition
 
 
 @pytest.mark.parametrize(

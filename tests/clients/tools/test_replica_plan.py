@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.message import TopicPartition
 from clients.tools.replica_plan import NotEnoughBrokers, plan
+from protocol.topic_partition import TopicPartition
 
 
 def current(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.cluster.candidacy import Candidacy
-from coordinator.cluster.membership import Membership
+from coordinator.cluster.membership import ClusterMembership
 from coordinator.cluster.term import Term
 from coordinator.znodes.brokers import BrokerInfo
 from tests.sim.world import Process, World
@@ -22,7 +22,7 @@ class Candidate:
         self.client = SimZooKeeper(model, self.process, SESSION_TIMEOUT_MS)
         self.candidacy = Candidacy(broker_id, self.process.clock)
         self.candidacy.add_listener(self)
-        membership = Membership(
+        membership = ClusterMembership(
             self.client,
             self.process.clock,
             lambda: BrokerInfo(broker_id, (), None),

@@ -10,7 +10,7 @@ from twisted.internet.defer import DeferredList, ensureDeferred
 
 from coordinator.cluster.identity import cluster_id, generate_broker_id, prepare_layout
 from coordinator.cluster.membership import BrokerIdInUse
-from coordinator.controller.events import NewTopic
+from coordinator.controller.events import TopicCreation
 from coordinator.znodes import paths as znodes
 from coordinator.znodes.brokers import decode_broker
 from protocol.errors import ErrorCode
@@ -152,7 +152,7 @@ async def test_a_controller_that_wins_against_itself_has_a_new_term(zookeeper: s
         assert first is not None
         await one.zookeeper.session.delete(znodes.CONTROLLER)
         await until(lambda: one.candidacy.term not in (None, first))
-        made = await one.controller.create_topics([NewTopic("t")], 15_000)
+        made = await one.controller.create_topics([TopicCreation("t")], 15_000)
         assert made["t"].error == ErrorCode.NONE
 
 

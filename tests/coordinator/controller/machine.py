@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from coordinator.controller.effects import (
-    Answer,
+    AnswerRequest,
+    ControllerEffect,
     CreateTopic,
-    Effect,
     MarkDeleted,
     Order,
     Pause,
@@ -19,10 +19,10 @@ from coordinator.controller.effects import (
     RecordBrokers,
     RemoveOrders,
     RemoveTopic,
-    Send,
     SetBrokers,
     StateWrite,
     StateWritten,
+    TellBrokers,
     WriteAssignments,
     WriteReassignmentOrder,
     WriteStates,
@@ -31,24 +31,24 @@ from coordinator.controller.events import (
     AlterPartitions,
     BrokerAnswered,
     BrokersChanged,
+    ControllerEvent,
     CreateTopics,
     DeleteTopics,
     Elected,
-    Event,
-    NewTopic,
+    TopicCreation,
 )
 from coordinator.controller.machine import Controller
-from coordinator.controller.state import LiveBroker, Partition, Snapshot, Topic
-from coordinator.znodes.paths import TopicPartition
+from coordinator.controller.state import LiveBroker, PartitionRecord, Snapshot, Topic
 from coordinator.znodes.topics import PartitionState, TopicAssignment
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
-    PartitionData,
+    ProposedPartition,
     TopicData,
 )
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
+from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.members import broker_info, healthy_answer, policy
 
 R = TypeVar("R")
@@ -97,7 +97,7 @@ class Store:
             topics[name] = Topic(name, assignment.topic_id)
             for number, replicas in assignment.partitions.items():
                 state, version = self.states.get((name, number), (None, -1))
-                topics[name].partitions[number] = Partition(replicas, state, version, self.zxid)
+                topics[name].partitions[number] = PartitionRecord(replicas, state, version, self.zxid)
         return Snapshot(brokers, topics, tuple(self.deleting), self.recorded_epochs)
 
 
@@ -113,7 +113,7 @@ class Machine:
         brokers: Mapping[int, LiveBroker] | None = None,
     ) -> None:
         self.store = store or Store()
-        self.effects: list[Effect] = []
+        self.effects: list[ControllerEffect] = []
         self._ids = itertools.count(1)
         self.brokers = dict(brokers or {broker_id: self.life(broker_id) for broker_id in broker_ids})
         self.controller = Controller(
@@ -132,10 +132,10 @@ class Machine:
         known = self.brokers[broker_id]
         return LiveBroker(replace(known.info, start_epoch=known.start_epoch), self.store.new_epoch())
 
-    def handle(self, event: Event, *, cut: int | None = None) -> list[Effect]:
+    def handle(self, event: ControllerEvent, *, cut: int | None = None) -> list[ControllerEffect]:
         """Handle one event to its end, or until the controller dies after `cut` effects; what came of it."""
         steps = self.controller.handle(event)
-        effects: list[Effect] = []
+        effects: list[ControllerEffect] = []
         result: Any = None
         while cut is None or len(effects) < cut:
             try:
@@ -147,7 +147,7 @@ class Machine:
         self.effects += effects
         return effects
 
-    def _perform(self, effect: Effect) -> Any:
+    def _perform(self, effect: ControllerEffect) -> Any:
         match effect:
             case WriteStates():
                 return [self.store.write(write) for write in effect.writes]
@@ -173,32 +173,34 @@ class Machine:
                     del self.store.states[at]
             case RecordBrokers():
                 self.store.recorded_epochs = dict(effect.epochs)
-            case Send() | Answer() | SetBrokers() | Pause():
+            case TellBrokers() | AnswerRequest() | SetBrokers() | Pause():
                 pass
         return None
 
     # What tests say
 
-    def lose(self, *broker_ids: int) -> list[Effect]:
+    def lose(self, *broker_ids: int) -> list[ControllerEffect]:
         """Brokers lose their sessions."""
         for broker_id in broker_ids:
             del self.brokers[broker_id]
         return self.handle(BrokersChanged(dict(self.brokers)))
 
-    def start(self, *broker_ids: int) -> list[Effect]:
+    def start(self, *broker_ids: int) -> list[ControllerEffect]:
         """Brokers register, for the first time or anew."""
         for broker_id in broker_ids:
             self.brokers[broker_id] = self.life(broker_id)
         return self.handle(BrokersChanged(dict(self.brokers)))
 
-    def create(self, name: str, *replicas: tuple[int, ...]) -> list[Effect]:
+    def create(self, name: str, *replicas: tuple[int, ...]) -> list[ControllerEffect]:
         """A topic with these replicas of each partition."""
-        return self.handle(CreateTopics(1, [NewTopic(name, assignments=dict(enumerate(replicas)))]))
+        return self.handle(CreateTopics(1, [TopicCreation(name, assignments=dict(enumerate(replicas)))]))
 
-    def delete(self, name: str) -> list[Effect]:
+    def delete(self, name: str) -> list[ControllerEffect]:
         return self.handle(DeleteTopics(2, [name]))
 
-    def answer_all(self, effects: list[Effect], kind: type = StopReplicaRequest) -> list[Effect]:
+    def answer_all(
+        self, effects: list[ControllerEffect], kind: type = StopReplicaRequest
+    ) -> list[ControllerEffect]:
         """The live brokers answer the requests of a kind among these effects."""
         answered = []
         for broker_id, request in sent(effects):
@@ -206,14 +208,14 @@ class Machine:
                 answered += self.answer(broker_id, request, healthy_answer(request))
         return answered
 
-    def answer(self, broker_id: int, request: Any, response: Any) -> list[Effect]:
+    def answer(self, broker_id: int, request: Any, response: Any) -> list[ControllerEffect]:
         epoch = self.brokers[broker_id].epoch
         return self.handle(BrokerAnswered(broker_id, epoch, request, response))
 
     def state(self, topic: str, partition: int = 0) -> PartitionState:
         return self.store.states[topic, partition][0]
 
-    def propose(self, topic: str, *isr: int, partition: int = 0) -> list[Effect]:
+    def propose(self, topic: str, *isr: int, partition: int = 0) -> list[ControllerEffect]:
         """The leader proposes this in-sync set; it may be refused."""
         return self.handle(AlterPartitions([(3, self.proposal(topic, *isr, partition=partition))]))
 
@@ -221,7 +223,7 @@ class Machine:
         state, version = self.store.states[topic, partition]
         leader = self.brokers[state.leader]
         members = [BrokerState(broker_id=each, broker_epoch=self.brokers[each].epoch) for each in isr]
-        row = PartitionData(
+        row = ProposedPartition(
             partition_index=partition,
             leader_epoch=state.leader_epoch,
             new_isr=[],
@@ -244,16 +246,16 @@ class Machine:
         known.state, known.version = new, version + 1
 
 
-def sent(effects: list[Effect]) -> list[tuple[int, Any]]:
+def sent(effects: list[ControllerEffect]) -> list[tuple[int, Any]]:
     """The requests among effects, with the brokers they go to."""
-    return [request for effect in effects if isinstance(effect, Send) for request in effect.requests]
+    return [request for effect in effects if isinstance(effect, TellBrokers) for request in effect.requests]
 
 
-def sent_to(effects: list[Effect], broker_id: int, kind: type[R]) -> list[R]:
+def sent_to(effects: list[ControllerEffect], broker_id: int, kind: type[R]) -> list[R]:
     return [request for to, request in sent(effects) if to == broker_id and isinstance(request, kind)]
 
 
-def led(effects: list[Effect], broker_id: int) -> dict[TopicPartition, int]:
+def led(effects: list[ControllerEffect], broker_id: int) -> dict[TopicPartition, int]:
     """The leaders that a broker is told of by LeaderAndIsr."""
     return {
         (topic.topic_name, row.partition_index): row.leader
@@ -263,10 +265,10 @@ def led(effects: list[Effect], broker_id: int) -> dict[TopicPartition, int]:
     }
 
 
-def answers(effects: list[Effect]) -> dict[Any, Any]:
+def answers(effects: list[ControllerEffect]) -> dict[Any, Any]:
     """The results among effects, by the part of the request that they are for."""
-    return {effect.key: effect.result for effect in effects if isinstance(effect, Answer)}
+    return {effect.key: effect.result for effect in effects if isinstance(effect, AnswerRequest)}
 
 
-def writes(effects: list[Effect]) -> list[WriteStates]:
+def writes(effects: list[ControllerEffect]) -> list[WriteStates]:
     return [effect for effect in effects if isinstance(effect, WriteStates)]

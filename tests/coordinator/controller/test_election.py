@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.controller.election import (
-    Leadership,
+    ElectedLeader,
     elect_after_failure,
     elect_for_controlled_shutdown,
     elect_for_new_partition,
@@ -22,11 +22,11 @@ NOBODY = None
 @pytest.mark.parametrize(
     ("replicas", "isr", "live", "unclean", "elected"),
     [
-        ((1, 2, 3), (1, 2, 3), (2, 3), False, Leadership(2, (2, 3))),
-        ((1, 2, 3), (3, 1), (2, 3), False, Leadership(3, (3,))),
+        ((1, 2, 3), (1, 2, 3), (2, 3), False, ElectedLeader(2, (2, 3))),
+        ((1, 2, 3), (3, 1), (2, 3), False, ElectedLeader(3, (3,))),
         ((1, 2, 3), (1,), (2, 3), False, NOBODY),
-        ((1, 2, 3), (1,), (2, 3), True, Leadership(2, (2,), unclean=True)),
-        ((1, 2, 3), (1, 3), (2, 3), True, Leadership(3, (3,))),
+        ((1, 2, 3), (1,), (2, 3), True, ElectedLeader(2, (2,), unclean=True)),
+        ((1, 2, 3), (1, 3), (2, 3), True, ElectedLeader(3, (3,))),
         ((1, 2), (1, 2), (), True, NOBODY),
     ],
 )
@@ -35,29 +35,29 @@ def test_after_a_failure(
     isr: tuple[int, ...],
     live: tuple[int, ...],
     unclean: bool,
-    elected: Leadership | None,
+    elected: ElectedLeader | None,
 ) -> None:
     assert elect_after_failure(replicas, isr, live, unclean_allowed=unclean) == elected
 
 
 def test_a_new_partition_is_led_by_its_first_live_replica_and_all_live_are_in_sync() -> None:
-    assert elect_for_new_partition((3, 1, 2), (1, 2)) == Leadership(1, (1, 2))
+    assert elect_for_new_partition((3, 1, 2), (1, 2)) == ElectedLeader(1, (1, 2))
     assert elect_for_new_partition((3, 1, 2), ()) is NOBODY
 
 
 def test_the_preferred_leader_must_be_alive_and_in_sync() -> None:
-    assert elect_preferred((1, 2), (2, 1), (1, 2)) == Leadership(1, (2, 1))
+    assert elect_preferred((1, 2), (2, 1), (1, 2)) == ElectedLeader(1, (2, 1))
     assert elect_preferred((1, 2), (2,), (1, 2)) is NOBODY
     assert elect_preferred((1, 2), (1, 2), (2,)) is NOBODY
 
 
 def test_a_reassignment_elects_among_those_that_stay() -> None:
-    assert elect_for_reassignment((4, 3), (1, 3), (1, 3, 4)) == Leadership(3, (1, 3))
+    assert elect_for_reassignment((4, 3), (1, 3), (1, 3, 4)) == ElectedLeader(3, (1, 3))
     assert elect_for_reassignment((4, 3), (1,), (1, 3, 4)) is NOBODY
 
 
 def test_a_controlled_shutdown_leaves_the_in_sync_set_too() -> None:
-    assert elect_for_controlled_shutdown((1, 2, 3), (1, 2, 3), (2, 3), (1,)) == Leadership(2, (2, 3))
+    assert elect_for_controlled_shutdown((1, 2, 3), (1, 2, 3), (2, 3), (1,)) == ElectedLeader(2, (2, 3))
     assert elect_for_controlled_shutdown((1, 2), (1,), (2,), (1,)) is NOBODY
 
 

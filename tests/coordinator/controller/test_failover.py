@@ -19,23 +19,23 @@ from coordinator.controller.events import (
     AlterReassignments,
     BrokersChanged,
     ControlledShutdown,
+    ControllerEvent,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
-    Event,
     MorePartitions,
-    NewTopic,
     Ordered,
+    TopicCreation,
 )
-from coordinator.placement import Assignment
-from coordinator.znodes.paths import TopicPartition
+from coordinator.placement import ReplicaAssignment
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
+from protocol.topic_partition import TopicPartition
 from tests.coordinator.controller.machine import Machine, Store, sent
 
 BROKERS = (1, 2, 3, 4)
-Outcome = dict[TopicPartition, tuple[Assignment, int, tuple[int, ...]]]
+Outcome = dict[TopicPartition, tuple[ReplicaAssignment, int, tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Scenario:
     """`prepare` a cluster, then comes the `event` in which the controller dies."""
 
     prepare: Callable[[Machine], None]
-    event: Callable[[Machine], Event]
+    event: Callable[[Machine], ControllerEvent]
     again: bool = True
     """Whether somebody asks again."""
 
@@ -74,8 +74,8 @@ def ordered(machine: Machine) -> None:
     machine.store.orders[Order.REASSIGNMENT] = {("t", 0): (3, 4), ("t", 1): (4, 3)}
 
 
-def brokers_without(*gone: int) -> Callable[[Machine], Event]:
-    def event(machine: Machine) -> Event:
+def brokers_without(*gone: int) -> Callable[[Machine], ControllerEvent]:
+    def event(machine: Machine) -> ControllerEvent:
         for broker_id in gone:
             machine.brokers.pop(broker_id, None)
         return BrokersChanged(dict(machine.brokers))
@@ -83,14 +83,14 @@ def brokers_without(*gone: int) -> Callable[[Machine], Event]:
     return event
 
 
-def caught_up(*isr: int) -> Callable[[Machine], Event]:
+def caught_up(*isr: int) -> Callable[[Machine], ControllerEvent]:
     return lambda machine: AlterPartitions([(3, machine.proposal("t", *isr))])
 
 
 SCENARIOS = {
     "create a topic": Scenario(
         lambda machine: None,
-        lambda machine: CreateTopics(1, [NewTopic("t", assignments={0: (1, 2), 1: (2, 3)})]),
+        lambda machine: CreateTopics(1, [TopicCreation("t", assignments={0: (1, 2), 1: (2, 3)})]),
     ),
     "add partitions": Scenario(topic, lambda machine: CreatePartitions(1, [MorePartitions("t", 4)])),
     "delete a topic": Scenario(topic, lambda machine: DeleteTopics(1, ["t"])),

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.controller.effects import Answer, Effect, RemoveTopic, Send, SetBrokers, WriteStates
+from coordinator.controller.effects import (
+    AnswerRequest,
+    ControllerEffect,
+    RemoveTopic,
+    SetBrokers,
+    TellBrokers,
+    WriteStates,
+)
 from coordinator.controller.events import (
     AlterPartitions,
     BalanceDue,
@@ -16,7 +23,7 @@ from coordinator.controller.events import (
     DeleteTopics,
     ElectLeaders,
     MorePartitions,
-    NewTopic,
+    TopicCreation,
     UncleanElectionEnabled,
 )
 from coordinator.controller.requests import EPOCH_DURING_DELETE, FULL, INCREMENTAL, LEADER_DURING_DELETE
@@ -28,7 +35,7 @@ from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerState,
-    PartitionData,
+    ProposedPartition,
     TopicData,
 )
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -55,7 +62,7 @@ def test_a_new_topic_is_durable_before_anybody_is_told() -> None:
     ]
     assert led(effects, 1) == {("t", 0): 1, ("t", 1): 2}
     answer = effects[-1]
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, AnswerRequest)
     assert answer.after_told
     assert answer.result.error == ErrorCode.NONE
     assert set(answer.needed) == {1, 2}
@@ -69,12 +76,12 @@ def test_some_topics_of_a_request_may_be_refused() -> None:
             CreateTopics(
                 9,
                 [
-                    NewTopic("new"),
-                    NewTopic("old"),
-                    NewTopic("twice"),
-                    NewTopic("twice"),
-                    NewTopic("wide", 1, 2),
-                    NewTopic("odd", configs={"bad": "1"}),
+                    TopicCreation("new"),
+                    TopicCreation("old"),
+                    TopicCreation("twice"),
+                    TopicCreation("twice"),
+                    TopicCreation("wide", 1, 2),
+                    TopicCreation("odd", configs={"bad": "1"}),
                 ],
             )
         )
@@ -91,19 +98,19 @@ def test_some_topics_of_a_request_may_be_refused() -> None:
 
 def test_a_request_only_to_be_checked_changes_nothing() -> None:
     machine = Machine(1)
-    effects = machine.handle(CreateTopics(9, [NewTopic("t", 3)], validate_only=True))
-    assert [type(effect) for effect in effects] == [Answer]
+    effects = machine.handle(CreateTopics(9, [TopicCreation("t", 3)], validate_only=True))
+    assert [type(effect) for effect in effects] == [AnswerRequest]
     assert answers(effects)["t"].partition_count == 3
     machine.create("t", (1,))
     effects = machine.handle(CreatePartitions(9, [MorePartitions("t", 3)], validate_only=True))
-    assert [type(effect) for effect in effects] == [Answer]
+    assert [type(effect) for effect in effects] == [AnswerRequest]
     assert len(machine.store.topics["t"].partitions) == 1
 
 
 def test_leaders_of_small_topics_are_spread() -> None:
     machine = Machine(1, 2, 3)
     for name in ("a", "b", "c"):
-        machine.handle(CreateTopics(1, [NewTopic(name, 1, 1)]))
+        machine.handle(CreateTopics(1, [TopicCreation(name, 1, 1)]))
     assert [machine.state(name).leader for name in ("a", "b", "c")] == [1, 2, 3]
 
 
@@ -178,7 +185,7 @@ def test_a_replica_that_is_to_go_is_not_taken_up_again_when_another_is_lost() ->
     assert led(effects, 2) == {}
 
 
-def _answered(effects: list[Effect], broker_id: int) -> tuple[StopReplicaRequest, object]:
+def _answered(effects: list[ControllerEffect], broker_id: int) -> tuple[StopReplicaRequest, object]:
     request = sent_to(effects, broker_id, StopReplicaRequest)[0]
     return request, healthy_answer(request)
 
@@ -200,7 +207,7 @@ def test_everyone_who_asked_for_a_deletion_hears_of_it() -> None:
     machine.create("t", (1,))
     effects = machine.delete("t")
     assert answers(machine.handle(DeleteTopics(3, ["t"]))) == {}
-    ended = [effect for effect in machine.answer_all(effects) if isinstance(effect, Answer)]
+    ended = [effect for effect in machine.answer_all(effects) if isinstance(effect, AnswerRequest)]
     assert [answer.token for answer in ended] == [2, 3]
 
 
@@ -380,7 +387,7 @@ def test_a_broker_that_stops_in_order_is_relieved_first() -> None:
     assert [topic.topic_name for topic in stopped.topic_states] == ["led", "followed"]
     assert not any(row.delete_partition for topic in stopped.topic_states for row in topic.partition_states)
     # Nothing new is placed on it, and its end changes nothing more for these partitions.
-    machine.handle(CreateTopics(8, [NewTopic("new", 3, 2)]))
+    machine.handle(CreateTopics(8, [TopicCreation("new", 3, 2)]))
     assert all(1 not in each.replicas for each in machine.store.topics["new"].partitions.values())
     machine.lose(1)
     assert machine.state("led").leader_epoch == 1
@@ -426,7 +433,7 @@ def proposal(
             TopicData(
                 topic_id=machine.controller.state.topics[topic].topic_id,
                 partitions=[
-                    PartitionData(
+                    ProposedPartition(
                         partition_index=partition,
                         leader_epoch=leader_epoch,
                         new_isr=[],
@@ -444,7 +451,7 @@ def proposal(
 
 def altered(machine: Machine, *requests: AlterPartitionRequest) -> list[AlterPartitionResponse]:
     effects = machine.handle(AlterPartitions(list(enumerate(requests))))
-    return [effect.result for effect in effects if isinstance(effect, Answer)]
+    return [effect.result for effect in effects if isinstance(effect, AnswerRequest)]
 
 
 def test_proposals_that_waited_together_are_one_write() -> None:
@@ -454,7 +461,7 @@ def test_proposals_that_waited_together_are_one_write() -> None:
     effects = machine.handle(
         AlterPartitions([(5, proposal(machine, 1)), (6, proposal(machine, 2, broker_id=2, topic="u"))])
     )
-    assert [type(effect) for effect in effects] == [WriteStates, Answer, Answer, Send]
+    assert [type(effect) for effect in effects] == [WriteStates, AnswerRequest, AnswerRequest, TellBrokers]
     assert machine.state("t").isr == (1,)
     assert machine.state("u").isr == (2,)
     # Followers need not hear of it; clients and other brokers do.

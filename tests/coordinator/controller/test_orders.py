@@ -8,8 +8,8 @@ import pytest
 
 from coordinator.cluster.log_dir_events import LogDirEvents
 from coordinator.controller.effects import Order, RemoveOrders
-from coordinator.controller.events import NewTopic, Ordered
-from coordinator.placement import Assignment
+from coordinator.controller.events import Ordered, TopicCreation
+from coordinator.placement import ReplicaAssignment
 from coordinator.znodes import paths as znodes
 from coordinator.znodes.orders import decode_reassignment, encode_preferred_election
 from coordinator.znodes.topics import PartitionState, decode_topic
@@ -83,7 +83,9 @@ async def gone(member: Member, path: str) -> None:
 async def test_a_reassignment_that_is_written_to_zookeeper_begins(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2) as members:
         one, _ = await two_members(members)
-        await create(members, NewTopic("t", assignments={0: (1,)}), NewTopic("u", assignments={0: (1, 2)}))
+        await create(
+            members, TopicCreation("t", assignments={0: (1,)}), TopicCreation("u", assignments={0: (1, 2)})
+        )
         order = {
             "version": 1,
             "partitions": [
@@ -97,9 +99,9 @@ async def test_a_reassignment_that_is_written_to_zookeeper_begins(zookeeper: str
             pass
         data, _ = await one.zookeeper.session.get(znodes.REASSIGN_PARTITIONS)
         assert decode_reassignment(data) == {("t", 0): (2,)}
-        moved = Assignment((2, 1), adding=(2,), removing=(1,))
+        moved = ReplicaAssignment((2, 1), adding=(2,), removing=(1,))
         assert await one.controller.list_reassignments(None, TIMEOUT_MS) == {("t", 0): moved}
-        for name, expected in (("t", moved), ("u", Assignment((2,)))):
+        for name, expected in (("t", moved), ("u", ReplicaAssignment((2,)))):
             data, _ = await one.zookeeper.session.get(znodes.topic_path(name))
             assert dict(decode_topic(name, data).partitions) == {0: expected}
         assert (await state_of(members, "u")).isr == (2,)
@@ -123,7 +125,9 @@ async def test_orders_of_every_kind_are_seen(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2) as members:
         one, two = await two_members(members)
         session = two.zookeeper.session
-        await create(members, NewTopic("t", assignments={0: (2, 1)}), NewTopic("old", assignments={0: (1,)}))
+        await create(
+            members, TopicCreation("t", assignments={0: (2, 1)}), TopicCreation("old", assignments={0: (1,)})
+        )
         await one.controller.controlled_shutdown(2, two.membership.broker_epoch)
         assert await state_of(members, "t") == PartitionState(1, 1, (1,), 1)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.controller.effects import Effect, Order, Send, WriteAssignments, WriteStates
+from coordinator.controller.effects import ControllerEffect, Order, TellBrokers, WriteAssignments, WriteStates
 from coordinator.controller.events import (
     AlterReassignments,
     BalanceDue,
@@ -15,33 +15,34 @@ from coordinator.controller.events import (
     MorePartitions,
     Ordered,
 )
-from coordinator.placement import Assignment
-from coordinator.znodes.paths import NO_LEADER, TopicPartition
+from coordinator.placement import ReplicaAssignment
+from coordinator.znodes.paths import NO_LEADER
 from coordinator.znodes.topics import PartitionState
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
+from protocol.topic_partition import TopicPartition
 from tests.coordinator.controller.machine import Machine, answers, sent_to, writes
 
 
-def move(machine: Machine, *target: int, topic: str = "t", partition: int = 0) -> list[Effect]:
+def move(machine: Machine, *target: int, topic: str = "t", partition: int = 0) -> list[ControllerEffect]:
     return machine.handle(AlterReassignments(5, {(topic, partition): target}))
 
 
-def cancel(machine: Machine, topic: str = "t") -> list[Effect]:
+def cancel(machine: Machine, topic: str = "t") -> list[ControllerEffect]:
     return machine.handle(AlterReassignments(5, {(topic, 0): None}))
 
 
-def refusal(effects: list[Effect], at: TopicPartition = ("t", 0)) -> ErrorCode:
+def refusal(effects: list[ControllerEffect], at: TopicPartition = ("t", 0)) -> ErrorCode:
     error = answers(effects)[None][at]
     return ErrorCode.NONE if error is None else error.code
 
 
-def assignment(machine: Machine, topic: str = "t") -> Assignment:
+def assignment(machine: Machine, topic: str = "t") -> ReplicaAssignment:
     return machine.store.topics[topic].partitions[0]
 
 
-def deleted_on(effects: list[Effect], broker_id: int) -> list[TopicPartition]:
+def deleted_on(effects: list[ControllerEffect], broker_id: int) -> list[TopicPartition]:
     """What a broker is told to remove."""
     return [
         (topic.topic_name, row.partition_index)
@@ -52,7 +53,7 @@ def deleted_on(effects: list[Effect], broker_id: int) -> list[TopicPartition]:
     ]
 
 
-def told(effects: list[Effect], broker_id: int) -> list[LeaderAndIsrPartitionState]:
+def told(effects: list[ControllerEffect], broker_id: int) -> list[LeaderAndIsrPartitionState]:
     return [
         row
         for request in sent_to(effects, broker_id, LeaderAndIsrRequest)
@@ -66,7 +67,7 @@ def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
     machine.create("t", (1, 2))
     effects = move(machine, 3, 4)
     assert refusal(effects) == ErrorCode.NONE
-    assert assignment(machine) == Assignment((3, 4, 1, 2), adding=(3, 4), removing=(1, 2))
+    assert assignment(machine) == ReplicaAssignment((3, 4, 1, 2), adding=(3, 4), removing=(1, 2))
     assert machine.state("t") == PartitionState(1, 1, (1, 2), 1)  # An epoch that they all have to hear of.
     (row,) = told(effects, 3)
     assert (row.leader, row.is_new, row.adding_replicas, row.removing_replicas) == (1, True, [3, 4], [1, 2])
@@ -74,7 +75,7 @@ def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
     effects = machine.propose("t", 1, 2, 3)
     assert assignment(machine).is_reassigning
     effects = machine.propose("t", 1, 2, 3, 4)
-    assert assignment(machine) == Assignment((3, 4))
+    assert assignment(machine) == ReplicaAssignment((3, 4))
     assert machine.state("t") == PartitionState(3, 2, (3, 4), 1)
     assert [deleted_on(effects, broker_id) for broker_id in (1, 2, 3, 4)] == [[("t", 0)], [("t", 0)], [], []]
     assert told(effects, 1) == []
@@ -86,13 +87,13 @@ def test_the_order_of_what_is_durable_and_what_is_said() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1,))
     kinds = [type(effect) for effect in move(machine, 2)]
-    assert kinds[:3] == [WriteAssignments, WriteStates, Send]
+    assert kinds[:3] == [WriteAssignments, WriteStates, TellBrokers]
     kinds = [type(effect) for effect in machine.propose("t", 1, 2)]
     # The in-sync set as proposed; the one without the old replica; the word to it; at last its znode.
     assert [kind for kind in kinds if kind.__name__ != "Answer"] == [
         WriteStates,
         WriteStates,
-        Send,
+        TellBrokers,
         WriteAssignments,
     ]
 
@@ -103,14 +104,14 @@ def test_a_leader_that_stays_keeps_leading() -> None:
     move(machine, 3, 1)
     machine.propose("t", 1, 2, 3)
     assert machine.state("t") == PartitionState(1, 2, (1, 3), 1)
-    assert assignment(machine) == Assignment((3, 1))
+    assert assignment(machine) == ReplicaAssignment((3, 1))
 
 
 def test_replicas_that_are_only_taken_away_go_at_once() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2, 3))
     effects = move(machine, 2, 3)
-    assert assignment(machine) == Assignment((2, 3))
+    assert assignment(machine) == ReplicaAssignment((2, 3))
     assert machine.state("t") == PartitionState(2, 1, (2, 3), 1)
     assert deleted_on(effects, 1) == [("t", 0)]
 
@@ -119,7 +120,7 @@ def test_an_order_of_preference_is_only_written_and_told() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     effects = move(machine, 2, 1)
-    assert assignment(machine) == Assignment((2, 1))
+    assert assignment(machine) == ReplicaAssignment((2, 1))
     assert machine.state("t") == PartitionState(1, 1, (1, 2), 1)
     assert told(effects, 2)[0].replicas == [2, 1]
     assert writes(move(machine, 2, 1)) == []  # It is so already.
@@ -145,7 +146,7 @@ def test_what_cannot_be_is_refused_and_the_rest_is_done(
     assert refusal(effects) == error
     assert refusal(effects, ("u", 0)) == ErrorCode.NONE
     assert refusal(effects, ("x", 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert assignment(machine) == Assignment((1,))
+    assert assignment(machine) == ReplicaAssignment((1,))
     assert assignment(machine, "u").adding == (2,)
 
 
@@ -155,7 +156,7 @@ def test_a_partition_can_be_moved_away_from_a_dead_broker() -> None:
     machine.lose(2)
     move(machine, 1, 3)
     machine.propose("t", 1, 3)
-    assert assignment(machine) == Assignment((1, 3))
+    assert assignment(machine) == ReplicaAssignment((1, 3))
     assert told(machine.start(2), 2) == []
 
 
@@ -186,7 +187,7 @@ def test_a_cancelled_move_takes_leadership_from_a_new_replica_before_anything_el
     assert assignment(machine).is_reassigning
     machine.propose("t", 3, 1)
     effects = cancel(machine)
-    assert [type(effect) for effect in effects[:3]] == [WriteStates, Send, WriteAssignments]
+    assert [type(effect) for effect in effects[:3]] == [WriteStates, TellBrokers, WriteAssignments]
     assert refusal(effects) == ErrorCode.NONE
     assert (machine.state("t").leader, machine.state("t").isr) == (1, (1,))
     assert deleted_on(effects, 3) == deleted_on(effects, 4) == [("t", 0)]
@@ -197,10 +198,10 @@ def test_a_move_may_be_replaced_by_another() -> None:
     machine.create("t", (1,))
     move(machine, 2)
     effects = move(machine, 3)
-    assert assignment(machine) == Assignment((3, 1), adding=(3,), removing=(1,))
+    assert assignment(machine) == ReplicaAssignment((3, 1), adding=(3,), removing=(1,))
     assert deleted_on(effects, 2) == [("t", 0)]
     machine.propose("t", 1, 3)
-    assert assignment(machine) == Assignment((3,))
+    assert assignment(machine) == ReplicaAssignment((3,))
     assert machine.state("t").leader == 3
 
 
@@ -235,7 +236,7 @@ def test_moves_are_listed() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1,), (1,))
     move(machine, 2)
-    running = {("t", 0): Assignment((2, 1), adding=(2,), removing=(1,))}
+    running = {("t", 0): ReplicaAssignment((2, 1), adding=(2,), removing=(1,))}
     assert answers(machine.handle(ListReassignments(6, None)))[None] == running
     assert answers(machine.handle(ListReassignments(6, [("t", 1), ("x", 0)])))[None] == {}
     machine.delete("t")
@@ -270,7 +271,7 @@ def test_a_partition_without_a_leader_moves_when_it_has_one_again() -> None:
     effects = machine.start(2)
     assert (machine.state("t").leader, told(effects, 3)[-1].leader) == (2, 2)
     machine.propose("t", 2, 3)
-    assert assignment(machine) == Assignment((3,))
+    assert assignment(machine) == ReplicaAssignment((3,))
 
 
 # Orders of older tools
@@ -290,7 +291,10 @@ def test_an_order_in_zookeeper_is_carried_out_and_struck_out() -> None:
     assert orders[Order.REASSIGNMENT] == {("u", 0): (2,)}
     cancel(machine, "u")
     assert orders[Order.REASSIGNMENT] is None
-    assert (assignment(machine), assignment(machine, "u")) == (Assignment((2,)), Assignment((1,)))
+    assert (assignment(machine), assignment(machine, "u")) == (
+        ReplicaAssignment((2,)),
+        ReplicaAssignment((1,)),
+    )
 
 
 def test_an_order_for_a_topic_that_is_deleted_is_struck_out() -> None:

@@ -10,8 +10,8 @@ import pytest
 from coordinator.cluster.term import Term
 from coordinator.controller import writes as controller_writes
 from coordinator.controller.effects import CreateTopic, StateWrite
-from coordinator.controller.events import MorePartitions, NewTopic, TopicResult
-from coordinator.placement import Assignment
+from coordinator.controller.events import MorePartitions, TopicCreation, TopicResult
+from coordinator.placement import ReplicaAssignment
 from coordinator.znodes import paths as znodes
 from coordinator.znodes.json import encode_uuid
 from coordinator.znodes.topics import PartitionState, TopicAssignment, decode_partition_state
@@ -19,7 +19,7 @@ from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
-    PartitionData,
+    ProposedPartition,
     TopicData,
 )
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -30,7 +30,7 @@ from tests.reactor import in_thread, on_reactor, until
 TIMEOUT_MS = 60_000
 
 
-async def create(members: Members, *topics: NewTopic) -> dict[str, TopicResult]:
+async def create(members: Members, *topics: TopicCreation) -> dict[str, TopicResult]:
     return await members.controller().controller.create_topics(topics, TIMEOUT_MS)
 
 
@@ -44,7 +44,9 @@ async def state_of(members: Members, topic: str, partition: int = 0) -> Partitio
 async def test_a_cluster_of_one_makes_grows_and_deletes_a_topic(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
-        made = (await create(members, NewTopic("flights", 2, 1, configs={"retention.ms": "1000"})))["flights"]
+        made = (await create(members, TopicCreation("flights", 2, 1, configs={"retention.ms": "1000"})))[
+            "flights"
+        ]
         assert (made.error, made.partition_count, made.replication_factor) == (ErrorCode.NONE, 2, 1)
         session = one.zookeeper.session
         written = json.loads((await session.get("/brokers/topics/flights"))[0])
@@ -68,7 +70,7 @@ async def test_a_cluster_of_one_makes_grows_and_deletes_a_topic(zookeeper: str) 
         assert deleted["none"].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for path in ("/brokers/topics", "/config/topics", "/admin/delete_topics"):
             assert await session.children(path) == []
-        again = (await create(members, NewTopic("flights")))["flights"]
+        again = (await create(members, TopicCreation("flights")))["flights"]
         assert again.error == ErrorCode.NONE
         assert again.topic_id != made.topic_id
 
@@ -76,7 +78,7 @@ async def test_a_cluster_of_one_makes_grows_and_deletes_a_topic(zookeeper: str) 
 @on_reactor
 async def test_a_topic_of_many_partitions_is_written_in_several_multis(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
-        made = await create(members, NewTopic("wide", 450, 1))
+        made = await create(members, TopicCreation("wide", 450, 1))
         assert made["wide"].error == ErrorCode.NONE
         session = members.members[1].zookeeper.session
         assert len(await session.children("/brokers/topics/wide/partitions")) == 450
@@ -89,7 +91,7 @@ async def test_a_topic_of_many_partitions_is_written_in_several_multis(zookeeper
 async def test_a_broker_that_leaves_is_replaced_and_a_new_controller_carries_on(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2, 3) as members:
         await until(lambda: members.members[1].was_told_of(3))
-        made = await create(members, NewTopic("t", assignments={0: (1, 2, 3), 1: (2, 3, 1)}))
+        made = await create(members, TopicCreation("t", assignments={0: (1, 2, 3), 1: (2, 3, 1)}))
         assert made["t"].error == ErrorCode.NONE
         await members.stop(1)
         await until(lambda: any(member.controller.is_active for member in members.members.values()))
@@ -107,7 +109,7 @@ async def test_a_proposal_for_the_in_sync_set_is_written(zookeeper: str) -> None
     async with cluster(zookeeper, 1, 2) as members:
         one, two = members.members[1], members.members[2]
         await until(lambda: one.was_told_of(2))
-        made = (await create(members, NewTopic("t", assignments={0: (1, 2)})))["t"]
+        made = (await create(members, TopicCreation("t", assignments={0: (1, 2)})))["t"]
 
         def proposal(isr: tuple[int, ...], partition_epoch: int) -> AlterPartitionRequest:
             epochs = {1: one.membership.broker_epoch, 2: two.membership.broker_epoch}
@@ -118,7 +120,7 @@ async def test_a_proposal_for_the_in_sync_set_is_written(zookeeper: str) -> None
                     TopicData(
                         topic_id=made.topic_id,
                         partitions=[
-                            PartitionData(
+                            ProposedPartition(
                                 partition_index=0,
                                 leader_epoch=0,
                                 new_isr=[],
@@ -147,7 +149,9 @@ async def test_a_controlled_shutdown_moves_leadership_first(zookeeper: str) -> N
     async with cluster(zookeeper, 1, 2) as members:
         one, two = members.members[1], members.members[2]
         await until(lambda: one.was_told_of(2))
-        await create(members, NewTopic("t", assignments={0: (2, 1)}), NewTopic("only", assignments={0: (2,)}))
+        await create(
+            members, TopicCreation("t", assignments={0: (2, 1)}), TopicCreation("only", assignments={0: (2,)})
+        )
         result = await one.controller.controlled_shutdown(2, two.membership.broker_epoch)
         assert (result.error, result.remaining) == (ErrorCode.NONE, ())
         state = await state_of(members, "t")
@@ -166,12 +170,12 @@ async def test_a_request_waits_for_brokers_and_says_when_it_waited_too_long(zook
 
         members.answer = answer
         controller = members.members[1].controller
-        late = await controller.create_topics([NewTopic("t")], 300)
+        late = await controller.create_topics([TopicCreation("t")], 300)
         assert late["t"].error == ErrorCode.REQUEST_TIMED_OUT
         refusing = False
         sent = members.members[1].requests
         await until(lambda: any(isinstance(each, LeaderAndIsrRequest) and each.topic_states for each in sent))
-        assert (await create(members, NewTopic("t")))["t"].error == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert (await create(members, TopicCreation("t")))["t"].error == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 @on_reactor
@@ -180,7 +184,7 @@ async def test_who_is_not_the_controller_refuses(zookeeper: str) -> None:
         two = members.members[2]
         assert two.candidacy.controller_id == 1
         with pytest.raises(BrokerError) as refused:
-            await two.controller.create_topics([NewTopic("t")], TIMEOUT_MS)
+            await two.controller.create_topics([TopicCreation("t")], TIMEOUT_MS)
         assert refused.value.code == ErrorCode.NOT_CONTROLLER
 
 
@@ -188,7 +192,7 @@ async def test_who_is_not_the_controller_refuses(zookeeper: str) -> None:
 async def test_a_controller_that_has_been_replaced_changes_nothing(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
-        await create(members, NewTopic("t"))
+        await create(members, TopicCreation("t"))
         term = one.candidacy.term
         assert term is not None
         epoch_data, _ = await one.zookeeper.session.get(znodes.CONTROLLER_EPOCH)
@@ -198,7 +202,7 @@ async def test_a_controller_that_has_been_replaced_changes_nothing(zookeeper: st
             await controller_writes.write_states(term, [StateWrite(("t", 0), state, 0)])
         with pytest.raises(controller_writes.TermOver):
             await controller_writes.create_topic(
-                term, CreateTopic("u", TopicAssignment(None, {0: Assignment((1,))}), {})
+                term, CreateTopic("u", TopicAssignment(None, {0: ReplicaAssignment((1,))}), {})
             )
         with pytest.raises(controller_writes.TermOver):
             await controller_writes.mark_deleted(term, ["t"])
@@ -212,7 +216,7 @@ async def test_a_controller_that_has_been_replaced_changes_nothing(zookeeper: st
 async def test_a_write_whose_answer_was_lost_is_recognised(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
-        await create(members, NewTopic("t", 2))
+        await create(members, TopicCreation("t", 2))
         term = one.candidacy.term
         assert isinstance(term, Term)
         state = PartitionState(1, 1, (1,), term.epoch)
@@ -232,10 +236,10 @@ async def test_a_write_whose_answer_was_lost_is_recognised(zookeeper: str) -> No
 async def test_a_controller_whose_session_expires_is_elected_anew(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
-        await create(members, NewTopic("t"))
+        await create(members, TopicCreation("t"))
         first = one.candidacy.term
         epoch = one.membership.broker_epoch
-        waiting = one.controller.create_topics([NewTopic("u")], TIMEOUT_MS)
+        waiting = one.controller.create_topics([TopicCreation("u")], TIMEOUT_MS)
         await in_thread(end_session, one.zookeeper.session, zookeeper)
         await until(lambda: one.candidacy.term not in (first, None))
         assert one.events[-2:] == ["expired", "registered"]
@@ -244,7 +248,7 @@ async def test_a_controller_whose_session_expires_is_elected_anew(zookeeper: str
             await waiting
         except BrokerError as refused:
             assert refused.code == ErrorCode.NOT_CONTROLLER
-        assert (await create(members, NewTopic("v")))["v"].error == ErrorCode.NONE
+        assert (await create(members, TopicCreation("v")))["v"].error == ErrorCode.NONE
 
 
 @on_reactor
@@ -252,17 +256,17 @@ async def test_a_controller_that_cannot_go_on_gives_up_its_term_and_another_begi
     """Somebody has put into ZooKeeper what no controller understands, and takes it away again."""
     async with cluster(zookeeper, 1, 2) as members:
         one, two = members.members[1], members.members[2]
-        assert (await create(members, NewTopic("t", 1, 2)))["t"].error == ErrorCode.NONE
+        assert (await create(members, TopicCreation("t", 1, 2)))["t"].error == ErrorCode.NONE
         first = one.candidacy.term
         assert first is not None
         session = two.zookeeper.session
         good, _ = await session.get(znodes.broker_path(2))
         await session.set(znodes.broker_path(2), b"nonsense")
-        asked = one.controller.create_topics([NewTopic("u")], TIMEOUT_MS)
+        asked = one.controller.create_topics([TopicCreation("u")], TIMEOUT_MS)
         await until(lambda: not one.controller.is_active)
         with pytest.raises(BrokerError) as refused:
             while (await asked)["u"].error == ErrorCode.NONE:  # It was made before the controller looked.
-                asked = one.controller.create_topics([NewTopic("u")], TIMEOUT_MS)
+                asked = one.controller.create_topics([TopicCreation("u")], TIMEOUT_MS)
         assert refused.value.code == ErrorCode.NOT_CONTROLLER
         await session.set(znodes.broker_path(2), good)
         await until(
@@ -273,6 +277,6 @@ async def test_a_controller_that_cannot_go_on_gives_up_its_term_and_another_begi
                 for member in members.members.values()
             )
         )
-        made = (await create(members, NewTopic("v", 1, 2)))["v"]
+        made = (await create(members, TopicCreation("v", 1, 2)))["v"]
         assert made.error == ErrorCode.NONE
         assert (await state_of(members, "t")).leader in (1, 2)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.controller.events import MorePartitions, NewTopic
+from coordinator.controller.events import MorePartitions, TopicCreation
 from coordinator.controller.topic_rules import (
     TopicDefaults,
     assign_more_partitions,
     assign_new_topic,
     check_name,
 )
-from coordinator.placement import Assignment
+from coordinator.placement import ReplicaAssignment
 from protocol.errors import BrokerError, ErrorCode
 
 THREE = dict.fromkeys([1, 2, 3])
@@ -43,37 +43,51 @@ def test_names_that_are_taken() -> None:
 
 
 def test_numbers_left_out_are_the_defaults() -> None:
-    assigned = assign_new_topic(NewTopic("t"), DEFAULTS, THREE, start=1)
+    assigned = assign_new_topic(TopicCreation("t"), DEFAULTS, THREE, start=1)
     assert [assignment.replicas for assignment in assigned.values()] == [(2, 3), (3, 1), (1, 2), (2, 1)]
 
 
 def test_replicas_given_are_taken() -> None:
-    assigned = assign_new_topic(NewTopic("t", assignments={1: [3, 1], 0: [2, 3]}), DEFAULTS, THREE, start=0)
-    assert assigned == {0: Assignment((2, 3)), 1: Assignment((3, 1))}
+    assigned = assign_new_topic(
+        TopicCreation("t", assignments={1: [3, 1], 0: [2, 3]}), DEFAULTS, THREE, start=0
+    )
+    assert assigned == {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}
 
 
 @pytest.mark.parametrize(
     ("topic", "code", "says"),
     [
-        (NewTopic("t", 0, 1), ErrorCode.INVALID_PARTITIONS, "0 partitions"),
-        (NewTopic("t", 10**6, 1), ErrorCode.INVALID_PARTITIONS, "1 to 100000"),
-        (NewTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "at least 1"),
-        (NewTopic("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR, "4 replicas need 4 brokers, and 3"),
-        (NewTopic("t", 1, -1, {0: [1]}), ErrorCode.INVALID_REQUEST, "either"),
-        (NewTopic("t", assignments={0: [1], 2: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "gaps"),
-        (NewTopic("t", assignments={0: [1], 1: [1, 2]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "same number"),
-        (NewTopic("t", assignments={0: [1, 1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "different brokers"),
-        (NewTopic("t", assignments={0: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "one replica or more"),
-        (NewTopic("t", assignments={0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 9"),
+        (TopicCreation("t", 0, 1), ErrorCode.INVALID_PARTITIONS, "0 partitions"),
+        (TopicCreation("t", 10**6, 1), ErrorCode.INVALID_PARTITIONS, "1 to 100000"),
+        (TopicCreation("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "at least 1"),
+        (TopicCreation("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR, "4 replicas need 4 brokers, and 3"),
+        (TopicCreation("t", 1, -1, {0: [1]}), ErrorCode.INVALID_REQUEST, "either"),
+        (TopicCreation("t", assignments={0: [1], 2: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "gaps"),
+        (
+            TopicCreation("t", assignments={0: [1], 1: [1, 2]}),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "same number",
+        ),
+        (
+            TopicCreation("t", assignments={0: [1, 1]}),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "different brokers",
+        ),
+        (
+            TopicCreation("t", assignments={0: []}),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "one replica or more",
+        ),
+        (TopicCreation("t", assignments={0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 9"),
     ],
 )
-def test_topics_that_are_refused(topic: NewTopic, code: ErrorCode, says: str) -> None:
+def test_topics_that_are_refused(topic: TopicCreation, code: ErrorCode, says: str) -> None:
     with pytest.raises(BrokerError, match=says) as refused:
         assign_new_topic(topic, DEFAULTS, THREE, start=0)
     assert refused.value.code == code
 
 
-EXISTING = {0: Assignment((2, 3)), 1: Assignment((3, 1))}
+EXISTING = {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}
 
 
 def test_more_partitions_have_as_many_replicas() -> None:
@@ -81,7 +95,7 @@ def test_more_partitions_have_as_many_replicas() -> None:
     assert list(more) == [2, 3]
     assert all(len(assignment.replicas) == 2 for assignment in more.values())
     given = assign_more_partitions(MorePartitions("t", 3, [[1, 2]]), EXISTING, THREE)
-    assert given == {2: Assignment((1, 2))}
+    assert given == {2: ReplicaAssignment((1, 2))}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.controller.effects import Pause
-from coordinator.controller.events import CreateTopics, NewTopic
+from coordinator.controller.events import CreateTopics, TopicCreation
 from protocol.errors import ErrorCode
 from tests.coordinator.controller.machine import Machine, answers
 
@@ -26,12 +26,12 @@ def test_names_that_metrics_cannot_tell_apart_are_refused_until_the_first_has_go
 @pytest.mark.parametrize("names", [[f"t{n}" for n in range(350)], [f"t{n} is no name" for n in range(350)]])
 def test_a_request_of_many_topics_lets_others_have_their_turn(names: list[str]) -> None:
     machine = Machine(1)
-    effects = machine.handle(CreateTopics(1, [NewTopic(name) for name in names], validate_only=True))
+    effects = machine.handle(CreateTopics(1, [TopicCreation(name) for name in names], validate_only=True))
     assert effects.count(Pause()) == 3
     assert list(answers(effects)) == names
 
 
 def test_small_topics_of_one_request_start_on_one_broker_after_the_other() -> None:
     machine = Machine(1, 2, 3)
-    machine.handle(CreateTopics(1, [NewTopic(f"t{number}", 1, 1) for number in range(6)]))
+    machine.handle(CreateTopics(1, [TopicCreation(f"t{number}", 1, 1) for number in range(6)]))
     assert sorted(machine.state(f"t{number}").leader for number in range(6)) == [1, 1, 2, 2, 3, 3]

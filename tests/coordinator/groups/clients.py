@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from coordinator.groups.assignors import assign_round_robin
 from coordinator.groups.consumer_protocol import assigned_partitions, encode_assignment
-from coordinator.groups.effects import JoinAnswer, RegisterAnswer, SyncAnswer, TopicPartition
+from coordinator.groups.effects import JoinAnswer, RegisterAnswer, SyncAnswer
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import GroupWorld, Member
 
 

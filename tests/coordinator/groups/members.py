@@ -15,12 +15,12 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 
 from coordinator.cluster.candidacy import Candidacy
-from coordinator.cluster.membership import Membership
+from coordinator.cluster.membership import ClusterMembership
 from coordinator.controller.machine import ControllerPolicy
 from coordinator.controller.service import ControllerService
 from coordinator.controller.topic_rules import TopicDefaults
-from coordinator.znodes.brokers import BrokerInfo, Endpoint
-from coordinator.zookeeper.interface import Session
+from coordinator.znodes.brokers import BrokerInfo, RegisteredEndpoint
+from coordinator.zookeeper.interface import ZooKeeperSession
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -36,7 +36,9 @@ SESSION_TIMEOUT_MS = 6000
 
 
 def broker_info(broker_id: int, rack: str | None = None) -> BrokerInfo:
-    return BrokerInfo(broker_id, (Endpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id, "PLAINTEXT"),), rack)
+    return BrokerInfo(
+        broker_id, (RegisteredEndpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id, "PLAINTEXT"),), rack
+    )
 
 
 def no_config_named_bad(configs: Mapping[str, str | None]) -> None:
@@ -93,7 +95,7 @@ class Member:
 
     broker_id: int
     zookeeper: KazooZooKeeper
-    membership: Membership
+    membership: ClusterMembership
     candidacy: Candidacy
     controller: ControllerService
     events: list[str] = field(default_factory=list)
@@ -108,7 +110,7 @@ class Member:
 
     # MembershipListener
 
-    def registered(self, session: Session, broker_epoch: int) -> None:
+    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
         self.events.append("registered")
 
     def suspended(self) -> None:
@@ -154,7 +156,7 @@ class Members:
     ) -> Member:
         """A member that is not started yet."""
         zookeeper = KazooZooKeeper(self.connect, session_timeout_ms, reactor.callFromThread)
-        membership = Membership(
+        membership = ClusterMembership(
             zookeeper,
             reactor,
             lambda: broker_info(broker_id, rack),

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from coordinator.groups.assignors import (
     ASSIGNORS,
-    Assignment,
+    MemberAssignments,
     assign_range,
     assign_round_robin,
     assign_sticky,
 )
-from coordinator.groups.effects import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 MEMBERS = st.lists(st.sampled_from([f"m{n}" for n in range(9)]), min_size=1, unique=True)
 PARTITIONS = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(0, 12))
@@ -25,7 +25,7 @@ def every(partitions: dict[str, int]) -> set[TopicPartition]:
     return {TopicPartition(topic, number) for topic, count in partitions.items() for number in range(count)}
 
 
-def sizes(assignment: Assignment) -> list[int]:
+def sizes(assignment: MemberAssignments) -> list[int]:
     return [len(share) for share in assignment.values()]
 
 

@@ -13,7 +13,7 @@ from coordinator.groups.consumer_protocol import (
     encode_subscription,
     subscribed_topics,
 )
-from coordinator.groups.effects import TopicPartition
+from protocol.topic_partition import TopicPartition
 
 
 def test_a_clients_subscription_is_understood() -> None:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from coordinator.groups.config import GroupConfig
-from coordinator.groups.effects import Claim, OffsetsAnswer, RewindAnswer, TopicPartition
+from coordinator.groups.effects import OffsetsAnswer, ReaderClaim, RewindAnswer
 from coordinator.groups.shard import GroupShard
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.clients import ClassicClient, ManagedClient, OwnershipChecker
 from tests.coordinator.groups.world import GroupWorld
 
@@ -51,7 +52,7 @@ class GroupHistories(RuleBasedStateMachine):
         self.managed = [ManagedClient(self.world, self.checker, name) for name in ("a", "b", "c", "d")]
         self.acknowledged: dict[tuple[str, TopicPartition], int] = {}
         self.rewinds: list[int] = []
-        self.claimed: dict[tuple[str, TopicPartition], Claim] = {}
+        self.claimed: dict[tuple[str, TopicPartition], ReaderClaim] = {}
         self.claims_seen = 0
         self.next_offset = 1
 

@@ -11,12 +11,13 @@ from twisted.internet.task import Clock
 
 from coordinator.groups.config import GroupConfig
 from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
-from coordinator.groups.effects import Claim, Decision, JoinAnswer, Reader, Record, TopicPartition
-from coordinator.groups.hosted_shard import Event, HostedShard, HostState
+from coordinator.groups.effects import Decision, GroupReader, GroupRecord, JoinAnswer, ReaderClaim
+from coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
 from coordinator.groups.join import Join
 from coordinator.groups.log import NOTHING_COMMITTED, Replay
 from coordinator.groups.shard import GroupShard, OffsetToCommit
 from protocol.errors import BrokerError, ErrorCode
+from protocol.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
 COMMIT_TIMEOUT_MS = 5_000
@@ -34,7 +35,7 @@ class FakeLog:
     """A log whose commits, refusals and reads come when the test says so."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[GroupRecord] = []
         self.leader_epoch = 3
         self.committed_offset = 0
         self.commits_at_once = True
@@ -51,7 +52,7 @@ class FakeLog:
         self.replay = replay
         return self.reading
 
-    def append(self, records: Sequence[Record], timestamp_ms: int) -> None:
+    def append(self, records: Sequence[GroupRecord], timestamp_ms: int) -> None:
         if self.error is not None:
             raise BrokerError(self.error)
         self.records += records
@@ -104,7 +105,7 @@ class Host:
         self.log.reading.callback(None)
         return self
 
-    def ask(self, event: Event) -> list[Any]:
+    def ask(self, event: ShardEvent) -> list[Any]:
         """What came of a request so far: an answer or an error code, or nothing."""
         done: Deferred[Any] = Deferred()
         outcomes: list[Any] = []
@@ -183,7 +184,7 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
     host = Host().loaded()
     host.log.commits_at_once = False
     offsets = [OffsetToCommit(PARTITION, 1)]
-    events: dict[str, Event] = {
+    events: dict[str, ShardEvent] = {
         "first": lambda shard, waiting, now: shard.commit_offsets(waiting, "g", offsets, now_ms=now),
         "second": lambda shard, waiting, now: shard.commit_offsets(waiting, "h", offsets, now_ms=now),
         "read": lambda shard, waiting, _: shard.fetch_offsets(waiting, "g", None),
@@ -358,10 +359,10 @@ class Claimer:
     """Takes note of claims, which hold when the test says so."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[list[Claim], Decision, Deferred[None]]] = []
+        self.asked: list[tuple[list[ReaderClaim], Decision, Deferred[None]]] = []
         self.is_closed = False
 
-    def claim(self, claims: Sequence[Claim], decision: Decision) -> Deferred[None]:
+    def claim(self, claims: Sequence[ReaderClaim], decision: Decision) -> Deferred[None]:
         done: Deferred[None] = Deferred()
         self.asked.append((list(claims), decision, done))
         return done
@@ -390,7 +391,7 @@ class TestClaims:
 
         host.log.commit()
         ((claims, decision, done),) = claimer.asked
-        assert claims == [Claim("g", Reader("c-1", "c", "/h"), 1, PARTITION)]
+        assert claims == [ReaderClaim("g", GroupReader("c-1", "c", "/h"), 1, PARTITION)]
         assert decision == Decision(host.log.leader_epoch, host.log.end_offset)
         assert registered == [], "not before the claims hold"
 

@@ -8,13 +8,9 @@ import pytest
 
 from coordinator.groups.config import GroupConfig
 from coordinator.groups.consumer_protocol import assigned_partitions, subscribed_topics
-from coordinator.groups.effects import (
-    DeleteAnswer,
-    ManagedGroupInfo,
-    ManagedListAnswer,
-    TopicPartition,
-)
+from coordinator.groups.effects import DeleteAnswer, ManagedGroupInfo, ManagedListAnswer
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 
 

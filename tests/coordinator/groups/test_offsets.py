@@ -7,14 +7,9 @@ from dataclasses import replace
 import pytest
 
 from coordinator.groups.config import GroupConfig
-from coordinator.groups.effects import (
-    DeleteAnswer,
-    FetchedOffset,
-    OffsetsAnswer,
-    PartitionErrorsAnswer,
-    TopicPartition,
-)
+from coordinator.groups.effects import DeleteAnswer, FetchedOffset, OffsetsAnswer, PartitionErrorsAnswer
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import GroupWorld, Member
 
 RETENTION_MS = 100_000

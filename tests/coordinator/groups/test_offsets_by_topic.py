@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.groups.effects import Result, TopicPartition
+from coordinator.groups.effects import ShardResult
 from coordinator.groups.offsets import GroupOffsets
 from coordinator.groups.records import CommittedOffset
+from protocol.topic_partition import TopicPartition
 
 COMMITTED = CommittedOffset(7, -1, "", 0)
 
@@ -32,7 +33,7 @@ def test_a_deleted_topic_takes_its_offsets_with_it_and_no_others(
     offsets = GroupOffsets()
     expected: dict[tuple[str, TopicPartition], None] = {}
     for kind, group_id, partition in steps:
-        result, at = Result(), (group_id, partition)
+        result, at = ShardResult(), (group_id, partition)
         gone: list[tuple[str, TopicPartition]] = []
         match kind:
             case "commit":
@@ -63,10 +64,10 @@ def test_a_deleted_topic_takes_its_offsets_with_it_and_no_others(
 def test_what_is_left_of_topics_is_nothing_when_all_offsets_have_gone() -> None:
     offsets = GroupOffsets()
     for number in range(3):
-        offsets.commit(Result(), "g", TopicPartition("a", number), COMMITTED)
-        offsets.commit(Result(), "g", TopicPartition("a", number), COMMITTED)
-    offsets.delete(Result(), "g", TopicPartition("a", 1))
-    offsets.delete(Result(), "g", TopicPartition("a", 1))
-    offsets.delete_topics(Result(), ["a", "b"])
+        offsets.commit(ShardResult(), "g", TopicPartition("a", number), COMMITTED)
+        offsets.commit(ShardResult(), "g", TopicPartition("a", number), COMMITTED)
+    offsets.delete(ShardResult(), "g", TopicPartition("a", 1))
+    offsets.delete(ShardResult(), "g", TopicPartition("a", 1))
+    offsets.delete_topics(ShardResult(), ["a", "b"])
     assert not offsets.has_any("g")
     assert not offsets._readers

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.groups.effects import TopicPartition
 from coordinator.groups.records import (
     CommittedOffset,
     GroupKey,
@@ -29,6 +28,7 @@ from coordinator.groups.records import (
     managed_group_record,
     offset_record,
 )
+from protocol.topic_partition import TopicPartition
 
 ORDERS_3 = TopicPartition("orders", 3)
 GROUP = GroupValue(

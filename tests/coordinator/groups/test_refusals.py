@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from coordinator.groups.config import GroupConfig
-from coordinator.groups.effects import Refused
+from coordinator.groups.effects import RecordsRefused
 from protocol.errors import ErrorCode
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 
@@ -49,7 +49,7 @@ def test_a_deletion_is_undone(world: GroupWorld) -> None:
     request = world.new_request()
     with refusing(world):
         world.perform(world.shard.delete_groups(request, ["g"]))
-    assert world.answer(request, Refused).error == REFUSED
+    assert world.answer(request, RecordsRefused).error == REFUSED
     assert world.committed() == {("orders", 0): 42}
     assert world.describe().state == "Empty"
 
@@ -61,8 +61,8 @@ def test_an_assignment_that_is_not_durable_is_told_to_nobody(world: GroupWorld) 
     waiting = world.send_sync(renewed[1])
     with refusing(world):
         sync = world.send_sync(renewed[0], {leader.member_id: b"l", follower.member_id: b"f"})
-    assert world.answer(waiting, Refused).error == REFUSED
-    assert world.answer(sync, Refused).error == REFUSED
+    assert world.answer(waiting, RecordsRefused).error == REFUSED
+    assert world.answer(sync, RecordsRefused).error == REFUSED
     assert [world.heartbeat(member) for member in renewed] == [ErrorCode.ILLEGAL_GENERATION] * 2
     joins = [world.send_join(leader), world.send_join(follower)]
     world.assign([m.after(world.join_answer(j)) for m, j in zip((leader, follower), joins, strict=True)])
@@ -87,7 +87,7 @@ def test_those_who_wait_in_the_group_are_answered_too(world: GroupWorld) -> None
     world.assign(members)
     with refusing(world):
         returning = world.send_join(Member(instance_id="i2"))
-    assert world.answer(returning, Refused).error == REFUSED
+    assert world.answer(returning, RecordsRefused).error == REFUSED
     assert [world.heartbeat(member) for member in members] == [ErrorCode.NONE] * 2
 
 
@@ -107,7 +107,7 @@ def test_a_registration_round_is_undone(world: GroupWorld) -> None:
     with refusing(world):
         second = world.send_register("b")
     for request in (newcomer, first, second):
-        assert world.answer(request, Refused).error == REFUSED
+        assert world.answer(request, RecordsRefused).error == REFUSED
     assert world.consumer_heartbeat("a", generation).error == ErrorCode.NONE
     assert world.consumer_heartbeat("c", generation).error == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -119,7 +119,7 @@ def test_a_rewind_is_undone_with_its_offsets(world: GroupWorld) -> None:
     world.send_register("a")
     with refusing(world):
         world.send_register("b")
-    assert world.answer(waiting, Refused).error == REFUSED
+    assert world.answer(waiting, RecordsRefused).error == REFUSED
     assert world.committed() == {("orders", 0): 42}
     assert world.commit(43, Member("a", generation)) == ErrorCode.NONE
 
@@ -132,7 +132,7 @@ def test_a_group_that_could_not_be_created_is_not_there(world: GroupWorld) -> No
             request, "g", session_timeout_ms=SESSION_MS, topics=["orders"], now_ms=world.now_ms
         )
         world.perform(result)
-    assert world.answer(request, Refused).error == REFUSED
+    assert world.answer(request, RecordsRefused).error == REFUSED
     assert world.committed() == {("orders", 0): 42}
     assert world.join_empty().error == ErrorCode.NONE
 

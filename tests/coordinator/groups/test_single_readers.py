@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.groups.effects import NOBODY, Claim, Reader, TopicPartition
+from coordinator.groups.effects import NOBODY, GroupReader, ReaderClaim
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 
 
@@ -14,8 +15,8 @@ def world() -> GroupWorld:
     return GroupWorld(orders=2)
 
 
-def reader(member_id: str) -> Reader:
-    return Reader(member_id, "c", "/127.0.0.1")
+def reader(member_id: str) -> GroupReader:
+    return GroupReader(member_id, "c", "/127.0.0.1")
 
 
 def orders(number: int) -> TopicPartition:
@@ -35,8 +36,8 @@ class TestClaims:
     def test_each_member_has_its_partitions_claimed_in_every_generation(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b", single_reader=True)
         assert world.claims[:2] == [
-            Claim("g", reader("a"), 1, orders(0)),
-            Claim("g", reader("a"), 1, orders(1)),
+            ReaderClaim("g", reader("a"), 1, orders(0)),
+            ReaderClaim("g", reader("a"), 1, orders(1)),
         ]
         assert claimed(world) == {orders(0): ("a", generation), orders(1): ("b", generation)}
 
@@ -56,20 +57,22 @@ class TestClaims:
         generation = world.registered_group("a", "b", single_reader=True)
         world.claims.clear()
         world.send_register("a")
-        assert world.claims == [Claim("g", reader("a"), generation + 1, orders(0))]
+        assert world.claims == [ReaderClaim("g", reader("a"), generation + 1, orders(0))]
 
     def test_a_rewind_claims_for_those_whom_it_concerns(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b", single_reader=True)
         world.claims.clear()
         world.send_rewind({("orders", 1): 5})
         world.send_register("b")
-        assert world.claims == [Claim("g", reader("b"), generation + 1, orders(1))]
+        assert world.claims == [ReaderClaim("g", reader("b"), generation + 1, orders(1))]
 
     def test_when_the_last_member_is_gone_nobody_reads(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", single_reader=True)
         world.claims.clear()
         world.leave(("a", None))
-        assert world.claims == [Claim("g", NOBODY, generation + 1, orders(number)) for number in range(2)]
+        assert world.claims == [
+            ReaderClaim("g", NOBODY, generation + 1, orders(number)) for number in range(2)
+        ]
 
     def test_of_an_empty_group_the_next_coordinator_says_so_again(self, world: GroupWorld) -> None:
         world.registered_group("a", single_reader=True)

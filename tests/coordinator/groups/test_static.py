@@ -8,8 +8,8 @@ import pytest
 
 from coordinator.groups.config import GroupConfig
 from coordinator.groups.consumer_protocol import encode_assignment
-from coordinator.groups.effects import TopicPartition
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import SESSION_MS, SUBSCRIPTION, GroupWorld, Member
 
 ORDERS_0 = TopicPartition("orders", 0)

@@ -13,23 +13,23 @@ from typing import Any, TypeVar
 from coordinator.groups.config import GroupConfig
 from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
 from coordinator.groups.effects import (
-    Claim,
     ErrorAnswer,
+    GroupRecord,
     JoinAnswer,
     ManagedHeartbeatAnswer,
     OffsetsAnswer,
     PartitionErrorsAnswer,
-    Record,
-    Refused,
+    ReaderClaim,
+    RecordsRefused,
     RegisterAnswer,
-    Result,
     RewindAnswer,
+    ShardResult,
     SyncAnswer,
-    TopicPartition,
 )
 from coordinator.groups.join import Join
 from coordinator.groups.shard import GroupShard, OffsetToCommit
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 
 A = TypeVar("A")
 SESSION_MS = 10_000
@@ -58,8 +58,8 @@ class GroupWorld:
         self.config = config
         self.topics = topics
         self.now_ms = 1_000_000
-        self.log: list[Record] = []
-        self.claims: list[Claim] = []
+        self.log: list[GroupRecord] = []
+        self.claims: list[ReaderClaim] = []
         self.answers: dict[int, Any] = {}
         self.refuse_appends = False
         self._ids = itertools.count(1)
@@ -68,7 +68,7 @@ class GroupWorld:
 
     # The surroundings of a shard
 
-    def perform(self, result: Result) -> None:
+    def perform(self, result: ShardResult) -> None:
         if result.records and self.refuse_appends:
             result = self.shard.refused(result, ErrorCode.NOT_ENOUGH_REPLICAS, self.now_ms)
         self.log += result.records
@@ -198,7 +198,7 @@ class GroupWorld:
         request = self.new_request()
         self.perform(self.shard.leave(request, group, members, self.now_ms))
         answer = self.answers[request]
-        if isinstance(answer, Refused):
+        if isinstance(answer, RecordsRefused):
             return [answer.error] * len(members)
         return [member.error for member in answer.members]
 

@@ -15,12 +15,12 @@ from coordinator.ownership.records import (
     GROUPS_MAX,
     HISTORY_BYTES_MAX,
     HISTORY_MAX,
-    Assignment,
     Grant,
     NameKey,
     Owner,
     OwnershipRecord,
     PartitionKey,
+    ReaderAssignment,
     decode_ownership,
     encode_ownership,
     grant_bytes,
@@ -45,7 +45,7 @@ owners = st.builds(
     access=st.sampled_from([Access.NONE, Access.WRITE, Access.READ, Access.WRITE | Access.READ]),
     writer_client_id=st.none() | texts,
     writer_principal=st.none() | texts,
-    assignment=st.none() | st.builds(Assignment, numbers, numbers, numbers),
+    assignment=st.none() | st.builds(ReaderAssignment, numbers, numbers, numbers),
 )
 grants = st.builds(
     Grant,

@@ -16,9 +16,9 @@ from coordinator.cluster.producer_ids import (
     decode_producer_id_block,
     encode_producer_id_block,
 )
-from coordinator.placement import Assignment
+from coordinator.placement import ReplicaAssignment
 from coordinator.znodes import paths as znodes
-from coordinator.znodes.brokers import BrokerInfo, Endpoint, decode_broker, encode_broker
+from coordinator.znodes.brokers import BrokerInfo, RegisteredEndpoint, decode_broker, encode_broker
 from coordinator.znodes.configs import (
     decode_config,
     decode_config_change,
@@ -59,7 +59,10 @@ def test_a_broker_as_kafka_3_registers_it() -> None:
         "host":"kafka-1","version":5,"timestamp":"1600000000000","rack":"a"}"""
     info = BrokerInfo(
         1,
-        (Endpoint("PLAINTEXT", "kafka-1", 9092, "PLAINTEXT"), Endpoint("TLS", "::1", 9093, "SSL")),
+        (
+            RegisteredEndpoint("PLAINTEXT", "kafka-1", 9092, "PLAINTEXT"),
+            RegisteredEndpoint("TLS", "::1", 9093, "SSL"),
+        ),
         rack="a",
     )
     assert decode_broker(1, data) == info
@@ -68,7 +71,7 @@ def test_a_broker_as_kafka_3_registers_it() -> None:
 
 
 def test_a_broker_without_plaintext_tells_old_readers_nothing() -> None:
-    info = BrokerInfo(1, (Endpoint("TLS", "h", 1, "SSL"),), features={"holdfast.own": (1, 2)})
+    info = BrokerInfo(1, (RegisteredEndpoint("TLS", "h", 1, "SSL"),), features={"holdfast.own": (1, 2)})
     written = json.loads(encode_broker(info, 0))
     assert (written["host"], written["port"]) == (None, -1)
     assert written["features"] == {"holdfast.own": {"min_version": 1, "max_version": 2}}
@@ -76,7 +79,7 @@ def test_a_broker_without_plaintext_tells_old_readers_nothing() -> None:
 
 
 def test_a_broker_that_registers_anew_says_under_which_epoch_it_began() -> None:
-    info = BrokerInfo(1, (Endpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),), start_epoch=1 << 40)
+    info = BrokerInfo(1, (RegisteredEndpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),), start_epoch=1 << 40)
     data = encode_broker(info, 0)
     assert decode_broker(1, data) == info
     # Beside Kafka's fields, in none of them: its tools pass over what they do not know.
@@ -90,15 +93,15 @@ def test_a_broker_that_registers_anew_says_under_which_epoch_it_began() -> None:
     [
         (
             b'{"version":1,"host":"h","port":9092,"jmx_port":-1}',
-            Endpoint("PLAINTEXT", "h", 9092, "PLAINTEXT"),
+            RegisteredEndpoint("PLAINTEXT", "h", 9092, "PLAINTEXT"),
         ),
         (
             b'{"version":3,"host":null,"port":-1,"endpoints":["SSL://h:9093"],"rack":null}',
-            Endpoint("SSL", "h", 9093, "SSL"),
+            RegisteredEndpoint("SSL", "h", 9093, "SSL"),
         ),
     ],
 )
-def test_brokers_of_older_versions(data: bytes, endpoint: Endpoint) -> None:
+def test_brokers_of_older_versions(data: bytes, endpoint: RegisteredEndpoint) -> None:
     assert decode_broker(1, data).endpoints == (endpoint,)
 
 
@@ -108,7 +111,7 @@ def test_a_topic_as_kafka_3_writes_it() -> None:
         b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]},"version":3}'
     )
     topic = TopicAssignment(
-        TOPIC_ID, {0: Assignment((1, 2, 3), adding=(3,), removing=(1,)), 1: Assignment((2, 3))}
+        TOPIC_ID, {0: ReplicaAssignment((1, 2, 3), adding=(3,), removing=(1,)), 1: ReplicaAssignment((2, 3))}
     )
     assert decode_topic("t", data) == topic
     assert json.loads(encode_topic(topic)) == json.loads(data)
@@ -116,7 +119,7 @@ def test_a_topic_as_kafka_3_writes_it() -> None:
 
 def test_a_topic_of_a_cluster_that_knew_no_ids() -> None:
     data = b'{"version":1,"partitions":{"10":[1]}}'
-    assert decode_topic("t", data) == TopicAssignment(None, {10: Assignment((1,))})
+    assert decode_topic("t", data) == TopicAssignment(None, {10: ReplicaAssignment((1,))})
 
 
 def test_a_partition_state() -> None:

@@ -14,19 +14,19 @@ from kazoo.client import KazooClient, KazooState
 from coordinator.zookeeper.interface import (
     BadVersion,
     Check,
-    ConnectionLost,
     Create,
     Delete,
     MultiFailed,
     NodeExists,
     NoNode,
     NotEmpty,
-    Session,
     SessionExpired,
     SetData,
     Stat,
     WatchEvent,
     WatchKind,
+    ZooKeeperConnectionLost,
+    ZooKeeperSession,
 )
 from coordinator.zookeeper.kazoo_session import KazooSession
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper, split_connect
@@ -44,13 +44,13 @@ class Events:
     def __init__(self) -> None:
         self.seen: list[tuple[str, int]] = []
 
-    def session_connected(self, session: Session) -> None:
+    def session_connected(self, session: ZooKeeperSession) -> None:
         self.seen.append(("connected", session.session_id))
 
-    def session_suspended(self, session: Session) -> None:
+    def session_suspended(self, session: ZooKeeperSession) -> None:
         self.seen.append(("suspended", session.session_id))
 
-    def session_expired(self, session: Session) -> None:
+    def session_expired(self, session: ZooKeeperSession) -> None:
         self.seen.append(("expired", session.session_id))
 
     def names(self) -> list[str]:
@@ -229,7 +229,9 @@ async def test_a_request_that_races_the_expiry_never_reaches_the_next_session(zo
     delaying = False
     for function, arguments in delayed:
         function(*arguments)
-    with pytest.raises((SessionExpired, ConnectionLost)):  # As it was still waiting, or already on its way.
+    with pytest.raises(
+        (SessionExpired, ZooKeeperConnectionLost)
+    ):  # As it was still waiting, or already on its way.
         await late
     assert await client.session.exists("/late") is None
     await client.close()
@@ -249,7 +251,7 @@ async def test_while_the_server_hangs_reads_wait_and_writes_tell(
         await session.get("/a", fired.append)
         server.pause()
         read, write = session.get("/a"), session.set("/a", b"2")
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ZooKeeperConnectionLost):
             await write
         assert events.names()[-1] == "suspended"
         await until(lambda: fired == [WatchEvent(WatchKind.LOST, "")])

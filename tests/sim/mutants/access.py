@@ -10,10 +10,10 @@ from typing import Any
 from broker.ownership import drafts, table
 from broker.ownership.claims import Promote
 from broker.ownership.effects import Sever
-from broker.ownership.operations import Records
+from broker.ownership.operations import RecordsByKey
 from broker.ownership.resources import Entry, Resource
-from broker.ownership.rules import Refused, Shared, Verdict, judge_access
-from broker.ownership.state import State
+from broker.ownership.rules import ClaimRefused, Shared, Verdict, judge_access
+from broker.ownership.state import TableState
 from broker.replication import reads
 from broker.replication.admission import NO_CONNECTION
 from broker.replication.appends import Append
@@ -27,7 +27,7 @@ from tests.sim.mutation import Mutation, Patch
 def _promote_the_last() -> Sequence[Patch]:
     begin = Promote.begin
 
-    def mutant(self: Promote, state: State, now_ms: int) -> Records:
+    def mutant(self: Promote, state: TableState, now_ms: int) -> RecordsByKey:
         waiters = state.resource(self.keys[0]).waiters
         waiters.reverse()
         try:
@@ -41,7 +41,7 @@ def _promote_the_last() -> Sequence[Patch]:
 def _promote_without_a_raise() -> Sequence[Patch]:
     begin = Promote.begin
 
-    def mutant(self: Promote, state: State, now_ms: int) -> Records:
+    def mutant(self: Promote, state: TableState, now_ms: int) -> RecordsByKey:
         records = begin(self, state, now_ms)
         grant, waiter = self._grant, self._waiter
         if grant is None or waiter is None or grant.generation == 1:
@@ -62,25 +62,25 @@ def _share_what_is_owned() -> Sequence[Patch]:
         resource: Resource, owner: Any, connection: int, mode: ProducerAccessMode, epoch: int, **waiting: bool
     ) -> Verdict:
         verdict = judge_access(resource, owner, connection, mode, epoch, **waiting)
-        is_refused = isinstance(verdict, Refused) and mode is ProducerAccessMode.SHARED
+        is_refused = isinstance(verdict, ClaimRefused) and mode is ProducerAccessMode.SHARED
         return Shared() if is_refused else verdict
 
     return [(table, "judge_access", mutant)]
 
 
 def _leave_the_sharers() -> Sequence[Patch]:
-    return [(State, "_evict", lambda self, resource, sharer, to: None)]
+    return [(TableState, "_evict", lambda self, resource, sharer, to: None)]
 
 
 def _promote_nobody() -> Sequence[Patch]:
-    return [(State, "offer", lambda self, resource: None)]
+    return [(TableState, "offer", lambda self, resource: None)]
 
 
 def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
-    lose = State._lose
+    lose = TableState._lose
 
     def lose_gently(
-        self: State, resource: Resource, entry: Entry, reason: LossReason, to: int | None = None
+        self: TableState, resource: Resource, entry: Entry, reason: LossReason, to: int | None = None
     ) -> None:
         is_reader = entry.last is not None and entry.last.owner.access == Access.READ
         lose(self, resource, entry, reason, to)
@@ -95,7 +95,7 @@ def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
             read.connection = NO_CONNECTION
         return total
 
-    return [(State, "_lose", lose_gently), (reads, "read_all", read_without_asking_again)]
+    return [(TableState, "_lose", lose_gently), (reads, "read_all", read_without_asking_again)]
 
 
 def _look_at_guards_afterwards() -> Sequence[Patch]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker.handlers import leader_and_isr, stop_replica, update_metadata
-from broker.replication.partition import Assignment
+from broker.replication.partition import LeaderAndIsr
 from broker.replication.roles import Roles
 from coordinator.cluster.candidacy import Candidacy
 from coordinator.controller import election
@@ -15,7 +15,7 @@ from coordinator.controller.isr import InSyncSets
 from coordinator.controller.machine import Controller
 from coordinator.controller.reign import Reign
 from coordinator.controller.state import LiveBroker
-from coordinator.zookeeper.interface import ConnectionLost, SessionExpired, SetData
+from coordinator.zookeeper.interface import SessionExpired, SetData, ZooKeeperConnectionLost
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -30,7 +30,7 @@ def _accept_replaced_controller() -> Sequence[Patch]:
             except SessionExpired:
                 if not term.session._owner.process.alive:
                     raise
-            except ConnectionLost:
+            except ZooKeeperConnectionLost:
                 continue
 
     write = controller_writes._state_operations
@@ -56,7 +56,7 @@ def _obey_anyone() -> Sequence[Patch]:
         return apply(self, request)
 
     def any_epoch(
-        self: Roles, topic: str, topic_id: Any, index: int, assignment: Assignment, *more: Any
+        self: Roles, topic: str, topic_id: Any, index: int, assignment: LeaderAndIsr, *more: Any
     ) -> None:
         partition = self._replicas.find(topic, index)
         if partition is not None and assignment.leader_epoch < partition.leader_epoch:

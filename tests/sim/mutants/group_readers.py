@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from broker.ownership import standings
 from broker.ownership.guards import ReaderGuard
 from broker.ownership.reading import AttachReader
-from broker.ownership.state import State
+from broker.ownership.state import TableState
 from coordinator.ownership.records import ResourceKey
 from protocol.messages.ownership import ResourceStanding
 from tests.sim.mutation import Mutation, Patch
@@ -16,7 +16,7 @@ from tests.sim.mutation import Mutation, Patch
 def _attach_anyone() -> Sequence[Patch]:
     attach = AttachReader._attach
 
-    def mutant(self: AttachReader, state: State, key: ResourceKey, now_ms: int) -> ResourceStanding:
+    def mutant(self: AttachReader, state: TableState, key: ResourceKey, now_ms: int) -> ResourceStanding:
         resource = state.resource(key)
         entry = resource.entries.get(self._asker.group)
         if entry is None or entry.grant is None:

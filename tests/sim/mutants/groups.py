@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from coordinator.groups import hosted_shard as group_host
-from coordinator.groups.effects import Result
+from coordinator.groups.effects import ShardResult
 from coordinator.groups.hosted_shard import HostedShard, HostState
 from coordinator.groups.managed_group import ManagedGroup
 from coordinator.groups.service import GroupService
@@ -46,8 +46,8 @@ def _never_unload() -> Sequence[Patch]:
 
 
 def _keep_what_the_log_refused() -> Sequence[Patch]:
-    def mutant(self: GroupShard, result: Result, error: ErrorCode, now_ms: int) -> Result:
-        answers = Result()
+    def mutant(self: GroupShard, result: ShardResult, error: ErrorCode, now_ms: int) -> ShardResult:
+        answers = ShardResult()
         for request, answer in result.replies:
             answers.reply(request, answer)
         return answers

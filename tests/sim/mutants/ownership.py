@@ -12,14 +12,14 @@ from broker.ownership.effects import Write
 from broker.ownership.guards import WriterGuard
 from broker.ownership.homes import Homes
 from broker.ownership.resources import Entry, Resource
-from broker.ownership.rules import Granted, Refused, Verdict, judge_claim
+from broker.ownership.rules import ClaimRefused, Granted, Verdict, judge_claim
 from broker.ownership.service import OwnershipService
-from broker.ownership.state import State
+from broker.ownership.state import TableState
 from broker.ownership.table import OwnershipTable
 from broker.replication.appends import Append
 from broker.replication.conditions import Conditions
 from coordinator.ownership.records import Grant, Owner, OwnershipRecord
-from coordinator.ownership.store import Found, Replacement
+from coordinator.ownership.store import FoundRecord, Replacement
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import LossReason
 from tests.sim.mutation import Mutation, Patch
@@ -64,7 +64,7 @@ def _grant_before_it_is_written() -> Sequence[Patch]:
 def _begin_anew_at_one() -> Sequence[Patch]:
     take_over = Homes._take_over
 
-    def mutant(self: Homes, found: Found) -> None:
+    def mutant(self: Homes, found: FoundRecord) -> None:
         if found.record is not None:
             found = replace(found, record=OwnershipRecord(0, {}))
         take_over(self, found)
@@ -94,10 +94,10 @@ def _judge_the_condition_first() -> Sequence[Patch]:
 def _evict_before_the_claim_is_judged() -> Sequence[Patch]:
     turn_away = Claim._turn_away
 
-    def mutant(self: Claim, state: State, verdicts: Any, now_ms: int) -> None:
+    def mutant(self: Claim, state: TableState, verdicts: Any, now_ms: int) -> None:
         for wanted, verdict in verdicts:
             resource = state.resource(wanted.key)
-            is_stale = isinstance(verdict, Refused) and verdict.error.code == ErrorCode.STALE_GENERATION
+            is_stale = isinstance(verdict, ClaimRefused) and verdict.error.code == ErrorCode.STALE_GENERATION
             for entry in resource.entries.values() if is_stale else ():
                 if entry.grant is not None:
                     state._lose(resource, entry, LossReason.STOLEN)
@@ -125,7 +125,7 @@ def _let_stale_claims_take() -> Sequence[Patch]:
     ) -> Verdict:
         verdict = judge_claim(resource, group, owner, generation, may_wait=may_wait)
         entry = resource.entries.get(group)
-        is_stale = isinstance(verdict, Refused) and verdict.error.code == ErrorCode.STALE_GENERATION
+        is_stale = isinstance(verdict, ClaimRefused) and verdict.error.code == ErrorCode.STALE_GENERATION
         return Granted(entry.generation + 1) if is_stale and entry is not None else verdict
 
     return [(table, "judge_claim", mutant)]

@@ -8,7 +8,7 @@ from typing import Any
 from broker.replication import fetcher, following
 from broker.replication.appends import Append
 from broker.replication.leadership import Leadership
-from broker.replication.partition import Assignment, Partition
+from broker.replication.partition import LeaderAndIsr, Partition
 from protocol.messages.fetch import PartitionData
 from tests.sim.mutation import Mutation, Patch
 from tests.sim.plan import SINGLE
@@ -19,7 +19,7 @@ from tests.sim.plan import SINGLE
 def _truncate_to_high_watermark() -> Sequence[Patch]:
     follow = Partition.follow
 
-    def mutant(self: Partition, assignment: Assignment) -> bool:
+    def mutant(self: Partition, assignment: LeaderAndIsr) -> bool:
         is_new = follow(self, assignment)
         if is_new:
             self.truncate_to(self.high_watermark, 0)
@@ -120,7 +120,7 @@ def _tell_before_durable() -> Sequence[Patch]:
 def _lose_dedupe_state() -> Sequence[Patch]:
     lead = Partition.lead
 
-    def mutant(self: Partition, assignment: Assignment, now_ms: int) -> bool:
+    def mutant(self: Partition, assignment: LeaderAndIsr, now_ms: int) -> bool:
         is_new = lead(self, assignment, now_ms)
         if is_new:
             self.log.producers.clear(self.log.log_end_offset)

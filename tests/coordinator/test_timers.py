@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.groups.timers import Timers
+from coordinator.timers import Timers
 
 
 def due(timers: Timers[str], now_ms: int) -> list[str]:

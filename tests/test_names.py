@@ -1,0 +1,46 @@
+"""One name for one thing: no two public classes, or type aliases, of the project share a name."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+HOME = Path(__file__).parent.parent
+PACKAGES = ("protocol", "clients", "coordinator", "broker", "pipeline", "holdfast", "benchmarks")
+
+
+def public_types(text: str) -> Iterator[str]:
+    """The names of the classes and type aliases that stand at the top level of a source and are public."""
+    for node in ast.parse(text).body:
+        match node:
+            case ast.ClassDef(name=name):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                pass
+            case _:
+                continue
+        if name[0].isupper() and any(letter.islower() for letter in name):
+            yield name
+
+
+def test_each_public_type_has_a_name_of_its_own() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for package in PACKAGES:
+        for source in sorted((HOME / package).rglob("*.py")):
+            for name in public_types(source.read_text()):
+                homes[name].append(str(source.relative_to(HOME)))
+
+    shared = {name: found for name, found in homes.items() if len(found) > 1}
+
+    assert not shared
+
+
+def test_classes_and_aliases_are_seen_and_what_is_private_or_constant_is_not() -> None:
+    text = (
+        "class Seen: ...\n"
+        "Alias: TypeAlias = int\nOther = dict[str, int]\nclass _Hidden: ...\nLIMIT = 1\nx = 2\n"
+    )
+
+    assert list(public_types(text)) == ["Seen", "Alias", "Other"]
