@@ -51,7 +51,7 @@ def test_a_new_topic_is_durable_before_anybody_is_told() -> None:
     machine = Machine(1, 2)
     effects = machine.create("t", (1, 2), (2, 1))
     kinds = [type(effect).__name__ for effect in effects]
-    assert kinds == ["CreateTopic", "WriteStates", "Send", "Answer"]
+    assert kinds == ["CreateTopic", "WriteStates", "TellBrokers", "AnswerRequest"]
     assert machine.state("t", 1) == PartitionState(2, 0, (2, 1), 1)
     # One request of a kind for each broker, not one for each partition.
     assert [(to, type(request)) for to, request in sent(effects)] == [
@@ -118,7 +118,11 @@ def test_added_partitions_are_written_and_told() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     effects = machine.handle(CreatePartitions(9, [MorePartitions("t", 2), MorePartitions("none", 2)]))
-    assert [type(effect).__name__ for effect in effects[:3]] == ["WriteAssignments", "WriteStates", "Send"]
+    assert [type(effect).__name__ for effect in effects[:3]] == [
+        "WriteAssignments",
+        "WriteStates",
+        "TellBrokers",
+    ]
     assert machine.state("t", 1).leader == 2
     assert led(effects, 1) == {("t", 1): 2}
     assert answers(effects)["none"].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -38,7 +38,7 @@ def test_preferred_leaders_are_elected_on_order() -> None:
         "ReadOrder",
         "WriteStates",
         "RemoveOrders",
-        "Send",
+        "TellBrokers",
     ]
     assert machine.store.removed_orders == [znodes.PREFERRED_REPLICA_ELECTION]
 

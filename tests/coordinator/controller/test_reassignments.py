@@ -90,7 +90,7 @@ def test_the_order_of_what_is_durable_and_what_is_said() -> None:
     assert kinds[:3] == [WriteAssignments, WriteStates, TellBrokers]
     kinds = [type(effect) for effect in machine.propose("t", 1, 2)]
     # The in-sync set as proposed; the one without the old replica; the word to it; at last its znode.
-    assert [kind for kind in kinds if kind.__name__ != "Answer"] == [
+    assert [kind for kind in kinds if kind.__name__ != "AnswerRequest"] == [
         WriteStates,
         WriteStates,
         TellBrokers,
