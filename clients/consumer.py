@@ -6,7 +6,7 @@
             for record in consumer.poll(1000):
                 print(record.offset, record.value)
 
-After the seed client-rewrite, "Consumer API". A topic is shared with the other consumers of the same
+As in the client rewrite, "Consumer API". A topic is shared with the other consumers of the same
 `group.id`, or read whole by a consumer without one; single partitions can be read beside that.
 
 There is no thread in the background: heartbeats go out from `poll`, and from other calls that wait for a
@@ -331,7 +331,7 @@ class Consumer(ConsumerQueries):
     ) -> dict[TopicPartition, int]:
         """Have the group continue at these offsets, in partitions of any of its members.
 
-        For groups with `group.protocol=managed` (seed client-rewrite, "Offset Rewind"): the owners stop,
+        For groups with `group.protocol=managed` (client rewrite, "Offset Rewind"): the owners stop,
         commit, and go on from there when this returns. The records of the last `poll` count as processed.
         Raises OffsetOutOfRangeError, UnknownTopicOrPartitionError, NoGroupError and others.
         """

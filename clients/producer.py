@@ -4,7 +4,7 @@
         response = producer.send(Message("flights", key="UA", value=b"..."))
         print(response.result().offset)
 
-After the seed client-rewrite, "Proposed Producer API". A producer may be shared by any number of threads.
+As in the client rewrite, "Proposed Producer API". A producer may be shared by any number of threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests of the seed's protocol that clients may send to any broker, on their way to the right one."""
+"""Requests of the client rewrite that clients may send to any broker, on their way to the right one."""
 
 from __future__ import annotations
 

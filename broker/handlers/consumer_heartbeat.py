@@ -1,5 +1,5 @@
-"""ConsumerHeartbeat (key 30014, the seed's Heartbeat): a consumer lives, and hears whether it has to register
-anew, which any error code tells it.
+"""ConsumerHeartbeat (key 30014, the client rewrite's Heartbeat): a consumer lives, and hears whether it has
+to register anew, which any error code tells it.
 
 While the group is being loaded the answer is that all is well, as for Heartbeat: nothing has changed yet.
 """

@@ -1,4 +1,4 @@
-"""CreateGroup (key 30010, seed client-rewrite): make a group whose partitions the server assigns.
+"""CreateGroup (key 30010, client rewrite): make a group whose partitions the server assigns.
 
 Any broker takes it, and has the group's controller do it. Sent again it changes nothing, so that every
 consumer of a group may send it as it starts; topics that the group lacks are added.

@@ -1,4 +1,4 @@
-"""DeleteGroup (key 30011, seed client-rewrite): delete groups that have no members and are not ephemeral."""
+"""DeleteGroup (key 30011, client rewrite): delete groups that have no members and are not ephemeral."""
 
 from __future__ import annotations
 

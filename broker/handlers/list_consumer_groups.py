@@ -1,5 +1,5 @@
-"""ListConsumerGroups (key 30012, the seed's ListGroups): groups whose partitions the server assigns, each
-with its members and with the broker that is its controller.
+"""ListConsumerGroups (key 30012, the client rewrite's ListGroups): groups whose partitions the server
+assigns, each with its members and with the broker that is its controller.
 
 Any broker takes it: those named, or all, are asked for at the brokers that have them. Groups that do not
 exist are left out. Where a broker cannot say, the answer has its error beside what the others said.

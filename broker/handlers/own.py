@@ -1,4 +1,4 @@
-"""Own (key 30020, seed own-api): a connection claims resources, all of those in the request or none.
+"""Own (key 30020, own API): a connection claims resources, all of those in the request or none.
 
 Answered when the grants are durable, the owners before are severed, and everything before the fence offsets
 is committed; or with the reasons why not. The rules are told in docs/ownership.md.

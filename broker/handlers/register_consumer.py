@@ -1,4 +1,4 @@
-"""RegisterConsumer (key 30013, seed client-rewrite): join a group, or take part in its change.
+"""RegisterConsumer (key 30013, client rewrite): join a group, or take part in its change.
 
 The answer, with the partitions to own and where to start, waits until all whom the change concerns have
 registered.

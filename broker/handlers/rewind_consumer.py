@@ -1,4 +1,4 @@
-"""RewindConsumer (key 30015, seed client-rewrite): let a group read some partitions from other offsets on.
+"""RewindConsumer (key 30015, client rewrite): let a group read some partitions from other offsets on.
 
 The answer waits until the owners have stopped, and the offsets are recorded. Whether an offset is still in
 the log is known to the partition's leader only: the owner finds out when it fetches.

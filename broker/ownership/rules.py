@@ -1,7 +1,7 @@
 """What becomes of a claim: granted, answered with what it was granted before, queued or refused.
 
-The rules of the three seeds, as functions of what is known; docs/ownership.md tells them in words. Nothing is
-changed here.
+The rules of the own API, KIP-27 and PIP-68, as functions of what is known; docs/ownership.md tells
+them in words. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def judge_claim(
     "If there is no such owner then the connection of the requesting process is made the owner and we return
     generation 1. If the existing owner has a higher generation the request fails. If the existing owner has
     an equal or lower generation the existing owner's connection is severed. Generation 0 will always succeed
-    in claiming the resource, and will reset the generation." (seed own-api)
+    in claiming the resource, and will reset the generation." (own API)
     """
     entry = resource.peek(group)
     in_force = entry.generation

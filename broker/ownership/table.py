@@ -1,4 +1,4 @@
-"""The ownership table: a machine without network, clock or disk (seeds own-api and PIP-68).
+"""The ownership table: a machine without network, clock or disk (own API, PIP-68).
 
 Something happens (a request, a connection that closes, a write that is durable, time that passes), and
 `take_effects` gives what is to be done for it. What is asked of a resource waits for what was asked of it

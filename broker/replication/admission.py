@@ -1,6 +1,6 @@
 """Who may append, and under which condition: asked where the offset is assigned.
 
-Ownership of a partition and conditional appends (seeds own-api, kip-27-conditional-publish, PIP-68) are
+Ownership of a partition and conditional appends (own API, KIP-27, PIP-68) are
 decided here and not at the socket: whatever queued on its way is judged by the state at the moment of the
 append, on the one thread that also does it.
 """

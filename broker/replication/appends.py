@@ -1,7 +1,7 @@
 """Appends of one request: all prepared, then all admitted, then all appended, then awaited.
 
 The order matters. Nothing of a request is in a log before all of it has been judged, so that a condition on
-one partition can refuse the rest (seed kip-27-conditional-publish).
+one partition can refuse the rest (KIP-27).
 """
 
 from __future__ import annotations

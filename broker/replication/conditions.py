@@ -1,4 +1,4 @@
-"""Conditional appends: only where the log ends at the expected offset (seed kip-27-conditional-publish).
+"""Conditional appends: only where the log ends at the expected offset (KIP-27).
 
 All conditions of a request are judged when all of it has been prepared and admitted, and nothing appended
 yet. One that does not hold, or cannot be judged, refuses the whole request.

@@ -1,4 +1,4 @@
-"""Groups of the seed's membership protocol, whose coordinator shares out the partitions (client-rewrite)."""
+"""Groups whose coordinator shares out the partitions: the membership protocol of the client rewrite."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ManagedGroupListing:
 
 
 class ManagedGroupAdmin(GroupAdmin):
-    """The seed's CreateGroup, DeleteGroup, ListGroups and RewindConsumer."""
+    """The client rewrite's CreateGroup, DeleteGroup, ListGroups and RewindConsumer."""
 
     def create_managed_group(
         self,

@@ -1,4 +1,4 @@
-"""Who owns what (seeds own-api, PIP-68): owners, waiters, history; and an administrator's forced release."""
+"""Who owns what (own API, PIP-68): owners, waiters, history; and an administrator's forced release."""
 
 from __future__ import annotations
 

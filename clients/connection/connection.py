@@ -4,7 +4,7 @@
     for reply in connection.poll(1000, Call(ANY_NODE, MetadataRequest(topics=None))):
         ...
 
-After the seed client-rewrite, "Low-level RPC API": every `poll` is one turn of a select loop; it sends the
+As in the client rewrite, "Low-level RPC API": every `poll` is one turn of a select loop; it sends the
 calls it is given and returns what has come back, which need not belong to those calls. `ask` is the blocking
 form. Producer, consumer and admin all stand on this.
 """

@@ -1,4 +1,4 @@
-"""Membership by the seed's protocol (client-rewrite): the coordinator shares out the partitions.
+"""Membership by the client rewrite's protocol: the coordinator shares out the partitions.
 
 On startup the consumer asks any broker for the group's controller (ListGroups), makes the group where there
 is none (CreateGroup), and registers there; the answer says what to own and where to start. From then on it

@@ -1,4 +1,4 @@
-"""What a member of a managed group writes into its requests (seed client-rewrite)."""
+"""What a member of a managed group writes into its requests (client rewrite)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ManagedSettings:
     single_reader: bool = False
 
     def list_request(self) -> ListConsumerGroupsRequest:
-        """The seed's ListGroups: which broker is the group's controller."""
+        """The client rewrite's ListGroups: which broker is the group's controller."""
         return ListConsumerGroupsRequest(consumer_groups=[self.group_id])
 
     def create_request(
@@ -60,7 +60,7 @@ class ManagedSettings:
         return RegisterConsumerRequest(consumer_group=self.group_id, consumer_id=self.consumer_id)
 
     def heartbeat_request(self, generation: int, group_session_ms: int) -> ConsumerHeartbeatRequest:
-        """The seed's Heartbeat; asks for our own session timeout where it is shorter than the group's."""
+        """The client rewrite's Heartbeat; asks for our session timeout if shorter than the group's."""
         is_shorter = self.session_timeout_ms < group_session_ms
         return ConsumerHeartbeatRequest(
             session_timeout=self.session_timeout_ms if is_shorter else _NO_SHORTER_SESSION,

@@ -375,7 +375,7 @@ class GroupSession:
     # Rewinding ----------------------------------------------------------------------------------------
 
     def rewind(self, offsets: Mapping[TopicPartition, int], timeout_ms: int) -> dict[TopicPartition, int]:
-        """Have the group go on elsewhere, in partitions of any member (seed client-rewrite, "Offset Rewind").
+        """Have the group go on elsewhere, in partitions of any member (client rewrite, "Offset Rewind").
 
         Returns where they stand. Raises NoGroupError where the group's protocol knows no rewinding.
         """

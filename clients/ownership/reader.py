@@ -1,4 +1,4 @@
-"""The exclusive consumer: the only reader of its partitions in a group of owners (seed own-api).
+"""The exclusive consumer: the only reader of its partitions in a group of owners (own API).
 
     with ExclusiveConsumer(properties, "indexer", [TopicPartition("log", 0)], wait_ms=FOR_EVER) as consumer:
         for record in consumer.poll(1000):

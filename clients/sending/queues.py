@@ -1,6 +1,6 @@
 """Where messages wait: one queue for each partition, and for each topic one of what has no partition.
 
-After the seed client-rewrite, "One queue per partition". A topic's messages are without a partition for two
+As in the client rewrite, "One queue per partition". A topic's messages are without a partition for two
 reasons. Those without a key gather in batches, and a whole batch is given a partition when it is sent. Those
 that were sent before the topic's partitions were known wait one by one, in order, until they are.
 

@@ -1,4 +1,4 @@
-"""The sending side of a producer: the seed's event loop, one turn at a time.
+"""The sending side of a producer: the client rewrite's event loop, one turn at a time.
 
     configure any new broker connections
     select; handle responses; write

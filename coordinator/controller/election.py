@@ -1,7 +1,7 @@
 """Who leads a partition: functions of its replicas and of who is alive. Pure.
 
 Each returns the new leader and in-sync replicas, or None where nobody may lead. They never look at logs: a
-member of the in-sync set has every committed record, and that is all that counts (seed kafka-design, 4.7).
+member of the in-sync set has every committed record, and that is all that counts (Kafka design §4.7).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def elect_after_failure(
     """A leader for a partition whose leader has gone: the first live replica in sync.
 
     Where none is left and `unclean_allowed` (unclean.leader.election.enable), the first live replica, alone
-    in sync: availability before consistency, as the seed offers.
+    in sync: availability before consistency, as Kafka design §4.7 offers.
     """
     for replica in replicas:
         if replica in live and replica in isr:

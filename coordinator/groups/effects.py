@@ -50,7 +50,7 @@ NOBODY = GroupReader("")
 class ReaderClaim:
     """`reader` alone reads `partition` for `group_id`, from `generation` of the group on.
 
-    For groups with single readers (seed own-api, design §6): performed after the assignment is durable and
+    For groups with single readers (own API): performed after the assignment is durable and
     before any member is told of it, so a member that has not noticed the change cannot read on.
     """
 
@@ -195,7 +195,7 @@ class ListAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DeleteAnswer:
-    """DeleteGroups, and the DeleteGroup of the seed: how each group went, in the order given."""
+    """DeleteGroups, and the DeleteGroup of the client rewrite: how each group went, in the order given."""
 
     groups: Sequence[tuple[str, ErrorCode]]
 
@@ -210,7 +210,7 @@ class OwnedPartition:
 
 @dataclass(frozen=True, slots=True)
 class RegisterAnswer:
-    """RegisterConsumer (seed client-rewrite)."""
+    """RegisterConsumer (client rewrite)."""
 
     error: ErrorCode
     generation: int = -1
@@ -220,7 +220,7 @@ class RegisterAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ManagedHeartbeatAnswer:
-    """The seed's Heartbeat: any error code tells the consumer to register anew."""
+    """The client rewrite's Heartbeat: any error code tells the consumer to register anew."""
 
     error: ErrorCode
     controller_generation: int = -1
@@ -243,7 +243,7 @@ class RewindAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ManagedGroupInfo:
-    """One group in the answer to the seed's ListGroups."""
+    """One group in the answer to the client rewrite's ListGroups."""
 
     group_id: str
     members: Sequence[str]

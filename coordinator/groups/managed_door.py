@@ -1,6 +1,6 @@
-"""The seed's door to the coordinator (client-rewrite, "Consumer Group Membership APIs").
+"""The managed protocol's door to the coordinator (client rewrite, "Consumer Group Membership APIs").
 
-Requests of the membership protocol find their group here, or an error. The seed's DeleteGroup is
+Requests of the membership protocol find their group here, or an error. The client rewrite's DeleteGroup is
 `GroupShard.delete_groups`, which serves both doors.
 """
 
@@ -177,7 +177,7 @@ class ManagedDoor:
         return result
 
     def list_groups(self, request: GroupRequest, group_ids: Collection[str] = ()) -> ShardResult:
-        """The seed's ListGroups: those named, or all. Groups that do not exist are left out."""
+        """The client rewrite's ListGroups: those named, or all. Groups that do not exist are left out."""
         result = ShardResult()
         infos = [
             managed_info(group)

@@ -1,4 +1,4 @@
-"""A managed group: the state of a group whose partitions the server assigns (seed client-rewrite).
+"""A managed group: the state of a group whose partitions the server assigns (client rewrite).
 
 Nothing here answers a request, writes a record or sets a timer; what happens on which event is said in
 managed_rebalance.py.
@@ -60,7 +60,7 @@ class RewindUnderWay:
 
 @dataclass(slots=True)
 class ManagedGroup:
-    """A group under the seed's protocol.
+    """A group under the client rewrite's protocol.
 
     EMPTY: no members. PREPARING_REBALANCE: all members have to register. STABLE: all own their partitions;
     while `rewinds` is not empty, the owners of the partitions concerned have to register.

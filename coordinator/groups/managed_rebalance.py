@@ -1,4 +1,4 @@
-"""The seed's membership protocol: registration, heartbeats, changes and rewinds, assigned by the server.
+"""The membership protocol of the client rewrite: registrations, heartbeats, changes and rewinds.
 
 A *change* concerns the whole group: a new member, a lost member, a new topic, a new partition. Every member
 learns of it from an error code in its heartbeat, stops fetching, commits and registers anew; when all have,

@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets`: Kafka's own key and value formats, byte for byte.
 
 A key starts with its version, which says what the record is: 0 and 1 a committed offset, 2 the state of a
-classic group. `MANAGED_GROUP_KEY_VERSION` marks the state of a group under the seed's protocol; it lies far
-above every version that Kafka has given out, and Kafka's own loader, its console formatters and the usual
-lag monitors skip versions they do not know.
+classic group. `MANAGED_GROUP_KEY_VERSION` marks the state of a group under the client rewrite's protocol; it
+lies far above every version that Kafka has given out, and Kafka's own loader, its console formatters and
+the usual lag monitors skip versions they do not know.
 
 Written are the newest versions that a broker and the tools of Kafka's ZooKeeper days read: offset keys v1
 and values v3 (v1 where the commit named its own expiry, which later versions cannot say), group keys v2 and
@@ -92,7 +92,7 @@ class ManagedMemberValue:
 
 @dataclass(frozen=True, slots=True)
 class ManagedGroupValue:
-    """The durable part of a group under the seed's protocol.
+    """The durable part of a group under the client rewrite's protocol.
 
     `partitions` maps each topic of the group to the number of partitions that the group has seen of it.
     Version 1 has `single_reader`; a group without is written in version 0, as it always was.

@@ -2,7 +2,7 @@
 
 Requests, the passing of time and changes of topics go in; each gives one `ShardResult` of records, claims and
 answers (group_effects.py says in which order they are performed). There are two doors to the same offsets:
-Kafka's classic protocol, and the one of the client-rewrite seed, in which the server assigns. A group is of
+Kafka's classic protocol, and the client rewrite's, in which the server assigns. A group is of
 the type by whose door it came in; a group that only keeps offsets takes on a type when its first member or
 its CreateGroup arrives.
 
@@ -74,7 +74,7 @@ class GroupShard:
         self.classic = ClassicDoor(self._store, new_id)
         """JoinGroup, SyncGroup, Heartbeat."""
         self.managed = ManagedDoor(self._store)
-        """The requests of the seed's protocol."""
+        """The requests of the client rewrite's protocol."""
 
     # The log
 
@@ -271,7 +271,7 @@ class GroupShard:
         return result
 
     def delete_groups(self, request: GroupRequest, group_ids: Sequence[str]) -> ShardResult:
-        """DeleteGroups, and the seed's DeleteGroup: empty groups only, and not ephemeral ones."""
+        """DeleteGroups, and the client rewrite's DeleteGroup: empty groups only, and not ephemeral ones."""
         result = ShardResult()
         outcomes = [(group_id, self._store.delete(group_id, result)) for group_id in group_ids]
         result.reply(request, DeleteAnswer(outcomes))

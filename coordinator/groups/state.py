@@ -20,7 +20,7 @@ class GroupState(enum.Enum):
     """Where a group stands; the values are the names that Kafka's tools show.
 
     EMPTY: no members. It lives on for the sake of its offsets, or as a new group before its first member.
-    PREPARING_REBALANCE: waiting for every member to join (seed's protocol: to register).
+    PREPARING_REBALANCE: waiting for every member to join (client rewrite: to register).
     COMPLETING_REBALANCE: every member knows the generation; waiting for the leader's assignment.
     STABLE: every member has, or can fetch, its assignment.
     DEAD: removed. Nothing leads out of it.

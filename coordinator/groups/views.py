@@ -46,7 +46,7 @@ def listed(groups: Iterable[Group], states: Collection[str], types: Collection[s
 
 
 def managed_info(group: ManagedGroup) -> ManagedGroupInfo:
-    """What the seed's ListGroups says of a group."""
+    """What the client rewrite's ListGroups says of a group."""
     return ManagedGroupInfo(
         group.group_id,
         tuple(group.members),

@@ -2,7 +2,7 @@
 
     python docs/examples/bulk_load.py localhost:9092 flights flights.csv
 
-Line n of the file lands at offset n of the topic's partition 0, or nowhere (seed kip-27-conditional-publish).
+Line n of the file lands at offset n of the topic's partition 0, or nowhere (KIP-27).
 So the log itself says how far the load has come: nothing is kept beside it, and it does not matter how the
 last run ended, or whether it has ended at all. The topic must be the load's own.
 """

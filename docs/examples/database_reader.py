@@ -1,4 +1,4 @@
-"""A reader of a database that publishes its rows in order, and a standby that takes over (seed own-api).
+"""A reader of a database that publishes its rows in order, and a standby that takes over (own API).
 
     python docs/examples/database_reader.py localhost:9092 orders orders.sqlite
 

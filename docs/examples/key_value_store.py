@@ -1,4 +1,4 @@
-"""A key-value store with a log and a leader for each shard (seed kip-27-conditional-publish).
+"""A key-value store with a log and a leader for each shard (KIP-27).
 
     scripts/topics.sh --bootstrap-server localhost:9092 --create --topic store --partitions 3
     python docs/examples/key_value_store.py localhost:9092 store

@@ -1,11 +1,11 @@
-"""The membership protocol of the client-rewrite seed: groups whose partitions the server assigns.
+"""The membership protocol of the client rewrite: groups whose partitions the server assigns.
 
 Six APIs that belong together, announced as the feature `holdfast.groups` and never among the API keys.
-Fields have the seed's names. The seed's Version, CorrelationId and ClientId are those of the header. Two of
-the seed's types are wider here, because the values do not fit: partitions and ports are 32 bits. What the
-seed leaves out and a server needs is marked "not in the seed".
+Fields have the names of the client rewrite. Its Version, CorrelationId and ClientId are those of the header.
+Two of its types are wider here, because the values do not fit: partitions and ports are 32 bits. What it
+leaves out and a server needs is marked "not in the client rewrite".
 
-Two APIs are named otherwise than in the seed, since Kafka has APIs of those names: the seed's ListGroups is
+Two APIs are named otherwise than there, since Kafka has APIs of those names: its ListGroups is
 `ListConsumerGroups`, its Heartbeat `ConsumerHeartbeat`.
 """
 
@@ -29,15 +29,15 @@ class CreateGroupResponse(Response):
 class CreateGroupRequest(Request[CreateGroupResponse]):
     """To any server. `session_timeout` is in ms.
 
-    An `ephemeral` group (named in the seed's table, not in its message) goes when its last member does.
-    `assignment_strategy` is not in the seed's message: "range", "roundrobin", "sticky", or empty for the
-    default.
+    An `ephemeral` group (named in the client rewrite's table, not in its message) goes when its last member
+    does. `assignment_strategy` is not in the client rewrite: "range", "roundrobin", "sticky", or empty for
+    the default.
 
     `forwarded`, in this request and others to any server, is set by a broker that asks the group's controller
-    for a client: the request is not passed on again. Not in the seed either.
+    for a client: the request is not passed on again. Not in the client rewrite.
 
     `single_reader`: the leaders of partitions let nobody of the group read but the member that has them (see
-    `group_readers`). Not in the seed.
+    `group_readers`). Not in the client rewrite.
     """
 
     consumer_group: str
@@ -106,7 +106,7 @@ class PartitionToOwn:
 
 @struct
 class RegisterConsumerResponse(Response):
-    """`controller_generation`, to be named in heartbeats and commits, is not in the seed's message, nor is
+    """`controller_generation`, to be named in heartbeats and commits, is not in the client rewrite, nor is
     `single_reader`: before it fetches a partition the member has to attach itself at its leader."""
 
     consumer_group: str
@@ -137,8 +137,8 @@ class ConsumerHeartbeatRequest(Request[ConsumerHeartbeatResponse]):
     """To the controller of the group.
 
     `session_timeout`, in ms, asks for a shorter session than the group's; -1 takes the group's. Not in the
-    seed, where the connection says who is speaking: the group, the consumer, and the generation that it
-    has.
+    client rewrite, where the connection says who is speaking: the group, the consumer, and the generation
+    that it has.
     """
 
     session_timeout: Int64
@@ -166,7 +166,7 @@ class ActualOffset:
 
 @struct
 class RewindConsumerResponse(Response):
-    """`controller_generation` is not in the seed's message: a member that asked goes on under it."""
+    """`controller_generation` is not in the client rewrite: a member that asked goes on under it."""
 
     consumer_group: str
     actual_offsets: list[ActualOffset]
@@ -177,7 +177,7 @@ class RewindConsumerResponse(Response):
 class RewindConsumerRequest(Request[RewindConsumerResponse]):
     """To the controller of the group.
 
-    Not in the seed's message: `consumer_id` and `controller_generation`, which a member of the group gives,
+    Not in the client rewrite: `consumer_id` and `controller_generation`, which a member of the group gives,
     so that it is not asked to stop what it has stopped already. Tools leave them out.
     """
 

@@ -1,4 +1,4 @@
-"""One writer, one reader: claiming resources, keeping them, letting go of them (seed own-api).
+"""One writer, one reader: claiming resources, keeping them, letting go of them (own API).
 
 The APIs are announced as the feature `holdfast.own`, never among the API keys. What they mean, rule by rule,
 is told in docs/ownership.md.
@@ -101,7 +101,7 @@ class ResourceClaim:
 
 @struct
 class OwnResponse(Response):
-    """The seed's own_response. With an `error_code` nothing was looked at, and `resources` is empty."""
+    """The own API's own_response. With an `error_code` nothing was looked at, and `resources` is empty."""
 
     group: str
     error_code: Int16
@@ -111,7 +111,7 @@ class OwnResponse(Response):
 
 @request(key=30020, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class OwnRequest(Request[OwnResponse]):
-    """The seed's own_request: claims all the resources named, or none.
+    """The own API's own_request: claims all the resources named, or none.
 
     `owner_id` names the owner: unique, and the same when it comes back on another connection. `access`
     (`Access`) says what the owner does with partitions. Nothing heard for `session_timeout_ms` ends the

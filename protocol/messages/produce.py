@@ -58,7 +58,7 @@ class ProduceResponse(Response):
 class PartitionProduceData:
     """Record batches of one partition, one after the other.
 
-    Holdfast's own fields make it a condition (seed kip-27-conditional-publish); they are sent only to brokers
+    Holdfast's own fields make it a condition (KIP-27); they are sent only to brokers
     with the feature `holdfast.expected.offset`. The log has to end at `expected_offset`, and the record
     before it to have `expected_leader_epoch`; -1: any. Without records the partition is a guard for the
     others of the request. `attempt` is raised by a client that has seen a refusal: what it sent under the

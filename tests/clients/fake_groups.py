@@ -37,7 +37,7 @@ from protocol.messages import (
     offset_delete,
     offset_fetch,
 )
-from protocol.messages import group_membership as seed
+from protocol.messages import group_membership as membership
 from protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -55,9 +55,9 @@ VERSIONS = {
     8: (2, 8), 9: (1, 8), 10: (0, 4), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5),
     15: (0, 5), 16: (0, 5), 42: (0, 2), 47: (0, 0),
 }  # fmt: skip
-FEATURES = {seed.FEATURE: 1}
+FEATURES = {membership.FEATURE: 1}
 HOST = "/127.0.0.1"
-ANYWHERE = (FindCoordinatorRequest, seed.ListConsumerGroupsRequest, seed.CreateGroupRequest)
+ANYWHERE = (FindCoordinatorRequest, membership.ListConsumerGroupsRequest, membership.CreateGroupRequest)
 """Requests that any broker answers."""
 
 
@@ -255,14 +255,14 @@ class FakeGroups:
         self, token: int, request: Request[Any], error: ErrorCode, client_id: str, now_ms: int, managed: Any
     ) -> ShardResult | Response:
         match request:
-            case seed.ListConsumerGroupsRequest():
+            case membership.ListConsumerGroupsRequest():
                 self._answers[token] = self._list
                 if error:
-                    return seed.ListConsumerGroupsResponse(groups_info=[], error_code=error)
+                    return membership.ListConsumerGroupsResponse(groups_info=[], error_code=error)
                 return managed.list_groups(token, request.consumer_groups)
-            case seed.CreateGroupRequest():
+            case membership.CreateGroupRequest():
                 group = request.consumer_group
-                self._answers[token] = lambda answer: seed.CreateGroupResponse(
+                self._answers[token] = lambda answer: membership.CreateGroupResponse(
                     consumer_group=group, error_code=answer.error
                 )
                 return managed.create_group(
@@ -275,13 +275,13 @@ class FakeGroups:
                     single_reader=request.single_reader,
                     now_ms=now_ms,
                 )
-            case seed.DeleteGroupRequest():
-                self._answers[token] = lambda answer: seed.DeleteGroupResponse(
+            case membership.DeleteGroupRequest():
+                self._answers[token] = lambda answer: membership.DeleteGroupResponse(
                     deleted_consumer_groups=[name for name, code in answer.groups if not code],
                     error_code=next((code for _, code in answer.groups if code), 0),
                 )
                 return self.shard.delete_groups(token, request.consumer_group)
-            case seed.RegisterConsumerRequest():
+            case membership.RegisterConsumerRequest():
                 self._answers[token] = lambda answer: _registered(request.consumer_group, answer)
                 if error:
                     return _registered(request.consumer_group, RegisterAnswer(error))
@@ -293,7 +293,7 @@ class FakeGroups:
                     client_host=HOST,
                     now_ms=now_ms,
                 )
-            case seed.ConsumerHeartbeatRequest():
+            case membership.ConsumerHeartbeatRequest():
                 self._answers[token] = _managed_heartbeat
                 if error:
                     return _managed_heartbeat(ManagedHeartbeatAnswer(error))
@@ -305,7 +305,7 @@ class FakeGroups:
                     session_timeout_ms=request.session_timeout,
                     now_ms=now_ms,
                 )
-            case seed.RewindConsumerRequest():
+            case membership.RewindConsumerRequest():
                 self._answers[token] = lambda answer: _rewound(request.consumer_group, answer)
                 rows = [(TopicPartition(row.topic, row.partition), row.offset) for row in request.new_offsets]
                 return managed.rewind_consumer(
@@ -361,9 +361,9 @@ class FakeGroups:
         return self.shard.fetch_offsets(token, asked.group_id, partitions)
 
     def _list(self, answer: ManagedListAnswer) -> Response:
-        broker = seed.ControllerBroker(broker_id=self.node, host=f"broker-{self.node}", port=9092)
+        broker = membership.ControllerBroker(broker_id=self.node, host=f"broker-{self.node}", port=9092)
         infos = [
-            seed.GroupInfo(
+            membership.GroupInfo(
                 group_name=info.group_id,
                 group_members=list(info.members),
                 topics=list(info.topics),
@@ -373,7 +373,7 @@ class FakeGroups:
             )
             for info in answer.groups
         ]
-        return seed.ListConsumerGroupsResponse(groups_info=infos, error_code=0)
+        return membership.ListConsumerGroupsResponse(groups_info=infos, error_code=0)
 
 
 def _refusal(request: Request[Any]) -> object:
@@ -384,9 +384,9 @@ def _refusal(request: Request[Any]) -> object:
             return JoinAnswer(error)
         case SyncGroupRequest():
             return SyncAnswer(error)
-        case seed.RegisterConsumerRequest():
+        case membership.RegisterConsumerRequest():
             return RegisterAnswer(error)
-        case seed.RewindConsumerRequest():
+        case membership.RewindConsumerRequest():
             rows = [TopicPartition(row.topic, row.partition) for row in request.new_offsets]
             return RewindAnswer(-1, [RewoundPartition(row, -1, error) for row in rows])
     return None  # It is answered at once.
@@ -516,10 +516,12 @@ def _deleted(answer: DeleteAnswer) -> Response:
 
 def _registered(group: str, answer: RegisterAnswer) -> Response:
     rows = [
-        seed.PartitionToOwn(topic=row.partition.topic, partition=row.partition.partition, offset=row.offset)
+        membership.PartitionToOwn(
+            topic=row.partition.topic, partition=row.partition.partition, offset=row.offset
+        )
         for row in answer.partitions_to_own
     ]
-    return seed.RegisterConsumerResponse(
+    return membership.RegisterConsumerResponse(
         consumer_group=group,
         partitions_to_own=rows,
         error_code=answer.error,
@@ -529,14 +531,14 @@ def _registered(group: str, answer: RegisterAnswer) -> Response:
 
 
 def _managed_heartbeat(answer: ManagedHeartbeatAnswer) -> Response:
-    return seed.ConsumerHeartbeatResponse(
+    return membership.ConsumerHeartbeatResponse(
         controller_generation=answer.controller_generation, error_code=answer.error
     )
 
 
 def _rewound(group: str, answer: RewindAnswer) -> Response:
     rows = [
-        seed.ActualOffset(
+        membership.ActualOffset(
             topic=row.partition.topic,
             partition=row.partition.partition,
             offset=row.offset,
@@ -544,6 +546,6 @@ def _rewound(group: str, answer: RewindAnswer) -> Response:
         )
         for row in answer.actual_offsets
     ]
-    return seed.RewindConsumerResponse(
+    return membership.RewindConsumerResponse(
         consumer_group=group, actual_offsets=rows, controller_generation=answer.generation
     )

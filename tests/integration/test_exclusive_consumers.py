@@ -1,4 +1,4 @@
-"""Single readers (seed own-api) against a real broker."""
+"""Single readers (own API) against a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exclusive producers (PIP-68) against a real broker: each test is a sentence of the seed."""
+"""Exclusive producers (PIP-68) against a real broker: each test is a sentence of PIP-68."""
 
 from __future__ import annotations
 

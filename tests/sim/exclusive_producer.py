@@ -1,4 +1,4 @@
-"""Simulated producers that ask how they may write to a partition: with others, or alone (seed PIP-68).
+"""Simulated producers that ask how they may write to a partition: with others, or alone (PIP-68).
 
 One whose access is over is done for: it goes on as another producer, with another id, and perhaps another
 mode.

@@ -2,7 +2,7 @@
 
 Most faults may strike anybody at any time. Those that destroy what was written (`lose_power`, `wipe`) strike
 only where another in-sync replica is alive and stays so until all are in sync again: more than that no
-replicated log promises without an fsync for each record (seed kafka-design, 4.7). Where there is that fsync,
+replicated log promises without an fsync for each record (Kafka design §4.7). Where there is that fsync,
 flush.before.ack, power is lost anywhere at any time.
 """
 

@@ -1,4 +1,4 @@
-"""A simulated member of the seed's protocol: it registers, and the server says what it owns."""
+"""A simulated member of the client rewrite's protocol: it registers, and the server says what it owns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What those were told who own things, or share them, and the judges of it (seeds own-api, KIP-27 and
+"""What those were told who own things, or share them, and the judges of it (own API, KIP-27,
 PIP-68).
 
 Each record is known to be written under one grant, of which the server never gives two with the same

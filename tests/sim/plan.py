@@ -57,7 +57,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group of consumers of one topic; `is_managed` is true of the seed's protocol."""
+    """A group of consumers of one topic; `is_managed` is true of the client rewrite's protocol."""
 
     name: str
     topic: str

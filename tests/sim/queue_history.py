@@ -1,5 +1,5 @@
 """What those were told who wait for a resource, and the judges of it: first come, first served, and nobody is
-forgotten (seed PIP-68, and the queues of the own API).
+forgotten (PIP-68, and the queues of the own API).
 
 A queue lives in one broker's memory while that decides. So only those are compared who wait at the same home.
 """

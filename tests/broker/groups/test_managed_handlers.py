@@ -1,4 +1,4 @@
-"""The seed's protocol (client-rewrite, "Consumer Group Membership Protocol") through the real handlers.
+"""The managed protocol (client rewrite, "Consumer Group Membership Protocol") through the real handlers.
 
 What each request does to a group is told in tests/coordinator/groups/test_managed_groups.py; here it is what
 travels, and what the broker's metadata brings about.

@@ -1,4 +1,4 @@
-"""The numbered cases of reference/fencing.md that the ownership table decides: what bit the systems before.
+"""The numbered fencing cases of docs/design-sources.md that the ownership table decides.
 
 Cases 11 to 15 and 18 are about conditional appends: tests/broker/replication/test_conditions.py. Where a case
 needs sockets, logs and ZooKeeper it is also in test_enforcement.py and tests/integration/test_ownership.py.

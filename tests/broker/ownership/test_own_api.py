@@ -1,4 +1,4 @@
-"""The own API, sentence by sentence (seed own-api): what a claim does, on the machine that decides it."""
+"""The own API, sentence by sentence (own API): what a claim does, on the machine that decides it."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_severing_costs_the_owner_all_that_its_connection_owned(machine: Machine
     assert [grant.reason for grant in machine.entry(P1).history] == [LossReason.DISCONNECTED]
 
 
-# What the seed leaves open.
+# What the own API leaves open.
 
 
 def test_a_free_resource_keeps_its_generation(machine: Machine) -> None:

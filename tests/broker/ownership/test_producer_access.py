@@ -1,4 +1,4 @@
-"""Exclusive producers, sentence by sentence (seed PIP-68), on the machine that decides about them."""
+"""Exclusive producers, sentence by sentence (PIP-68), on the machine that decides about them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def attach(machine: Machine, client: Client, generation: int) -> int:
 
 
 def test_it_is_in_force_only_once_it_is_written(machine: Machine) -> None:
-    """Persist before success (fencing.md, case 1)."""
+    """Persist before success (docs/design-sources.md, case 1)."""
     anna, bert = machine.client("anna", GROUP), machine.client("bert", GROUP)
     assign(machine, "anna", 1)
     attach(machine, anna, 1)
@@ -121,7 +121,7 @@ def test_the_next_leader_holds_the_place_of_a_member_for_as_long_as_its_group_do
 
 
 def test_a_late_close_of_the_connection_before_is_nothing_to_the_next_member(machine: Machine) -> None:
-    """Late clean-up (fencing.md, case 3)."""
+    """Late clean-up (docs/design-sources.md, case 3)."""
     anna, bert = machine.client("anna", GROUP), machine.client("bert", GROUP)
     assign(machine, "anna", 1)
     attach(machine, anna, 1)

@@ -1,4 +1,4 @@
-"""Conditional publish, sentence by sentence (seed kip-27-conditional-publish)."""
+"""Conditional publish, sentence by sentence (KIP-27)."""
 
 from __future__ import annotations
 

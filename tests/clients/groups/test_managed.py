@@ -1,5 +1,5 @@
-"""The seed's membership protocol in our consumer: each rule of "Consumer Group Membership Protocol" and of
-"Offset Rewind" (client-rewrite) as a test that names it, then what the seed leaves open."""
+"""The client rewrite in our consumer: each rule of "Consumer Group Membership Protocol" and of
+"Offset Rewind" as a test that names it, then what the client rewrite leaves open."""
 
 from __future__ import annotations
 

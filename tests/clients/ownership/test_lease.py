@@ -1,4 +1,4 @@
-"""Leases (seed own-api) against brokers in memory, without a thread: whoever polls renews."""
+"""Leases (own API) against brokers in memory, without a thread: whoever polls renews."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def asked(cluster: FakeCluster, kind: type[Any]) -> list[Any]:
 
 def test_the_first_owner_has_generation_1(cluster: FakeCluster) -> None:
     """ "If there is no such owner then the connection of the requesting process is made the owner and we
-    return generation 1" (own-api)."""
+    return generation 1" (own API)."""
     with lease_on(cluster, NAME, LOG) as lease:
         assert [lease.generation(resource) for resource in (NAME, LOG)] == [1, 1]
         assert (lease.is_held, lease.fence_offset(LOG), lease.fence_offset(NAME)) == (True, 0, None)
@@ -60,15 +60,15 @@ def test_the_first_owner_has_generation_1(cluster: FakeCluster) -> None:
 
 def test_resources_could_be_any_arbitrary_string(cluster: FakeCluster) -> None:
     """ "For our use case resources will always be topic-partition pairs, but they could be any arbitrary
-    string" (own-api)."""
+    string" (own API)."""
     for name in ("x", "log-0", "Ärger / %2F 你好 \x00", "n" * 255):
         with lease_on(cluster, name) as lease:
             assert lease.generation(name) == 1
 
 
 def test_a_claim_that_names_a_lower_generation_fails(cluster: FakeCluster) -> None:
-    """ "If the existing owner has a higher generation the request fails, returning an error_code" (seed
-    own-api)."""
+    """ "If the existing owner has a higher generation the request fails, returning an error_code" (own
+    API)."""
     anna = lease_on(cluster, generation=5)
     anna.claim(WAIT_MS)
     lease_on(cluster, generation=1).claim(WAIT_MS)
@@ -88,7 +88,7 @@ def test_a_claim_that_names_an_equal_or_higher_one_severs_the_owner(
     cluster: FakeCluster, generation: int, granted: int
 ) -> None:
     """ "If the existing owner has a an equal or lower generation the existing owner's connection is severed"
-    (own-api). The loser is told, and does not take it back."""
+    (own API). The loser is told, and does not take it back."""
     anna = lease_on(cluster)
     anna.claim(WAIT_MS)
     ben = lease_on(cluster, generation=generation, owner_id="ben")
@@ -110,7 +110,7 @@ def test_a_claim_that_names_an_equal_or_higher_one_severs_the_owner(
 
 def test_generation_0_always_succeeds_and_resets(cluster: FakeCluster) -> None:
     """ "Generation 0 will have special meaning. It will always succeed in claiming the resource, and will
-    reset the generation" (own-api)."""
+    reset the generation" (own API)."""
     anna = lease_on(cluster, generation=1)
     anna.claim(WAIT_MS)
     lease_on(cluster, generation=110).claim(WAIT_MS)
@@ -120,7 +120,7 @@ def test_generation_0_always_succeeds_and_resets(cluster: FakeCluster) -> None:
 
 
 def test_each_resource_may_be_claimed_with_a_generation_of_its_own(cluster: FakeCluster) -> None:
-    """ "own_request group [resource generation]" (own-api)."""
+    """ "own_request group [resource generation]" (own API)."""
     anna = lease_on(cluster, NAME, LOG)
     anna.claim(WAIT_MS)
     ben = lease_on(cluster, NAME, LOG, generation={NAME: 1, LOG: 7})
@@ -131,7 +131,7 @@ def test_each_resource_may_be_claimed_with_a_generation_of_its_own(cluster: Fake
 
 
 def test_who_polls_lives_and_who_does_not_is_taken_for_dead(cluster: FakeCluster) -> None:
-    """ "It may not be dead, violating our single-writing (or reading) restriction" (own-api): what the server
+    """ "It may not be dead, violating our single-writing (or reading) restriction" (own API): what the server
     has given to another the first does not believe to hold."""
     anna = lease_on(cluster)
     anna.claim(WAIT_MS)

@@ -1,4 +1,4 @@
-"""Single readers (seed own-api) against brokers in memory: claims and fetches go by the same connection."""
+"""Single readers (own API) against brokers in memory: claims and fetches go by the same connection."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_partitions_are_claimed_by_one_request_before_any_is_read(cluster: FakeC
 
 def test_two_readers_never_both_own_a_partition(cluster: FakeCluster) -> None:
     """ "You want to ensure that it is never the case that two readers both think they own a partition at the
-    same time" (own-api): the second gets in by taking it, and then the first gets nothing more."""
+    same time" (own API): the second gets in by taking it, and then the first gets nothing more."""
     anna = Reader(cluster)
     assert anna.read(4) == [b"a", b"b", b"c", b"d"]
     with pytest.raises(OwnershipRefusedError):
@@ -149,7 +149,7 @@ def test_a_reader_goes_on_after_a_break_with_nothing_lost_or_doubled(cluster: Fa
 
 
 def test_a_standby_begins_where_the_one_before_has_committed(cluster: FakeCluster) -> None:
-    """ "If the reader fails you want another instance to take over" (own-api)."""
+    """ "If the reader fails you want another instance to take over" (own API)."""
     group = {"group.id": "index", "enable.auto.commit": False}
     anna = Reader(cluster, properties=group)
     standby = Reader(cluster, properties=group, wait_ms=FOR_EVER)
@@ -169,8 +169,8 @@ def test_a_standby_begins_where_the_one_before_has_committed(cluster: FakeCluste
 
 
 def test_one_that_does_not_poll_does_not_believe_for_ever_that_it_owns(cluster: FakeCluster) -> None:
-    """ "A GC pause or other transient failure could cause a false positive in the failure detection" (seed
-    own-api): then it owns nothing any more, as far as it knows, before it has asked."""
+    """ "A GC pause or other transient failure could cause a false positive in the failure detection" (own
+    API): then it owns nothing any more, as far as it knows, before it has asked."""
     reader = Reader(cluster, session_timeout_ms=9000)
     reader.read(4)
     owned = []

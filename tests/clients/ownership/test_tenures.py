@@ -32,8 +32,8 @@ def two_brokers(wait_ms: int = 0) -> World:
 
 
 def test_those_of_one_broker_are_claimed_by_one_request_in_ascending_order() -> None:
-    """ "Issuing this request will attempt to claim ownership of a given set of topic/partitions" (seed
-    own-api): granted all or none."""
+    """ "Issuing this request will attempt to claim ownership of a given set of topic/partitions" (own
+    API): granted all or none."""
     world = World(THIRD, LOG, OTHER)
 
     claim = world.call()

@@ -1,4 +1,4 @@
-"""The seed's membership protocol: each rule of its sections, in its own words where there is room."""
+"""The client rewrite's membership protocol: each rule of its sections, in its own words."""
 
 from __future__ import annotations
 
@@ -376,7 +376,7 @@ class TestRewind:
         assert world.committed() == orders(0, at=5)
 
     def test_a_commit_from_before_the_rewind_cannot_undo_it(self, world: GroupWorld) -> None:
-        """The seed's open question: setting the offset would collide with the active consumer's commits."""
+        """The client rewrite asks: does setting the offset collide with the active consumer's commits?"""
         generation = world.registered_group("a")
         world.send_rewind(orders(0, at=5))
         assert world.commit(42, Member("a", generation)) == ErrorCode.NONE

@@ -264,7 +264,7 @@ class GroupWorld:
         self.perform(self.shard.fetch_offsets(request, group, None))
         return {o.partition: o.offset for o in self.answer(request, OffsetsAnswer).offsets}
 
-    # The seed's requests
+    # The client rewrite's requests
 
     def create_group(self, group: str = "g", **how: Any) -> ErrorCode:
         request = self.new_request()

@@ -1,4 +1,4 @@
-"""Bugs of those who share, wait, read alone or guard: exclusive producers (seed PIP-68), queues, single
+"""Bugs of those who share, wait, read alone or guard: exclusive producers (PIP-68), queues, single
 readers, and conditions on other partitions."""
 
 from __future__ import annotations
