@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.ownership.resources import Resource
+from broker.ownership.settings import OwnershipSettings
 from coordinator.ownership.records import GRANT_BYTES_MAX, NameKey, ResourceKey, grant_bytes
 from protocol.errors import BrokerError, ErrorCode, error_for
 
@@ -24,17 +25,6 @@ _CROWD = OWNED_BYTES_MAX // _OF_ONE_BYTES_MAX - 1
 CONNECTION_RESOURCES_MAX = 10_000
 """Of one connection: those that it owns, shares and waits for, and partitions that it has owned."""
 _NAMED_GROUPS_MAX = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Values of the settings `own.release.grace.ms`, `own.ping.timeout.ms`, `own.waiters.max` and
-    `own.names.max`."""
-
-    release_grace_ms: int = 0
-    ping_timeout_ms: int = 3000
-    waiters_max: int = 1000
-    names_max: int = 100_000
 
 
 @dataclass(slots=True)
@@ -53,7 +43,7 @@ class Holdings:
             del self.groups[next(iter(self.groups))]
 
 
-def room_for(resource: Resource, group: str, names: int, terms: Terms) -> BrokerError | None:
+def room_for(resource: Resource, group: str, names: int, settings: OwnershipSettings) -> BrokerError | None:
     """Why there is no room for one more resource, beside `names` that are known, or for one more group of a
     resource; None: there is."""
     limit = None
@@ -63,8 +53,8 @@ def room_for(resource: Resource, group: str, names: int, terms: Terms) -> Broker
         if taken > OWNED_BYTES_MAX - _OF_ONE_BYTES_MAX:
             limit = f"{resource.key} is owned in so many groups that there is no room for more"
     elif isinstance(resource.key, NameKey) and group not in resource.entries:
-        if names > terms.names_max:
-            limit = f"own.names.max={terms.names_max} names are known here"
+        if names > settings.names_max:
+            limit = f"own.names.max={settings.names_max} names are known here"
     elif len(group) > GROUP_LENGTH_MAX:
         limit = f"the group's name has {len(group)} characters, of {GROUP_LENGTH_MAX} that it may have"
     return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)

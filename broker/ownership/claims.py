@@ -86,7 +86,7 @@ class Claim(Operation):
 
     def _verdict(self, state: TableState, wanted: Wanted) -> Verdict:
         resource = state.resource(wanted.key)
-        refusal = bounds.room_for(resource, self._asker.group, state.names, state.terms)
+        refusal = bounds.room_for(resource, self._asker.group, state.names, state.settings)
         refusal = refusal or bounds.room_on(state.connections.get(self._asker.connection), wanted.key)
         return self._judge(resource, wanted) if refusal is None else ClaimRefused(refusal)
 
@@ -115,10 +115,10 @@ class Claim(Operation):
                 return standings.queued(resource, asker.group, position)
             # It waits on a connection that it has given up, and loses its place with it.
             state.dequeue(resource, waiter)
-        if len(resource.waiters) >= state.terms.waiters_max:
+        if len(resource.waiters) >= state.settings.waiters_max:
             state.refuse(resource, asker.group)
             error = BrokerError(
-                ErrorCode.RESOURCE_OWNED, f"own.waiters.max={state.terms.waiters_max} wait already"
+                ErrorCode.RESOURCE_OWNED, f"own.waiters.max={state.settings.waiters_max} wait already"
             )
             return standings.refused(resource, asker.group, error)
         waiter = Waiter(asker.group, asker.owner, asker.connection, self._wait_until_ms)
@@ -170,7 +170,7 @@ class Promote(Operation):
         (key,) = self.keys
         resource = state.resource(key)
         for waiter in list(resource.waiters):
-            if bounds.room_for(resource, waiter.group, state.names, state.terms) is not None:
+            if bounds.room_for(resource, waiter.group, state.names, state.settings) is not None:
                 state.dequeue(resource, waiter)
             elif may_promote(resource, waiter.group, waiter.owner, waiter.connection):
                 generation = resource.peek(waiter.group).generation + 1

@@ -76,7 +76,7 @@ def _judge(state: TableState, resource: Resource, assigned: Assigned) -> Granted
     """A decision counts unless a later one is known. That the next coordinator repeats what the one before
     has decided changes nothing: neither if the member has attached itself since, nor if an administrator has
     taken the partition from it."""
-    room = bounds.room_for(resource, assigned.group, state.names, state.terms)
+    room = bounds.room_for(resource, assigned.group, state.names, state.settings)
     if room is not None:
         return ClaimRefused(room)
     entry = resource.peek(assigned.group)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred, fail
@@ -16,7 +15,6 @@ from twisted.python.failure import Failure
 
 from broker.network.connection import ServerConnection
 from broker.ownership.answers import Answers, Standings
-from broker.ownership.bounds import Terms
 from broker.ownership.claims import Wanted
 from broker.ownership.effects import (
     AnswerClaim,
@@ -36,6 +34,7 @@ from broker.ownership.operations import Asker, Forced, Held
 from broker.ownership.reading import Assigned
 from broker.ownership.renewals import Renewals
 from broker.ownership.resources import Resource, partition_key
+from broker.ownership.settings import OwnershipSettings
 from broker.ownership.standings import blank
 from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
@@ -53,7 +52,7 @@ from coordinator.ownership.store import (
     TooLarge,
 )
 from coordinator.znodes.json import BadZnode
-from coordinator.zookeeper.interface import SessionExpired, ZooKeeper, ZooKeeperError
+from coordinator.zookeeper.interface import SessionExpired, ZooKeeperError
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.ownership import ResourceStanding
@@ -74,38 +73,34 @@ _STANDSTILL_MS = 250
 """A timer that is later than this tells that the broker itself stood still."""
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What the service stands on. `date_ms` is the time of day, `monotonic_s` a clock that nobody sets."""
-
-    clock: Clock
-    date_ms: Callable[[], int]
-    monotonic_s: Callable[[], float]
-    zookeeper: ZooKeeper
-
-
 class OwnershipService:
-    """Who owns what, of that which this broker decides about.
+    """The owners of the resources that this broker decides about.
 
-    `names_partition` says which partition of `__consumer_offsets` keeps a group.
+    `names_partition` returns the partition of `__consumer_offsets` that keeps a group. `date_ms` is the time
+    of day; `monotonic_s` is a clock that nobody sets, and times sessions. Call `role_changed` when a
+    partition's role has changed, and `append_mismatched` when the condition of an append did not hold.
     """
 
     def __init__(
         self,
-        around: Around,
         replicas: Replicas,
+        store: OwnershipStore,
         names_partition: Callable[[str], int | None],
-        terms: Terms,
+        settings: OwnershipSettings,
+        *,
+        clock: Clock,
+        date_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
     ) -> None:
-        self._clock = around.clock
-        self._monotonic_s = around.monotonic_s
+        self._clock = clock
+        self._monotonic_s = monotonic_s
         self._replicas = replicas
-        self._store = OwnershipStore(around.zookeeper)
+        self._store = store
         self._writing = DeferredSemaphore(WRITES_MAX)
-        self.table = OwnershipTable(self._log_ends, self.last_heard_ms, around.date_ms, terms)
+        self.table = OwnershipTable(self._log_ends, self.last_heard_ms, date_ms, settings)
         self.homes = Homes(replicas, self.table, self._store, names_partition, self.now_ms, self._perform)
-        self._answers = Answers(around.clock, self._given_up)
-        self._renewals = Renewals(around.clock, self._standings, self.table.told)
+        self._answers = Answers(clock, self._given_up)
+        self._renewals = Renewals(clock, self._standings, self.table.told)
         self._connections: dict[int, ServerConnection] = {}
         self._asked: dict[int, dict[int, None]] = {}
         """The tickets of each connection that are worth nothing without it."""
@@ -116,8 +111,6 @@ class OwnershipService:
         self._flush_timer: DelayedCall | None = None
         self._is_performing = False
         self._is_stopped = False
-        replicas.add_role_listener(self._role_changed)
-        replicas.conditions.mismatched = self._mismatched
 
     def now_ms(self) -> int:
         """By the clock that nobody sets: sessions are judged by it."""
@@ -300,7 +293,8 @@ class OwnershipService:
         """What has to be known before this broker leads what the controller gives it."""
         return self.homes.prepare(request)
 
-    def _role_changed(self, partition: Partition) -> None:
+    def role_changed(self, partition: Partition) -> None:
+        """This broker leads the partition now, or has stopped leading it."""
         self.homes.role_changed(partition)
         self._refresh(partition)
 
@@ -320,8 +314,8 @@ class OwnershipService:
     def _append_refused(self, resource: Resource) -> None:
         self.table.append_refused(resource)
 
-    def _mismatched(self, partition: Partition) -> None:
-        """Count it with whoever owns the partition."""
+    def append_mismatched(self, partition: Partition) -> None:
+        """The condition of an append did not hold: count it with the partition's owner."""
         resource = self.table.state.resources.get(partition_key(partition))
         writer = None if resource is None else resource.writer
         if writer is not None:

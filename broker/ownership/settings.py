@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker.ownership.bounds import Terms
 from clients.settings import Setting, SettingType
 from protocol.errors import ErrorCode, error_for
 
@@ -77,11 +76,20 @@ class SessionTimeouts:
             )
 
 
-def terms(settings: Mapping[str, Any]) -> Terms:
-    """What of the settings the ownership table goes by."""
-    return Terms(
-        settings["own.release.grace.ms"],
-        settings["own.ping.timeout.ms"],
-        settings["own.waiters.max"],
-        settings["own.names.max"],
-    )
+@dataclass(frozen=True, slots=True)
+class OwnershipSettings:
+    """Values of `own.release.grace.ms`, `own.ping.timeout.ms`, `own.waiters.max` and `own.names.max`."""
+
+    release_grace_ms: int = 0
+    ping_timeout_ms: int = 3000
+    waiters_max: int = 1000
+    names_max: int = 100_000
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> OwnershipSettings:
+        return cls(
+            settings["own.release.grace.ms"],
+            settings["own.ping.timeout.ms"],
+            settings["own.waiters.max"],
+            settings["own.names.max"],
+        )

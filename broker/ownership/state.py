@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from broker.ownership import drafts
-from broker.ownership.bounds import Holdings, Terms
+from broker.ownership.bounds import Holdings
 from broker.ownership.deadlines import Deadlines, OfOwner, OfSharer, OfWaiter
 from broker.ownership.effects import Audit, AwaitCommit, Fence, OwnershipEffect, Sever, Tell
 from broker.ownership.resources import Counts, Entry, Resource, Sharer, Waiter
+from broker.ownership.settings import OwnershipSettings
 from coordinator.ownership.records import (
     NEVER_MS,
     NO_OFFSET,
@@ -46,7 +47,7 @@ class TableState:
         log_ends: Callable[[PartitionKey], LogEnds],
         last_heard_ms: Callable[[int], int],
         date_ms: Callable[[], int],
-        terms: Terms,
+        settings: OwnershipSettings,
     ) -> None:
         self.resources: dict[ResourceKey, Resource] = {}
         self.connections: dict[int, Holdings] = {}
@@ -64,7 +65,7 @@ class TableState:
         """Resources of which something is to be written that nobody waits for."""
         self.wanted: dict[ResourceKey, None] = {}
         """Resources that one who waits for them might have now."""
-        self.terms = terms
+        self.settings = settings
         self._log_ends = log_ends
         self.last_heard_ms = last_heard_ms
         self.date_ms = date_ms
@@ -181,8 +182,8 @@ class TableState:
         entry.connection = None
         if entry.last is not None and entry.last.owner.assignment is not None:
             self._changed(resource.key)
-        elif self.terms.release_grace_ms > 0:
-            self._watch_owner(resource.key, entry, now_ms + self.terms.release_grace_ms)
+        elif self.settings.release_grace_ms > 0:
+            self._watch_owner(resource.key, entry, now_ms + self.settings.release_grace_ms)
             self._changed(resource.key)
         else:
             self.free(resource, entry, LossReason.DISCONNECTED)
@@ -403,7 +404,7 @@ class TableState:
             self.effects.append(AwaitCommit(fence._replace(offset=grant.fence_offset)))
         if grant.owner.assignment is not None:
             return
-        grace_ms = max(self.terms.release_grace_ms, grant.owner.session_timeout_ms)
+        grace_ms = max(self.settings.release_grace_ms, grant.owner.session_timeout_ms)
         self._watch_owner(resource.key, entry, now_ms + grace_ms)
 
     def unload(self, key: ResourceKey, reason: LossReason = LossReason.NONE) -> None:

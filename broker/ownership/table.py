@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from broker.ownership import standings
-from broker.ownership.bounds import Holdings, Terms
+from broker.ownership.bounds import Holdings
 from broker.ownership.claims import Claim, Promote, Wanted
 from broker.ownership.deadlines import OfOwner, OfSharer, OfWaiter, Watched
 from broker.ownership.effects import Fence, OwnershipEffect, Reload, Write, Written
@@ -30,6 +30,7 @@ from broker.ownership.operations import (
 from broker.ownership.reading import Assigned, AssignReaders, AttachReader
 from broker.ownership.resources import Resource
 from broker.ownership.rules import Verdict, judge_access, judge_claim
+from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnds, TableState
 from coordinator.ownership.records import (
     NEVER_MS,
@@ -62,9 +63,9 @@ class OwnershipTable:
         log_ends: Callable[[PartitionKey], LogEnds],
         last_heard_ms: Callable[[int], int],
         date_ms: Callable[[], int],
-        terms: Terms | None = None,
+        settings: OwnershipSettings | None = None,
     ) -> None:
-        self.state = TableState(log_ends, last_heard_ms, date_ms, terms or Terms())
+        self.state = TableState(log_ends, last_heard_ms, date_ms, settings or OwnershipSettings())
         self._queues: dict[ResourceKey, deque[Operation]] = {}
         self._writing: dict[Operation, None] = {}
         self._abandoned: dict[Operation, None] = {}
@@ -217,7 +218,7 @@ class OwnershipTable:
             for entry in resource.held_by(connection) if resource is not None else ():
                 if entry.pinged_ms < 0 and entry.last is not None:
                     entry.pinged_ms = now_ms
-                    deadline_ms = now_ms + self.state.terms.ping_timeout_ms
+                    deadline_ms = now_ms + self.state.settings.ping_timeout_ms
                     self.state.deadlines.add(deadline_ms, OfOwner(key, entry.group, entry.last.incarnation))
 
     # -- time --------------------------------------------------------------------------------------------
@@ -275,7 +276,7 @@ class OwnershipTable:
             if heard_ms >= entry.pinged_ms:
                 entry.pinged_ms = -1
             else:
-                until_ms = min(until_ms, entry.pinged_ms + self.state.terms.ping_timeout_ms)
+                until_ms = min(until_ms, entry.pinged_ms + self.state.settings.ping_timeout_ms)
         if until_ms > now_ms:
             return until_ms
         self.state.free(resource, entry, LossReason.SESSION_TIMED_OUT)

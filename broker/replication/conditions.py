@@ -64,8 +64,11 @@ class Conditions:
         """Whether there ever was a refusal: where there was none, no connection need be looked up."""
         self.mismatches = 0
         """Conditions that did not hold."""
-        self.mismatched: Callable[[Partition], None] = lambda partition: None
-        """Is told of each."""
+        self._mismatch_listeners: list[Callable[[Partition], None]] = []
+
+    def add_mismatch_listener(self, listener: Callable[[Partition], None]) -> None:
+        """Call `listener` with the partition of each condition that did not hold."""
+        self._mismatch_listeners.append(listener)
 
     def judge(self, appends: Sequence[Append], origin: Origin | None, acks: int) -> None:
         """Refuse all of a request if one of its conditions does not hold, each append with its reason."""
@@ -115,7 +118,8 @@ class Conditions:
         else:
             return None
         self.mismatches += 1
-        self.mismatched(partition)
+        for mismatched in self._mismatch_listeners:
+            mismatched(partition)
         append.settles_at = end_offset
         message = f"nothing was appended to {append.topic}-{append.index}: {why}"
         return OffsetMismatchError(ErrorCode.OFFSET_MISMATCH, message, end_offset, last_epoch)

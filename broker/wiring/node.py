@@ -51,7 +51,6 @@ from broker.network.endpoints import Endpoints
 from broker.network.interfaces import Address, Network
 from broker.network.listener import ListenerLimits, Listeners
 from broker.network.outbound import ChannelLost, ChannelSettings
-from broker.ownership.service import Around
 from broker.peers import Peers
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.fetcher import FetchLimits
@@ -248,10 +247,14 @@ class WiredBroker:
         )
         self.ownership = ownership.Ownership(
             settings,
-            Around(clock, around.now_ms, around.monotonic_s, around.zookeeper),
             self.replicas,
+            around.zookeeper,
             self.groups.topic.partition_of,
+            clock=clock,
+            date_ms=around.now_ms,
+            monotonic_s=around.monotonic_s,
         )
+        self.ownership.connect()
         # Until this life of the broker is registered, what a controller says is meant for the one before.
         self._metadata_in_order = DeferredLock()
         self._roles_in_order = DeferredLock()

@@ -15,9 +15,12 @@ from broker.handlers.producer_access import ProducerAccessHandler
 from broker.handlers.release_ownership import ReleaseHandler
 from broker.handlers.renew_ownership import RenewHandler
 from broker.handlers.resume_ownership import ResumeHandler
-from broker.ownership.service import Around, OwnershipService
-from broker.ownership.settings import SessionTimeouts, terms
+from broker.ownership.service import OwnershipService
+from broker.ownership.settings import OwnershipSettings, SessionTimeouts
 from broker.replication.replicas import Replicas
+from coordinator.clock import Clock
+from coordinator.ownership.store import OwnershipStore
+from coordinator.zookeeper.interface import ZooKeeper
 
 FEATURES: Mapping[str, tuple[int, int]] = {
     "holdfast.own": (1, 1),
@@ -35,12 +38,30 @@ class Ownership:
     def __init__(
         self,
         settings: Mapping[str, Any],
-        around: Around,
         replicas: Replicas,
+        zookeeper: ZooKeeper,
         names_partition: Callable[[str], int | None],
+        *,
+        clock: Clock,
+        date_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
     ) -> None:
-        self.service = OwnershipService(around, replicas, names_partition, terms(settings))
+        self._replicas = replicas
+        self.service = OwnershipService(
+            replicas,
+            OwnershipStore(zookeeper),
+            names_partition,
+            OwnershipSettings.from_settings(settings),
+            clock=clock,
+            date_ms=date_ms,
+            monotonic_s=monotonic_s,
+        )
         self._session_timeouts = SessionTimeouts.from_settings(settings)
+
+    def connect(self) -> None:
+        """Have the replicas call the service."""
+        self._replicas.add_role_listener(self.service.role_changed)
+        self._replicas.conditions.add_mismatch_listener(self.service.append_mismatched)
 
     def handlers(self) -> list[AnyHandler]:
         service, session_timeouts = self.service, self._session_timeouts

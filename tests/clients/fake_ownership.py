@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from broker.ownership import standings
-from broker.ownership.bounds import Terms
 from broker.ownership.claims import Wanted
 from broker.ownership.effects import AnswerClaim, AwaitCommit, Fail, Sever, Tell, Write
 from broker.ownership.operations import Asker, Held
+from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
 from coordinator.ownership.records import NameKey, Owner, OwnershipRecord, PartitionKey, ResourceKey
@@ -73,7 +73,7 @@ class FakeOwnership:
     """All that is owned in the cluster; what is written is durable at once. Names are decided about by the
     coordinator of the groups."""
 
-    def __init__(self, cluster: FakeCluster, terms: Terms | None = None) -> None:
+    def __init__(self, cluster: FakeCluster, settings: OwnershipSettings | None = None) -> None:
         self._cluster = cluster
         self._connections: dict[FakeChannel, int] = {}
         self._heard: dict[int, int] = {}
@@ -82,7 +82,7 @@ class FakeOwnership:
         self._tickets = itertools.count(1)
         self._answers: dict[int, list[ResourceStanding] | BrokerError] = {}
         self._records: dict[ResourceKey, tuple[OwnershipRecord, int]] = {}
-        self.table = OwnershipTable(self._log_ends, self._heard.__getitem__, self._now_ms, terms)
+        self.table = OwnershipTable(self._log_ends, self._heard.__getitem__, self._now_ms, settings)
 
     def _now_ms(self) -> int:
         return _START_MS + self._cluster.time_ms

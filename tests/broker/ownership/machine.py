@@ -7,7 +7,6 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from broker.ownership.bounds import Terms
 from broker.ownership.claims import Wanted
 from broker.ownership.effects import (
     AnswerClaim,
@@ -22,6 +21,7 @@ from broker.ownership.effects import (
 )
 from broker.ownership.operations import Asker, Forced, Held
 from broker.ownership.resources import Entry
+from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
 from coordinator.ownership.records import (
@@ -140,7 +140,7 @@ class Client:
 class Machine:
     """The table and what it stands on. With `holds_writes` nothing is durable until `settle_writes`."""
 
-    def __init__(self, terms: Terms | None = None) -> None:
+    def __init__(self, settings: OwnershipSettings | None = None) -> None:
         self.now_ms = START_MS
         self.end_offsets: dict[PartitionKey, int] = {}
         self.high_watermarks: dict[PartitionKey, int] = {}
@@ -157,11 +157,11 @@ class Machine:
         self._open: dict[int, Client] = {}
         self._tickets = 0
         self._connections = 0
-        self._terms = terms
+        self._settings = settings
         self.table = self._new_table()
 
     def _new_table(self) -> OwnershipTable:
-        return OwnershipTable(self._log_ends, self.heard.__getitem__, lambda: self.now_ms, self._terms)
+        return OwnershipTable(self._log_ends, self.heard.__getitem__, lambda: self.now_ms, self._settings)
 
     def _log_ends(self, key: PartitionKey) -> LogEnds:
         end = self.end_offsets.get(key, 0)

@@ -9,10 +9,10 @@ import pytest
 from twisted.internet.task import Clock
 
 from broker.ownership import bounds
-from broker.ownership.bounds import Terms
 from broker.ownership.effects import Tell
 from broker.ownership.renewals import _SEEN_MAX, Renewals
 from broker.ownership.service import WRITES_MAX
+from broker.ownership.settings import OwnershipSettings
 from coordinator.ownership.records import NameKey, PartitionKey
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import Access, HeldResource, ReleaseRequest, ResourceStanding
@@ -131,7 +131,7 @@ def test_who_lets_go_and_leaves_has_let_go(world: OwnershipWorld) -> None:
 
 def test_each_connection_is_told_once_of_what_has_changed() -> None:
     """One connection may stand in a queue a thousand times: to tell it each time keeps the broker busy."""
-    machine = Machine(Terms(waiters_max=2000))
+    machine = Machine(OwnershipSettings(waiters_max=2000))
     machine.client("anna").claim(NAME)
     crowd = machine.client("crowd")
     for number in range(500):
@@ -181,7 +181,7 @@ def test_what_many_have_lost_is_written_bit_by_bit() -> None:
 
 
 def test_a_claim_that_finds_the_queue_full_is_counted_as_refused() -> None:
-    machine = Machine(Terms(waiters_max=1))
+    machine = Machine(OwnershipSettings(waiters_max=1))
     machine.client("anna").claim(P0)
     machine.client("ben").claim(P0, -1, wait_ms=-1)
     assert machine.client("cleo").claim(P0, -1, wait_ms=-1).error_code == ErrorCode.RESOURCE_OWNED

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.ownership.bounds import Terms
 from broker.ownership.rules import check_generation
+from broker.ownership.settings import OwnershipSettings
 from coordinator.ownership.records import GROUPS_MAX, HISTORY_MAX
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import Access, LossReason
@@ -284,7 +284,7 @@ def test_case_8_silence_ends_an_ownership_by_the_servers_clock(machine: Machine)
 
 def test_case_8_on_contention_the_owner_is_asked_for_a_sign_of_life() -> None:
     """ "on contention the incumbent is pinged with a deadline"."""
-    machine = Machine(Terms(ping_timeout_ms=500))
+    machine = Machine(OwnershipSettings(ping_timeout_ms=500))
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
     machine.advance(1)
@@ -300,7 +300,7 @@ def test_case_8_on_contention_the_owner_is_asked_for_a_sign_of_life() -> None:
 
 
 def test_case_8_an_owner_that_shows_that_it_lives_keeps_what_it_has() -> None:
-    machine = Machine(Terms(ping_timeout_ms=500))
+    machine = Machine(OwnershipSettings(ping_timeout_ms=500))
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
     ben.claim(P0, -1, wait_ms=-1)
@@ -316,7 +316,7 @@ def test_case_8_an_owner_that_shows_that_it_lives_keeps_what_it_has() -> None:
 
 def test_case_8_a_sign_of_life_in_the_same_millisecond_counts() -> None:
     """An owner on the same machine asks again that soon, and is then silent until its next Renew is due."""
-    machine = Machine(Terms(ping_timeout_ms=500))
+    machine = Machine(OwnershipSettings(ping_timeout_ms=500))
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
     machine.advance(1)

@@ -11,7 +11,6 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from broker.ownership import settings as ownership_settings
-from broker.ownership.service import Around
 from broker.wiring.ownership import Ownership
 from clients.settings import Settings
 from coordinator.znodes import paths as znodes
@@ -171,10 +170,14 @@ class OwnershipWorld(World):
             self.zookeeper.znodes[path] = (b"", 0)
         self.ownership = Ownership(
             Settings(ownership_settings.SETTINGS, own),
-            Around(self.clock, self.now_ms, self.clock.seconds, cast("ZooKeeper", self.zookeeper)),
             self.replicas,
+            cast("ZooKeeper", self.zookeeper),
             lambda group: 0,
+            clock=self.clock,
+            date_ms=self.now_ms,
+            monotonic_s=self.clock.seconds,
         )
+        self.ownership.connect()
         self.dispatcher.add(self.ownership.handlers())
 
     def lead(self, topic: str, index: int = 0, *, leader_epoch: int = 0, **options: Any) -> None:

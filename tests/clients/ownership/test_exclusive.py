@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.ownership.bounds import Terms
+from broker.ownership.settings import OwnershipSettings
 from clients.errors import ClosedError, RequestTimeoutError
 from clients.message import Message
 from clients.ownership.events import OwnershipEvent, TenureState
@@ -125,7 +125,7 @@ def test_partitions_are_asked_for_one_after_the_other_and_nothing_is_written_bef
 
 def test_where_one_partition_is_refused_none_is_kept(cluster: FakeCluster) -> None:
     """ "Require exclusive access for producer. Fail immediately if there's already a producer connected"."""
-    cluster.ownership = FakeOwnership(cluster, Terms(release_grace_ms=3_600_000))
+    cluster.ownership = FakeOwnership(cluster, OwnershipSettings(release_grace_ms=3_600_000))
     ben = Owner(cluster, EXCLUSIVE, 2)
     with pytest.raises(OwnershipRefusedError):
         Owner(cluster, EXCLUSIVE, 0, 1, 2)
