@@ -51,7 +51,7 @@ from coordinator.ownership.store import (
     Superseded,
     TooLarge,
 )
-from coordinator.znodes.json import BadZnode
+from coordinator.znodes.json_values import BadZnode
 from coordinator.zookeeper.interface import SessionExpired, ZooKeeperError
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest

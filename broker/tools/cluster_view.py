@@ -15,10 +15,9 @@ from typing import Self, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.controller import decode_controller
-from coordinator.znodes.paths import NO_LEADER
-from coordinator.znodes.topics import PartitionState, decode_partition_state
+from coordinator.znodes.brokers import broker_path
+from coordinator.znodes.controller import CONTROLLER, decode_controller
+from coordinator.znodes.topics import NO_LEADER, PartitionState, decode_partition_state, partition_state_path
 from coordinator.zookeeper.interface import NoNode, SessionExpired, WatchEvent, ZnodeWatch, ZooKeeperSession
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 
@@ -82,7 +81,7 @@ class ClusterView:
 
     def wait_until_gone(self, broker_id: int, timeout_s: float = TIMEOUT_S) -> float:
         """Return once a broker is registered no more: by `time.monotonic()`, when that was told."""
-        path = znodes.broker_path(broker_id)
+        path = broker_path(broker_id)
         told_at = time.monotonic()
 
         def look(session: ZooKeeperSession, watch: ZnodeWatch) -> Deferred[bool]:
@@ -168,8 +167,8 @@ def _read(
 def _state_of(
     topic: str, partition: int
 ) -> Callable[[ZooKeeperSession, ZnodeWatch], Deferred[PartitionState | None]]:
-    path = znodes.partition_state_path(topic, partition)
+    path = partition_state_path(topic, partition)
     return _read(path, lambda data: decode_partition_state(topic, partition, data))
 
 
-_CONTROLLER = _read(znodes.CONTROLLER, decode_controller)
+_CONTROLLER = _read(CONTROLLER, decode_controller)

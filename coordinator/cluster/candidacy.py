@@ -16,8 +16,9 @@ from twisted.python.failure import Failure
 from coordinator.clock import Clock, now_ms
 from coordinator.cluster.identity import create_if_missing
 from coordinator.cluster.term import Term
-from coordinator.znodes import paths as znodes
 from coordinator.znodes.controller import (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
     decode_controller,
     decode_controller_epoch,
     encode_controller,
@@ -148,8 +149,8 @@ class Candidacy:
         """The controller, and this broker's term if it is the one."""
         while True:
             try:
-                await session.exists(znodes.CONTROLLER, self._look)
-                data, stat = await session.get(znodes.CONTROLLER)
+                await session.exists(CONTROLLER, self._look)
+                data, stat = await session.get(CONTROLLER)
             except NoNode:
                 await self._stand(session)
                 continue
@@ -166,19 +167,17 @@ class Candidacy:
     async def _stand(self, session: ZooKeeperSession) -> None:
         """Try to become the controller; who has become it is for the caller to read."""
         try:
-            data, stat = await session.get(znodes.CONTROLLER_EPOCH)
+            data, stat = await session.get(CONTROLLER_EPOCH)
         except NoNode:
-            await create_if_missing(
-                session, znodes.CONTROLLER_EPOCH, encode_controller_epoch(_FIRST_EPOCH - 1)
-            )
+            await create_if_missing(session, CONTROLLER_EPOCH, encode_controller_epoch(_FIRST_EPOCH - 1))
             return
         epoch = decode_controller_epoch(data) + 1
         controller = encode_controller(self._broker_id, now_ms(self._clock))
         try:
             await session.multi(
                 [
-                    Create(znodes.CONTROLLER, controller, ephemeral=True),
-                    SetData(znodes.CONTROLLER_EPOCH, encode_controller_epoch(epoch), stat.version),
+                    Create(CONTROLLER, controller, ephemeral=True),
+                    SetData(CONTROLLER_EPOCH, encode_controller_epoch(epoch), stat.version),
                 ]
             )
         except (MultiFailed, ZooKeeperConnectionLost) as error:
@@ -186,9 +185,9 @@ class Candidacy:
 
     async def _term(self, session: ZooKeeperSession, controller: Stat) -> Term | None:
         """The term that began with this session's znode; None if another controller has followed."""
-        data, stat = await session.get(znodes.CONTROLLER_EPOCH)
+        data, stat = await session.get(CONTROLLER_EPOCH)
         if stat.mzxid != controller.czxid:
-            raise ZooKeeperError(znodes.CONTROLLER_EPOCH, "was changed behind the controller's back")
+            raise ZooKeeperError(CONTROLLER_EPOCH, "was changed behind the controller's back")
         return Term(session, self._broker_id, decode_controller_epoch(data), stat.version)
 
     def _controller_is(self, controller_id: int | None, term: Term | None = None) -> None:
@@ -210,5 +209,5 @@ class Candidacy:
 
 def _give_up(term: Term) -> Deferred[None]:
     """Remove /controller if it is still this term's. Never fails: at the latest it goes with the session."""
-    given_up = term.session.multi([term.guard(), Delete(znodes.CONTROLLER)])
+    given_up = term.session.multi([term.guard(), Delete(CONTROLLER)])
     return given_up.addBoth(lambda outcome: None)

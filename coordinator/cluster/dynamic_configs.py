@@ -15,14 +15,18 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from coordinator.clock import Clock, now_ms
-from coordinator.znodes import paths as znodes
 from coordinator.znodes.configs import (
+    CONFIG,
+    CONFIG_CHANGE_PREFIX,
+    CONFIG_CHANGES,
+    CONFIG_TYPES,
+    config_path,
     decode_config,
     decode_config_change,
     encode_config,
     encode_config_change,
 )
-from coordinator.znodes.json import BadZnode
+from coordinator.znodes.json_values import BadZnode
 from coordinator.zookeeper.interface import (
     BadVersion,
     Create,
@@ -87,9 +91,9 @@ class DynamicConfigs:
         return ensureDeferred(on_any_session(self._zookeeper, self._load))
 
     async def _load(self, session: ZooKeeperSession) -> None:
-        for kind in znodes.CONFIG_TYPES:
+        for kind in CONFIG_TYPES:
             try:
-                names = await session.children(f"{znodes.CONFIG}/{kind}")
+                names = await session.children(f"{CONFIG}/{kind}")
             except NoNode:
                 continue
             gone = [name for name in self.entities(kind) if name not in names]
@@ -107,13 +111,13 @@ class DynamicConfigs:
         return ensureDeferred(on_any_session(self._zookeeper, read))
 
     async def _read(self, session: ZooKeeperSession, entities: list[Entity]) -> None:
-        found = await read_all(session, [znodes.config_path(kind, name) for kind, name in entities])
+        found = await read_all(session, [config_path(kind, name) for kind, name in entities])
         for entity, there in zip(entities, found, strict=True):
             if there is None:
                 self._learn(entity, {})
                 continue
             try:
-                self._learn(entity, decode_config(znodes.config_path(*entity), there[0]))
+                self._learn(entity, decode_config(config_path(*entity), there[0]))
             except BadZnode as error:
                 _log.error("configs are left as they were: %s", error)
 
@@ -161,7 +165,7 @@ class DynamicConfigs:
         """Read what the notifications since the last one seen are about."""
         while True:
             self._read_again = False
-            names = await session.children(znodes.CONFIG_CHANGES, self._changed)
+            names = await session.children(CONFIG_CHANGES, self._changed)
             news = [name for name in names if name > self._last_seen]
             await self._read(session, await self._entities_in(session, news))
             if news:
@@ -172,7 +176,7 @@ class DynamicConfigs:
         self._reading = False
 
     async def _entities_in(self, session: ZooKeeperSession, changes: list[str]) -> list[Entity]:
-        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in changes]
+        paths = [f"{CONFIG_CHANGES}/{name}" for name in changes]
         entities: dict[Entity, None] = {}
         for path, there in zip(paths, await read_all(session, paths), strict=True):
             if there is None:
@@ -185,7 +189,7 @@ class DynamicConfigs:
 
     async def _purge(self, session: ZooKeeperSession, names: list[str]) -> None:
         """Remove notifications that every broker must have seen by now."""
-        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
+        paths = [f"{CONFIG_CHANGES}/{name}" for name in names]
         stats = await results([session.exists(path) for path in paths])
         oldest_ms = now_ms(self._clock) - CHANGE_EXPIRATION_MS
         old = [
@@ -225,7 +229,7 @@ class DynamicConfigs:
         name: str,
         change: Callable[[dict[str, str]], dict[str, str]],
     ) -> None:
-        path = znodes.config_path(kind, name)
+        path = config_path(kind, name)
         while True:
             try:
                 data, stat = await session.get(path)
@@ -234,7 +238,7 @@ class DynamicConfigs:
             except NoNode:
                 configs = change({})
                 written = Create(path, encode_config(configs))
-            told = Create(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequence=True)
+            told = Create(CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequence=True)
             try:
                 await session.multi([written, told])
             except ZooKeeperConnectionLost:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.json import BadZnode, decode_json, encode_json, encode_uuid
-from coordinator.znodes.paths import CLUSTER_ID
+from coordinator.znodes.cluster import BROKER_SEQUENCE, CLUSTER_ID, decode_cluster_id, encode_cluster_id
+from coordinator.znodes.json_values import encode_uuid
+from coordinator.znodes.layout import PERSISTENT_PATHS
 from coordinator.zookeeper.interface import (
     NodeExists,
     NoNode,
@@ -40,7 +40,7 @@ async def create_if_missing(session: ZooKeeperSession, path: str, data: bytes = 
 
 async def prepare_layout(session: ZooKeeperSession) -> None:
     """Make the persistent znodes that everything else stands in."""
-    paths = znodes.PERSISTENT_PATHS
+    paths = PERSISTENT_PATHS
     found = await results([session.exists(path) for path in paths])
     for path, stat in zip(paths, found, strict=True):
         if stat is None:
@@ -53,11 +53,11 @@ async def cluster_id(zookeeper: ZooKeeper, random_bytes: Callable[[int], bytes])
     async def read_or_make(session: ZooKeeperSession) -> str:
         while True:
             try:
-                data, _ = await session.get(znodes.CLUSTER_ID)
+                data, _ = await session.get(CLUSTER_ID)
                 return decode_cluster_id(data)
             except NoNode:
                 made = encode_uuid(UUID(bytes=random_bytes(16), version=4))
-                await create_if_missing(session, znodes.CLUSTER_ID, encode_cluster_id(made))
+                await create_if_missing(session, CLUSTER_ID, encode_cluster_id(made))
 
     return await on_any_session(zookeeper, read_or_make)
 
@@ -71,22 +71,11 @@ async def generate_broker_id(zookeeper: ZooKeeper, reserved_broker_id_max: int) 
     async def draw(session: ZooKeeperSession) -> int:
         while True:
             try:
-                stat = await session.set(znodes.BROKER_SEQUENCE, b"")
+                stat = await session.set(BROKER_SEQUENCE, b"")
                 return reserved_broker_id_max + stat.version
             except NoNode:
-                await create_if_missing(session, znodes.BROKER_SEQUENCE)
+                await create_if_missing(session, BROKER_SEQUENCE)
             except ZooKeeperConnectionLost:
                 continue
 
     return await on_any_session(zookeeper, draw)
-
-
-def encode_cluster_id(cluster_id: str) -> bytes:
-    return encode_json({"version": "1", "id": cluster_id})
-
-
-def decode_cluster_id(data: bytes) -> str:
-    value = decode_json(CLUSTER_ID, data).get("id")
-    if not isinstance(value, str):
-        raise BadZnode(f"{CLUSTER_ID} holds no id")
-    return value

@@ -10,8 +10,7 @@ import logging
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.orders import encode_log_dir_event
+from coordinator.znodes.log_dir_events import LOG_DIR_EVENT_PREFIX, encode_log_dir_event
 from coordinator.zookeeper.interface import SessionExpired, ZooKeeper, ZooKeeperConnectionLost
 
 _log = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ class LogDirEvents:
         while True:
             try:
                 await session.create(
-                    znodes.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(self._broker_id), sequence=True
+                    LOG_DIR_EVENT_PREFIX, encode_log_dir_event(self._broker_id), sequence=True
                 )
                 return
             except ZooKeeperConnectionLost:

@@ -19,8 +19,7 @@ from twisted.python.failure import Failure
 
 from coordinator.clock import Clock, now_ms
 from coordinator.cluster.identity import prepare_layout
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.brokers import BrokerInfo, encode_broker
+from coordinator.znodes.brokers import NO_EPOCH, BrokerInfo, broker_path, encode_broker
 from coordinator.zookeeper.interface import (
     NodeExists,
     SessionExpired,
@@ -76,7 +75,7 @@ class ClusterMembership:
         *,
         conflict_timeout_ms: int,
     ) -> None:
-        self.broker_epoch = znodes.NO_EPOCH
+        self.broker_epoch = NO_EPOCH
         self.is_connected = False
         """Whether the broker is registered and in contact with ZooKeeper."""
         self._zookeeper = zookeeper
@@ -84,7 +83,7 @@ class ClusterMembership:
         self._info = info
         self._conflict_timeout_ms = conflict_timeout_ms
         self._listeners: list[MembershipListener] = []
-        self._start_epoch = znodes.NO_EPOCH
+        self._start_epoch = NO_EPOCH
         self._started: Deferred[int] | None = None
         self._registered_on: ZooKeeperSession | None = None
         self._closed = False
@@ -141,7 +140,7 @@ class ClusterMembership:
     async def _register(self, session: ZooKeeperSession) -> int:
         await prepare_layout(session)
         info = replace(self._info(), start_epoch=self._start_epoch)
-        path = znodes.broker_path(info.broker_id)
+        path = broker_path(info.broker_id)
         data = encode_broker(info, now_ms(self._clock))
         deadline = self._clock.seconds() + self._conflict_timeout_ms / 1000
         while True:
@@ -178,7 +177,7 @@ class ClusterMembership:
     def _succeeded(self, session: ZooKeeperSession, epoch: int) -> None:
         if self._closed or session is not self._zookeeper.session:
             return
-        if self._start_epoch == znodes.NO_EPOCH:
+        if self._start_epoch == NO_EPOCH:
             # Of a registration that was over before it was known, the next one did not know either.
             self._start_epoch = epoch
         self._registered_on = session

@@ -7,15 +7,17 @@ and gives them out from memory. What is left of a block when the broker stops is
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from coordinator.cluster.identity import create_if_missing
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, encode_json
-from coordinator.znodes.paths import PRODUCER_ID_BLOCK
+from coordinator.znodes.cluster import (
+    PRODUCER_ID_BLOCK,
+    ProducerIdBlock,
+    decode_producer_id_block,
+    encode_producer_id_block,
+)
 from coordinator.zookeeper.interface import (
     BadVersion,
     NoNode,
@@ -27,15 +29,6 @@ from coordinator.zookeeper.sessions import on_any_session
 
 BLOCK_SIZE = 1000
 _ID_MAX = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
-    """Producer ids `first` to `last`, both included, are `broker_id`'s to give."""
-
-    broker_id: int
-    first: int
-    last: int
 
 
 class ProducerIdsExhausted(Exception):
@@ -84,36 +77,16 @@ class ProducerIds:
     async def _take_block(self, session: ZooKeeperSession) -> ProducerIdBlock:
         while True:
             try:
-                data, stat = await session.get(znodes.PRODUCER_ID_BLOCK)
+                data, stat = await session.get(PRODUCER_ID_BLOCK)
             except NoNode:
-                await create_if_missing(session, znodes.PRODUCER_ID_BLOCK)
+                await create_if_missing(session, PRODUCER_ID_BLOCK)
                 continue
             first = decode_producer_id_block(data).last + 1 if data else 0
             if first > _ID_MAX - BLOCK_SIZE:
                 raise ProducerIdsExhausted(f"the last block of producer ids ended at {first - 1}")
             block = ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
             try:
-                await session.set(znodes.PRODUCER_ID_BLOCK, encode_producer_id_block(block), stat.version)
+                await session.set(PRODUCER_ID_BLOCK, encode_producer_id_block(block), stat.version)
                 return block
             except (BadVersion, ZooKeeperConnectionLost):
                 continue  # Somebody else was first, or this block is lost, which does no harm.
-
-
-def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
-    """The bounds are text, as Kafka writes them."""
-    return encode_json(
-        {
-            "version": 1,
-            "broker": block.broker_id,
-            "block_start": str(block.first),
-            "block_end": str(block.last),
-        }
-    )
-
-
-def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
-    value = decode_json(PRODUCER_ID_BLOCK, data)
-    try:
-        return ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
-    except WRONG_SHAPE as error:
-        raise BadZnode(f"{PRODUCER_ID_BLOCK} does not hold a block: {error!r}") from None

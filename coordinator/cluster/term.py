@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.znodes import paths as znodes
+from coordinator.znodes.controller import CONTROLLER_EPOCH
 from coordinator.zookeeper.interface import Check, ZooKeeperSession
 
 
@@ -19,4 +19,4 @@ class Term:
 
     def guard(self) -> Check:
         """The operation that makes a multi fail once another controller has been elected."""
-        return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
+        return Check(CONTROLLER_EPOCH, self.epoch_version)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from coordinator.controller.effects import BrokerRequest, Order
 from coordinator.controller.state import LiveBroker, Snapshot
-from coordinator.znodes.paths import NO_EPOCH
+from coordinator.znodes.brokers import NO_EPOCH
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse

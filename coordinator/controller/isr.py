@@ -13,7 +13,7 @@ from coordinator.controller.effects import AnswerRequest, DecisionSteps, StateWr
 from coordinator.controller.leaders import Leaders
 from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState, Topic
-from coordinator.znodes.paths import NO_EPOCH
+from coordinator.znodes.brokers import NO_EPOCH
 from coordinator.znodes.topics import PartitionState
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (

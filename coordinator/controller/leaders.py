@@ -14,8 +14,7 @@ from coordinator.controller.effects import DecisionSteps, StateWrite, StateWritt
 from coordinator.controller.election import ElectedLeader
 from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState, PartitionRecord
-from coordinator.znodes.paths import NO_LEADER
-from coordinator.znodes.topics import PartitionState
+from coordinator.znodes.topics import NO_LEADER, PartitionState
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 

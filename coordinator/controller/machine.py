@@ -49,7 +49,8 @@ from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState, LiveBroker, Snapshot, TopicDeletion
 from coordinator.controller.topic_rules import TopicDefaults, ValidateConfigs
 from coordinator.controller.topics import TopicChanges
-from coordinator.znodes.paths import NO_EPOCH, PREFERRED_REPLICA_ELECTION
+from coordinator.znodes.admin import PREFERRED_REPLICA_ELECTION
+from coordinator.znodes.brokers import NO_EPOCH
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse

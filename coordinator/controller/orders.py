@@ -16,17 +16,23 @@ from twisted.python.failure import Failure
 
 from coordinator.controller.effects import Order
 from coordinator.controller.events import ControllerEvent, Ordered
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.json import BadZnode
-from coordinator.znodes.orders import decode_log_dir_event, decode_preferred_election, decode_reassignment
+from coordinator.znodes.admin import (
+    DELETE_TOPICS,
+    PREFERRED_REPLICA_ELECTION,
+    REASSIGN_PARTITIONS,
+    decode_preferred_election,
+    decode_reassignment,
+)
+from coordinator.znodes.json_values import BadZnode
+from coordinator.znodes.log_dir_events import LOG_DIR_EVENTS, decode_log_dir_event
 from coordinator.zookeeper.interface import ZnodeWatch, ZooKeeperSession
 from coordinator.zookeeper.pipelined import read_all
 
 _PATHS = {
-    Order.REASSIGNMENT: znodes.REASSIGN_PARTITIONS,
-    Order.ELECTION: znodes.PREFERRED_REPLICA_ELECTION,
-    Order.DELETION: znodes.DELETE_TOPICS,
-    Order.LOG_DIRS: znodes.LOG_DIR_EVENTS,
+    Order.REASSIGNMENT: REASSIGN_PARTITIONS,
+    Order.ELECTION: PREFERRED_REPLICA_ELECTION,
+    Order.DELETION: DELETE_TOPICS,
+    Order.LOG_DIRS: LOG_DIR_EVENTS,
 }
 _ONE_ZNODE = (Order.REASSIGNMENT, Order.ELECTION)
 """The others are a folder with a znode for each order."""

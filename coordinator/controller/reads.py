@@ -6,11 +6,17 @@ import uuid
 from collections.abc import Callable
 
 from coordinator.controller.state import LiveBroker, PartitionRecord, Topic
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.brokers import decode_broker
-from coordinator.znodes.controller import decode_controller_brokers
-from coordinator.znodes.json import BadZnode
-from coordinator.znodes.topics import decode_partition_state, decode_topic
+from coordinator.znodes.admin import DELETE_TOPICS
+from coordinator.znodes.brokers import BROKER_IDS, broker_path, decode_broker
+from coordinator.znodes.controller import CONTROLLER_BROKERS, decode_controller_brokers
+from coordinator.znodes.json_values import BadZnode
+from coordinator.znodes.topics import (
+    TOPICS,
+    decode_partition_state,
+    decode_topic,
+    partition_state_path,
+    topic_path,
+)
 from coordinator.zookeeper.interface import NoNode, ZnodeWatch, ZooKeeperSession
 from coordinator.zookeeper.pipelined import outcomes, read_all
 from protocol.topic_partition import TopicPartition
@@ -23,8 +29,8 @@ async def read_brokers(
     session: ZooKeeperSession, watch: ZnodeWatch, watch_for: Callable[[int], ZnodeWatch | None]
 ) -> dict[int, LiveBroker]:
     """The registered brokers. `watch` sees brokers come and go, `watch_for(id)`, if any, one's change."""
-    numbers = sorted(int(name) for name in await session.children(znodes.BROKER_IDS, watch))
-    found = await outcomes([session.get(znodes.broker_path(number), watch_for(number)) for number in numbers])
+    numbers = sorted(int(name) for name in await session.children(BROKER_IDS, watch))
+    found = await outcomes([session.get(broker_path(number), watch_for(number)) for number in numbers])
     brokers = {}
     for number, outcome in zip(numbers, found, strict=True):
         if isinstance(outcome, NoNode):
@@ -41,8 +47,8 @@ async def read_topics(session: ZooKeeperSession, new_topic_id: Callable[[], uuid
 
     A topic of a cluster that knew no topic ids gets one, which is not written here.
     """
-    names = await session.children(znodes.TOPICS)
-    found = await read_all(session, [znodes.topic_path(name) for name in names], _TOPICS_AT_ONCE)
+    names = await session.children(TOPICS)
+    found = await read_all(session, [topic_path(name) for name in names], _TOPICS_AT_ONCE)
     topics: dict[str, Topic] = {}
     for name, there in zip(names, found, strict=True):
         if there is None:
@@ -60,7 +66,7 @@ async def _read_states(session: ZooKeeperSession, topics: dict[str, Topic]) -> N
     at: list[TopicPartition] = [
         TopicPartition(topic.name, number) for topic in topics.values() for number in topic.partitions
     ]
-    found = await read_all(session, [znodes.partition_state_path(*each) for each in at])
+    found = await read_all(session, [partition_state_path(*each) for each in at])
     for (name, number), there in zip(at, found, strict=True):
         if there is None:
             continue  # The last controller has not come to electing a leader.
@@ -74,7 +80,7 @@ async def _read_states(session: ZooKeeperSession, topics: dict[str, Topic]) -> N
 async def read_recorded_epochs(session: ZooKeeperSession) -> dict[int, int] | None:
     """What the last controller recorded of brokers; None where it did not, or where it cannot be read."""
     try:
-        data, _ = await session.get(znodes.CONTROLLER_BROKERS)
+        data, _ = await session.get(CONTROLLER_BROKERS)
         return decode_controller_brokers(data)
     except (NoNode, BadZnode):
         return None
@@ -82,4 +88,4 @@ async def read_recorded_epochs(session: ZooKeeperSession) -> dict[int, int] | No
 
 async def read_deletions(session: ZooKeeperSession) -> tuple[str, ...]:
     """The topics that are marked for deletion."""
-    return tuple(await session.children(znodes.DELETE_TOPICS))
+    return tuple(await session.children(DELETE_TOPICS))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from coordinator.controller.effects import BrokerRequest, DecisionSteps, TellBrokers
 from coordinator.controller.state import ControllerState
-from coordinator.znodes.paths import NO_EPOCH
+from coordinator.znodes.brokers import NO_EPOCH
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,

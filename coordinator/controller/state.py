@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.brokers import BrokerInfo
-from coordinator.znodes.paths import NO_EPOCH, NO_LEADER
-from coordinator.znodes.topics import PartitionState, TopicAssignment
+from coordinator.znodes.brokers import NO_EPOCH, BrokerInfo
+from coordinator.znodes.topics import NO_LEADER, PartitionState, TopicAssignment
 from protocol.topic_partition import TopicPartition
 
 

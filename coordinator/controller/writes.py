@@ -16,10 +16,9 @@ from twisted.internet.defer import Deferred
 from coordinator.cluster.term import Term
 from coordinator.controller.effects import CreateTopic, StateWrite, StateWritten
 from coordinator.ownership.records import owned_topic_path
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.configs import encode_config, encode_config_change
-from coordinator.znodes.controller import encode_controller_brokers
-from coordinator.znodes.orders import encode_reassignment
+from coordinator.znodes.admin import REASSIGN_PARTITIONS, delete_topic_path, encode_reassignment
+from coordinator.znodes.configs import CONFIG_CHANGE_PREFIX, config_path, encode_config, encode_config_change
+from coordinator.znodes.controller import CONTROLLER_BROKERS, encode_controller_brokers
 from coordinator.znodes.topics import (
     PartitionState,
     TopicAssignment,
@@ -27,6 +26,10 @@ from coordinator.znodes.topics import (
     decode_topic,
     encode_partition_state,
     encode_topic,
+    partition_path,
+    partition_state_path,
+    partitions_path,
+    topic_path,
 )
 from coordinator.zookeeper.interface import (
     BadVersion,
@@ -65,7 +68,7 @@ async def write_states(term: Term, writes: Sequence[StateWrite]) -> list[StateWr
 
 async def _write_batch(term: Term, writes: Sequence[StateWrite]) -> list[StateWritten]:
     settled: dict[int, StateWritten] = {}
-    existing = {znodes.partitions_path(write.at[0]): None for write in writes}
+    existing = {partitions_path(write.at[0]): None for write in writes}
     while True:
         open_writes = [(index, write) for index, write in enumerate(writes) if index not in settled]
         if not open_writes:
@@ -92,12 +95,12 @@ async def _write_batch(term: Term, writes: Sequence[StateWrite]) -> list[StateWr
 
 def _parents(write: StateWrite) -> tuple[str, str]:
     topic, number = write.at
-    return znodes.partitions_path(topic), znodes.partition_path(topic, number)
+    return partitions_path(topic), partition_path(topic, number)
 
 
 def _state_operations(write: StateWrite, existing: dict[str, None]) -> list[WriteOperation]:
     """What writes a state; of a new one's parents, those that are not `existing`."""
-    path = znodes.partition_state_path(*write.at)
+    path = partition_state_path(*write.at)
     data = encode_partition_state(write.state)
     if write.version is not None:
         return [SetData(path, data, write.version)]
@@ -109,7 +112,7 @@ async def _look_into(
     session: ZooKeeperSession, writes: Sequence[tuple[int, StateWrite]]
 ) -> dict[int, StateWritten]:
     """Of writes that failed, or whose answer was lost: those about which the znodes leave no doubt."""
-    found = await read_all(session, [znodes.partition_state_path(*write.at) for _, write in writes])
+    found = await read_all(session, [partition_state_path(*write.at) for _, write in writes])
     settled = {}
     for (index, write), there in zip(writes, found, strict=True):
         if there is None:
@@ -133,15 +136,15 @@ async def _existing_parents(session: ZooKeeperSession, writes: Sequence[StateWri
 
 async def create_topic(term: Term, topic: CreateTopic) -> bool:
     """Make a topic's znode and its configs'; False where a topic of that name stood there before."""
-    path, data = znodes.topic_path(topic.name), encode_topic(topic.assignment)
-    config_path = znodes.config_path("topics", topic.name)
+    path, data = topic_path(topic.name), encode_topic(topic.assignment)
+    path_of_config = config_path("topics", topic.name)
     config = encode_config(topic.configs)
     while True:
-        operations: list[WriteOperation] = [Create(path, data), Create(znodes.partitions_path(topic.name))]
-        if await term.session.exists(config_path) is None:
-            operations.append(Create(config_path, config))
+        operations: list[WriteOperation] = [Create(path, data), Create(partitions_path(topic.name))]
+        if await term.session.exists(path_of_config) is None:
+            operations.append(Create(path_of_config, config))
         else:
-            operations.append(SetData(config_path, config))
+            operations.append(SetData(path_of_config, config))
         if topic.configs:
             operations.append(_config_change(topic.name))
         try:
@@ -150,7 +153,7 @@ async def create_topic(term: Term, topic: CreateTopic) -> bool:
         except ZooKeeperConnectionLost:
             continue
         except MultiFailed as error:
-            if error.cause.path == config_path:
+            if error.cause.path == path_of_config:
                 continue
             _raise_unless(error, NodeExists)
             found, _ = await term.session.get(path)
@@ -159,13 +162,13 @@ async def create_topic(term: Term, topic: CreateTopic) -> bool:
 
 async def write_assignments(term: Term, topics: Mapping[str, TopicAssignment]) -> None:
     """Replace the data of topics' znodes, each in a multi of its own: a wide topic's data is large."""
-    writes = [SetData(znodes.topic_path(name), encode_topic(topic)) for name, topic in topics.items()]
+    writes = [SetData(topic_path(name), encode_topic(topic)) for name, topic in topics.items()]
     await results([Deferred.fromCoroutine(_insist(term, [write])) for write in writes])
 
 
 async def write_reassignment_order(term: Term, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
     """Replace what /admin/reassign_partitions asks for; remove it where nothing is left."""
-    path = znodes.REASSIGN_PARTITIONS
+    path = REASSIGN_PARTITIONS
     operation = SetData(path, encode_reassignment(targets)) if targets else Delete(path)
     try:
         await _insist(term, [operation])
@@ -184,7 +187,7 @@ async def remove_orders(term: Term, paths: Sequence[str]) -> None:
 
 async def record_brokers(term: Term, epochs: Mapping[int, int]) -> None:
     """Replace the record of the brokers' lives that have been seen to."""
-    path, data = znodes.CONTROLLER_BROKERS, encode_controller_brokers(epochs)
+    path, data = CONTROLLER_BROKERS, encode_controller_brokers(epochs)
     while True:
         there = await term.session.exists(path)
         operation = Create(path, data) if there is None else SetData(path, data, there.version)
@@ -199,7 +202,7 @@ async def mark_deleted(term: Term, names: Sequence[str]) -> None:
     """Mark topics for deletion; those that are marked already stay so."""
     for batch in _batches(names):
         while True:
-            paths = [znodes.delete_topic_path(name) for name in batch]
+            paths = [delete_topic_path(name) for name in batch]
             found = await results([term.session.exists(path) for path in paths])
             try:
                 await _guarded(
@@ -218,10 +221,10 @@ async def remove_topic(term: Term, name: str) -> None:
             for batch in _batches(gone):
                 await _guarded(term, [Delete(path) for path in batch])
             last = [
-                znodes.partitions_path(name),
-                znodes.topic_path(name),
-                znodes.config_path("topics", name),
-                znodes.delete_topic_path(name),
+                partitions_path(name),
+                topic_path(name),
+                config_path("topics", name),
+                delete_topic_path(name),
             ]
             found = await results([term.session.exists(path) for path in last])
             there = [path for path, stat in zip(last, found, strict=True) if stat is not None]
@@ -235,23 +238,23 @@ async def remove_topic(term: Term, name: str) -> None:
 async def _partition_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
     """The znodes of a topic's partitions, each after those below it."""
     try:
-        numbers = [int(number) for number in await session.children(znodes.partitions_path(topic))]
+        numbers = [int(number) for number in await session.children(partitions_path(topic))]
     except NoNode:
         return []
-    states = [znodes.partition_state_path(topic, number) for number in numbers]
+    states = [partition_state_path(topic, number) for number in numbers]
     found = await results([session.exists(path) for path in states])
     paths = []
     for number, state, stat in zip(numbers, states, found, strict=True):
         if stat is not None:
             paths.append(state)
-        paths.append(znodes.partition_path(topic, number))
+        paths.append(partition_path(topic, number))
     return paths
 
 
 async def _owner_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
     """The znodes that say who owns a topic's partitions, those of the partitions first."""
     try:
-        data, _ = await session.get(znodes.topic_path(topic))
+        data, _ = await session.get(topic_path(topic))
         topic_id = decode_topic(topic, data).topic_id
         if topic_id is None:
             return []
@@ -263,7 +266,7 @@ async def _owner_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
 
 def _config_change(topic: str) -> Create:
     """Makes every broker read a topic's configs again."""
-    return Create(znodes.CONFIG_CHANGE_PREFIX, encode_config_change("topics", topic), sequence=True)
+    return Create(CONFIG_CHANGE_PREFIX, encode_config_change("topics", topic), sequence=True)
 
 
 async def _insist(term: Term, operations: Sequence[WriteOperation]) -> None:

@@ -14,8 +14,8 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_uuid, encode_uuid
-from coordinator.znodes.paths import OWNED_NAMES, OWNED_TOPICS
+from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_uuid, encode_uuid
+from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
 from protocol.messages.ownership import Access, LossReason
 
 HISTORY_MAX = 16

@@ -24,9 +24,9 @@ from coordinator.ownership.records import (
     owned_names_path,
     topic_id_of_znode,
 )
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.json import BadZnode
-from coordinator.znodes.topics import decode_partition_state
+from coordinator.znodes.json_values import BadZnode
+from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
+from coordinator.znodes.topics import decode_partition_state, partition_state_path
 from coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
@@ -110,7 +110,7 @@ class OwnershipStore:
 
         async def read(session: ZooKeeperSession) -> list[FoundRecord]:
             await _catch_up(session)
-            owned = {topic_id_of_znode(child) for child in await session.children(znodes.OWNED_TOPICS)}
+            owned = {topic_id_of_znode(child) for child in await session.children(OWNED_TOPICS)}
             return await _read(session, [key for key in keys if key.topic_id in owned])
 
         return await on_any_session(self._zookeeper, read)
@@ -134,7 +134,7 @@ class OwnershipStore:
         async def read(session: ZooKeeperSession) -> list[str]:
             await _catch_up(session)
             try:
-                return sorted(name_of_znode(child) for child in await session.children(znodes.OWNED_NAMES))
+                return sorted(name_of_znode(child) for child in await session.children(OWNED_NAMES))
             except NoNode:
                 return []
 
@@ -165,8 +165,7 @@ class OwnershipStore:
         while True:
             session = self._zookeeper.session
             guards = [
-                Check(znodes.partition_state_path(*where), home.state_version)
-                for where, home in homes.items()
+                Check(partition_state_path(*where), home.state_version) for where, home in homes.items()
             ]
             changes: list[WriteOperation] = [
                 Create(each.key.path, value)
@@ -203,12 +202,12 @@ async def _catch_up(session: ZooKeeperSession) -> None:
     them all."""
     while True:
         try:
-            await session.multi([Check(znodes.OWNED_TOPICS, ANY_VERSION)])
+            await session.multi([Check(OWNED_TOPICS, ANY_VERSION)])
             return
         except ZooKeeperConnectionLost:
             continue
         except MultiFailed:
-            await create_if_missing(session, znodes.OWNED_TOPICS)
+            await create_if_missing(session, OWNED_TOPICS)
 
 
 async def _read(session: ZooKeeperSession, keys: Sequence[ResourceKey]) -> list[FoundRecord]:
@@ -247,7 +246,7 @@ async def _current_homes(
     for home in homes:
         where = (home.topic, home.partition)
         try:
-            data, stat = await session.get(znodes.partition_state_path(*where))
+            data, stat = await session.get(partition_state_path(*where))
         except NoNode:
             raise NotLeading(f"{home.topic}-{home.partition} is gone") from None
         state = decode_partition_state(*where, data)

@@ -1,4 +1,4 @@
-"""/brokers/ids/N: a live broker. Ephemeral; its czxid is the broker's epoch."""
+"""/brokers/ids/N: a live broker. The znode is ephemeral; its czxid is the broker epoch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, encode_json
-from coordinator.znodes.paths import NO_EPOCH, broker_path
+from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
+
+BROKER_IDS = "/brokers/ids"
+
+NO_EPOCH = -1
+"""A broker epoch that is not known or not set."""
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredEndpoint:
-    """Where a broker's listener is reached."""
+    """The advertised address of one of a broker's listeners."""
 
     listener: str
     host: str
@@ -22,9 +30,9 @@ class RegisteredEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """What a broker says of itself. `features` maps a feature to its lowest and highest version.
+    """A broker's registration. `features` maps a feature's name to its lowest and highest version.
 
-    `start_epoch` is the broker epoch under which this process registered first; -1: this is the first time.
+    `start_epoch` is the broker epoch of this process's first registration; `NO_EPOCH` if this is it.
     """
 
     broker_id: int
@@ -35,9 +43,10 @@ class BrokerInfo:
 
 
 def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
-    """Version 5. `host` and `port` are for readers older than endpoints: those of a PLAINTEXT listener.
+    """Encode version 5. `host` and `port`, for readers that predate endpoints, are those of the first
+    PLAINTEXT listener.
 
-    `start_epoch` is not one of Kafka's fields; its readers pass over what they do not know.
+    `start_epoch` is not one of Kafka's fields; Kafka's decoders skip unknown fields.
     """
     plaintext = next(
         (endpoint for endpoint in info.endpoints if endpoint.security_protocol == "PLAINTEXT"), None
@@ -68,7 +77,7 @@ def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
 
 
 def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
-    """Any version from 1 on."""
+    """Decode any version from 1 on. Raises `BadZnode`."""
     path = broker_path(broker_id)
     value = decode_json(path, data)
     try:

@@ -1,11 +1,21 @@
-"""/config/…: what was changed while the cluster ran. Values are text; typing them is the reader's."""
+"""/config/<type>/<name>: dynamic config of topics, clients, users, brokers and addresses; /config/changes:
+notifications of changes. Values are text; readers parse them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coordinator.znodes.json import BadZnode, decode_json, encode_json
-from coordinator.znodes.paths import CONFIG_TYPES
+from coordinator.znodes.json_values import BadZnode, decode_json, encode_json
+
+CONFIG = "/config"
+CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+
+
+def config_path(kind: str, name: str) -> str:
+    """`kind` is one of `CONFIG_TYPES`; `name` is as Kafka writes it (`<default>` for the default entity)."""
+    return f"{CONFIG}/{kind}/{name}"
 
 
 def encode_config(values: Mapping[str, str]) -> bytes:
@@ -13,27 +23,27 @@ def encode_config(values: Mapping[str, str]) -> bytes:
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """Empty data counts as no values."""
+    """Decode a config; empty data holds no values. Raises `BadZnode`."""
     if not data:
         return {}
     values = decode_json(path, data).get("config")
     if not isinstance(values, dict):
-        raise BadZnode(f"{path} holds no config")
+        raise BadZnode(f"{path} does not hold a config")
     return {str(key): str(value) for key, value in values.items()}
 
 
 def encode_config_change(kind: str, name: str) -> bytes:
-    """Says that `/config/<kind>/<name>` has changed."""
+    """Encode the notification that `/config/<kind>/<name>` has changed."""
     return encode_json({"version": 2, "entity_path": f"{kind}/{name}"})
 
 
 def decode_config_change(path: str, data: bytes) -> tuple[str, str]:
-    """The kind and name of what has changed."""
+    """The (kind, name) of the changed config. Raises `BadZnode`."""
     value = decode_json(path, data)
     if value.get("version") == 1:
         kind, name = value.get("entity_type"), value.get("entity_name")
     else:
         kind, _, name = str(value.get("entity_path", "")).partition("/")
     if kind not in CONFIG_TYPES or not isinstance(name, str) or not name:
-        raise BadZnode(f"{path} does not say what has changed")
+        raise BadZnode(f"{path} does not name a changed config")
     return kind, name

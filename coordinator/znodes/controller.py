@@ -1,11 +1,14 @@
-"""Who decides: /controller and /controller_epoch; and /controller_brokers, which is not one of Kafka's."""
+"""/controller: the elected controller; /controller_epoch; and /controller_brokers, which Kafka lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, decode_number, encode_json
-from coordinator.znodes.paths import CONTROLLER, CONTROLLER_BROKERS, CONTROLLER_EPOCH
+from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, decode_number, encode_json
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CONTROLLER_BROKERS = "/controller_brokers"
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
@@ -30,10 +33,9 @@ def decode_controller_epoch(data: bytes) -> int:
 
 
 def encode_controller_brokers(epochs: Mapping[int, int]) -> bytes:
-    """Which lives of brokers the controllers have dealt with.
+    """The broker processes whose arrival a controller has already handled.
 
-    `epochs` has, by the id of each broker that was alive, the epoch under which its process registered
-    first.
+    `epochs` maps each live broker's id to the broker epoch of its process's first registration.
     """
     return encode_json(
         {"version": 1, "epochs": {str(broker): epoch for broker, epoch in sorted(epochs.items())}}

@@ -1,4 +1,4 @@
-"""Topics: where their partitions are kept (/brokers/topics/T), and who leads each (…/partitions/P/state)."""
+"""/brokers/topics/T: the replicas of each partition; …/partitions/P/state: its leader and in-sync set."""
 
 from __future__ import annotations
 
@@ -8,20 +8,46 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, decode_uuid, encode_json, encode_uuid
-from coordinator.znodes.paths import partition_state_path, topic_path
+from coordinator.znodes.json_values import (
+    WRONG_SHAPE,
+    BadZnode,
+    decode_json,
+    decode_uuid,
+    encode_json,
+    encode_uuid,
+)
+
+TOPICS = "/brokers/topics"
+
+NO_LEADER = -1
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{topic_path(topic)}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{partitions_path(topic)}/{partition}"
+
+
+def partition_state_path(topic: str, partition: int) -> str:
+    return f"{partition_path(topic, partition)}/state"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """A topic: its id (None in clusters that had none yet) and where each partition is kept."""
+    """A topic: its id (None if written before topics had ids) and the replicas of each partition."""
 
     topic_id: uuid.UUID | None
     partitions: Mapping[int, ReplicaAssignment]
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
-    """Version 3."""
+    """Encode version 3."""
     partitions = sorted(topic.partitions.items())
     value: dict[str, Any] = {
         "version": 3,
@@ -39,7 +65,7 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 
 def decode_topic(topic: str, data: bytes) -> TopicAssignment:
-    """Any version."""
+    """Decode any version. Raises `BadZnode`."""
     path = topic_path(topic)
     value = decode_json(path, data)
     try:
@@ -63,7 +89,7 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
 class PartitionState:
     """Leader, leader epoch and in-sync replicas; `controller_epoch` is that of the controller that wrote it.
 
-    The znode's version, which is the partition epoch that leaders name in AlterPartition, is not in its data.
+    The partition epoch in AlterPartition is the znode's version, so the data does not contain it.
     """
 
     leader: int
@@ -73,7 +99,7 @@ class PartitionState:
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    # Written out: a failover writes ten thousand of these before anybody has a leader again.
+    # Formatted by hand for speed: a failover may write ten thousand of these before partitions lead again.
     isr = ",".join(map(str, state.isr))
     return (
         f'{{"version":1,"leader":{state.leader},"leader_epoch":{state.leader_epoch},"isr":[{isr}],'

@@ -10,9 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from broker.tools.cluster_view import ClusterView
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.controller import encode_controller
-from coordinator.znodes.topics import PartitionState, encode_partition_state
+from coordinator.znodes.brokers import broker_path
+from coordinator.znodes.controller import CONTROLLER, encode_controller
+from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
 
 TIMEOUT_S = 30.0
 
@@ -55,20 +55,20 @@ def test_the_controller_is_awaited_and_so_is_the_next_one(
 ) -> None:
     first = pool.submit(view.controller)
     assert is_waiting(first)
-    znode_client.create(znodes.CONTROLLER, encode_controller(2, 0))
+    znode_client.create(CONTROLLER, encode_controller(2, 0))
     assert first.result(TIMEOUT_S) == 2
     second = pool.submit(view.controller, other_than=2)
     assert is_waiting(second)
-    znode_client.delete(znodes.CONTROLLER)
+    znode_client.delete(CONTROLLER)
     assert is_waiting(second)
-    znode_client.create(znodes.CONTROLLER, encode_controller(3, 0))
+    znode_client.create(CONTROLLER, encode_controller(3, 0))
     assert second.result(TIMEOUT_S) == 3
 
 
 def test_leaders_and_in_sync_sets_are_awaited(
     view: ClusterView, znode_client: KazooClient, pool: ThreadPoolExecutor
 ) -> None:
-    path = znodes.partition_state_path("t", 0)
+    path = partition_state_path("t", 0)
 
     def encoded(leader: int, isr: tuple[int, ...]) -> bytes:
         return encode_partition_state(PartitionState(leader, 0, isr, 1))
@@ -89,10 +89,10 @@ def test_leaders_and_in_sync_sets_are_awaited(
 def test_a_broker_is_gone_when_its_znode_is(
     view: ClusterView, znode_client: KazooClient, pool: ThreadPoolExecutor
 ) -> None:
-    znode_client.create(znodes.broker_path(4), b"", makepath=True)
+    znode_client.create(broker_path(4), b"", makepath=True)
     gone = pool.submit(view.wait_until_gone, 4)
     assert is_waiting(gone)
-    znode_client.delete(znodes.broker_path(4))
+    znode_client.delete(broker_path(4))
     gone.result(TIMEOUT_S)
 
 
@@ -100,7 +100,7 @@ def test_what_does_not_come_about_is_an_error_that_says_what_there_is_instead(
     view: ClusterView, znode_client: KazooClient
 ) -> None:
     state = PartitionState(1, 0, (1,), 1)
-    path = znodes.partition_state_path("t", 0)
+    path = partition_state_path("t", 0)
     znode_client.create(path, encode_partition_state(state), makepath=True)
     assert view.leader("t", 0) == 1  # Its session stands: what comes has only to be read in time.
     with pytest.raises(TimeoutError, match=r"isr=\(1,\)"):

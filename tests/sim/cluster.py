@@ -22,8 +22,18 @@ from broker.settings.rows import broker_settings
 from broker.wiring.node import Surroundings
 from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
 from coordinator.placement import ReplicaAssignment
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.topics import PartitionState, TopicAssignment, decode_partition_state, decode_topic
+from coordinator.znodes.admin import DELETE_TOPICS
+from coordinator.znodes.brokers import BROKER_IDS, broker_path
+from coordinator.znodes.topics import (
+    TOPICS,
+    PartitionState,
+    TopicAssignment,
+    decode_partition_state,
+    decode_topic,
+    partition_state_path,
+    partitions_path,
+    topic_path,
+)
 from tests.sim.checkers import StoredLog, read_log
 from tests.sim.client import OWNERS_GROUP, Decider
 from tests.sim.disk import SimDisk
@@ -307,7 +317,7 @@ class Cluster:
         partition = machine.partition(home)
         is_led = partition is not None and isinstance(partition.role, Leadership)
         believed = partition.leader_epoch if partition is not None and is_led else -1
-        path = znodes.partition_state_path(*home)
+        path = partition_state_path(*home)
         is_current = False
         if self.zookeeper.exists(path):
             state = decode_partition_state(*home, self.zookeeper.read(path).data)
@@ -336,22 +346,22 @@ class Cluster:
 
     def broker_epochs(self) -> dict[int, int]:
         """Of the brokers that are registered."""
-        registered = self.zookeeper.names_below(znodes.BROKER_IDS)
-        return {int(name): self.zookeeper.read(znodes.broker_path(int(name))).czxid for name in registered}
+        registered = self.zookeeper.names_below(BROKER_IDS)
+        return {int(name): self.zookeeper.read(broker_path(int(name))).czxid for name in registered}
 
     def topics(self) -> dict[str, TopicAssignment]:
         """The topics that ZooKeeper holds."""
         return {
-            name: decode_topic(name, self.zookeeper.read(znodes.topic_path(name)).data)
-            for name in self.zookeeper.names_below(znodes.TOPICS)
+            name: decode_topic(name, self.zookeeper.read(topic_path(name)).data)
+            for name in self.zookeeper.names_below(TOPICS)
         }
 
     def states(self) -> dict[tuple[str, int], PartitionState]:
         """What ZooKeeper holds of every partition."""
         states = {}
-        for topic in self.zookeeper.names_below(znodes.TOPICS):
-            for number in self.zookeeper.names_below(znodes.partitions_path(topic)):
-                path = znodes.partition_state_path(topic, int(number))
+        for topic in self.zookeeper.names_below(TOPICS):
+            for number in self.zookeeper.names_below(partitions_path(topic)):
+                path = partition_state_path(topic, int(number))
                 if self.zookeeper.exists(path):
                     data = self.zookeeper.read(path).data
                     states[topic, int(number)] = decode_partition_state(topic, int(number), data)
@@ -360,10 +370,10 @@ class Cluster:
     def is_whole(self) -> bool:
         """Whether all brokers are there, and all partitions led by one at work, with all replicas in sync and
         none that moves."""
-        registered = self.zookeeper.names_below(znodes.BROKER_IDS)
+        registered = self.zookeeper.names_below(BROKER_IDS)
         if len(registered) < len(self.machines) or not all(machine.is_running for machine in self.machines):
             return False
-        if self.zookeeper.names_below(znodes.DELETE_TOPICS):
+        if self.zookeeper.names_below(DELETE_TOPICS):
             return False
         states = self.states()
         return all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.znodes import paths as znodes
+from coordinator.znodes.brokers import BROKER_IDS
 from tests.sim.cluster import Cluster, Machine, logs_in_trace
 from tests.sim.world import World
 
@@ -33,7 +33,7 @@ def starts_although_its_session_expires(others: int, moment_ms: int) -> bool:
         assert client is not None
         assert world.run_until(lambda: client.session.session_id != 0, 5)
         world.run(moment_ms / 1000)
-        is_registered = str(machine.broker_id) in cluster.zookeeper.names_below(znodes.BROKER_IDS)
+        is_registered = str(machine.broker_id) in cluster.zookeeper.names_below(BROKER_IDS)
         session = client.session
         cluster.zookeeper.end_session(session.session_id, "expired")
         session.disconnect()

@@ -9,8 +9,7 @@ import pytest
 
 from broker.ownership.metrics import read_metrics
 from coordinator.ownership.records import HISTORY_MAX, PartitionKey
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.topics import PartitionState, encode_partition_state
+from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import Access, HeldResource, LossReason, ReleaseRequest, ResourceClaim
 from protocol.messages.ownership_sight import (
@@ -310,7 +309,7 @@ def test_a_write_whose_answer_was_lost_is_looked_into(world: OwnershipWorld) -> 
 
 def test_a_change_of_the_isr_does_not_get_into_a_claims_way(world: OwnershipWorld) -> None:
     anna = world.owner("anna")
-    path = znodes.partition_state_path(T, 0)
+    path = partition_state_path(T, 0)
     data, version = world.zookeeper.znodes[path]
     world.zookeeper.znodes[path] = (data, version + 3)
     assert anna.claim(T).generation == 1
@@ -319,7 +318,7 @@ def test_a_change_of_the_isr_does_not_get_into_a_claims_way(world: OwnershipWorl
 def test_a_leader_that_has_been_replaced_grants_nothing(world: OwnershipWorld) -> None:
     """A zombie leader: it has not heard of its successor, but ZooKeeper has."""
     anna = world.owner("anna")
-    path = znodes.partition_state_path(T, 0)
+    path = partition_state_path(T, 0)
     state = PartitionState(2, 1, (2,), 1)
     world.zookeeper.znodes[path] = (encode_partition_state(state), 1)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.topics import PartitionState, encode_partition_state
+from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
 from protocol.messages.group_readers import (
@@ -256,7 +255,7 @@ class TestDecisions:
     def test_one_that_could_not_be_written_is_not_in_force(self, leader: Leader, anna: Member) -> None:
         leader.assign_reader("anna")
         anna.attach()
-        path = znodes.partition_state_path(T, 0)
+        path = partition_state_path(T, 0)
         leader.zookeeper.znodes[path] = (encode_partition_state(PartitionState(2, 1, (2,), 1)), 1)
         (refused,) = leader.assign_reader("bert", generation=2).refused
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -13,8 +13,8 @@ from twisted.python.failure import Failure
 from broker.ownership import settings as ownership_settings
 from broker.wiring.ownership import Ownership
 from clients.settings import Settings
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.topics import PartitionState, encode_partition_state
+from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
+from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
 from coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
@@ -166,7 +166,7 @@ class OwnershipWorld(World):
         self.zookeeper = MemoryZooKeeper()
         for path in ("/brokers", "/brokers/topics", "/holdfast", "/holdfast/ownership"):
             self.zookeeper.znodes[path] = (b"", 0)
-        for path in (znodes.OWNED_TOPICS, znodes.OWNED_NAMES):
+        for path in (OWNED_TOPICS, OWNED_NAMES):
             self.zookeeper.znodes[path] = (b"", 0)
         self.ownership = Ownership(
             Settings(ownership_settings.SETTINGS, own),
@@ -183,7 +183,7 @@ class OwnershipWorld(World):
     def lead(self, topic: str, index: int = 0, *, leader_epoch: int = 0, **options: Any) -> None:
         """The controller writes that this broker leads a partition, and tells it."""
         state = PartitionState(LOCAL_ID, leader_epoch, (LOCAL_ID,), 1)
-        path = znodes.partition_state_path(topic, index)
+        path = partition_state_path(topic, index)
         version = self.zookeeper.znodes[path][1] + 1 if path in self.zookeeper.znodes else 0
         self.zookeeper.znodes[path] = (encode_partition_state(state), version)
         request = self.leader_and_isr(topic, index, leader_epoch=leader_epoch)

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from coordinator.cluster.dynamic_configs import CHANGE_EXPIRATION_MS, DynamicConfigs
 from coordinator.cluster.identity import prepare_layout
-from coordinator.znodes import paths as znodes
+from coordinator.znodes.configs import CONFIG_CHANGE_PREFIX, CONFIG_CHANGES, config_path
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 from tests.coordinator.zookeeper.test_zookeeper import connected
 from tests.reactor import on_reactor, reactor, until
@@ -75,8 +75,8 @@ async def test_a_change_that_is_refused_changes_nothing(zookeeper: str) -> None:
 
         with pytest.raises(ValueError, match="not allowed"):
             await one.update("topics", "t", refuse)
-        assert await client.session.exists(znodes.config_path("topics", "t")) is None
-        assert await client.session.children(znodes.CONFIG_CHANGES) == []
+        assert await client.session.exists(config_path("topics", "t")) is None
+        assert await client.session.children(CONFIG_CHANGES) == []
 
 
 @on_reactor
@@ -85,9 +85,9 @@ async def test_what_cannot_be_read_leaves_configs_as_they_were(
 ) -> None:
     async with following(zookeeper) as (one, client):
         await one.update("topics", "t", lambda old: {"a": "1"})
-        await client.session.set(znodes.config_path("topics", "t"), b"not JSON")
+        await client.session.set(config_path("topics", "t"), b"not JSON")
         assert await one.refresh("topics", "t") == {"a": "1"}
-        await client.session.create(znodes.CONFIG_CHANGE_PREFIX, b"nonsense", sequence=True)
+        await client.session.create(CONFIG_CHANGE_PREFIX, b"nonsense", sequence=True)
         await one.update("topics", "u", lambda old: {"b": "2"})
         await until(lambda: one.get("topics", "u") == {"b": "2"})
         assert "left as they were" in caplog.text
@@ -99,13 +99,13 @@ async def test_old_notifications_are_purged(zookeeper: str) -> None:
     clock.advance(reactor.seconds())
     async with following(zookeeper, clock) as (one, client):
         await one.update("topics", "t", lambda old: {"a": "1"})
-        (first,) = await client.session.children(znodes.CONFIG_CHANGES)
+        (first,) = await client.session.children(CONFIG_CHANGES)
         clock.advance(CHANGE_EXPIRATION_MS / 1000 + 5)
         # The server's clock is the real one: to the broker whose clock was moved, both are old now.
         await one.update("topics", "t", lambda old: {"a": "2"})
-        while await client.session.children(znodes.CONFIG_CHANGES):
+        while await client.session.children(CONFIG_CHANGES):
             pass
         assert first.endswith("0000000000")
         clock.advance(-CHANGE_EXPIRATION_MS / 1000)
         await one.update("topics", "t", lambda old: {"a": "3"})
-        assert len(await client.session.children(znodes.CONFIG_CHANGES)) == 1
+        assert len(await client.session.children(CONFIG_CHANGES)) == 1

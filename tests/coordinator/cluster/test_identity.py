@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.defer import ensureDeferred
 
 from coordinator.cluster.identity import prepare_layout
-from coordinator.znodes import paths as znodes
+from coordinator.znodes.layout import PERSISTENT_PATHS
 from coordinator.zookeeper.interface import SessionExpired
 from tests.sim.cluster import logs_in_trace
 from tests.sim.world import Process, World
@@ -32,7 +32,7 @@ def test_the_layout_is_made_and_found(world: World, client: SimZooKeeper) -> Non
         done = ensureDeferred(prepare_layout(client.session))
         world.run(2)
         assert done.called
-    assert all(client.model.exists(path) for path in znodes.PERSISTENT_PATHS)
+    assert all(client.model.exists(path) for path in PERSISTENT_PATHS)
 
 
 def test_a_session_that_ends_meanwhile_is_told_once(world: World, client: SimZooKeeper) -> None:

@@ -11,8 +11,8 @@ from twisted.internet.defer import DeferredList, ensureDeferred
 from coordinator.cluster.identity import cluster_id, generate_broker_id, prepare_layout
 from coordinator.cluster.membership import BrokerIdInUse
 from coordinator.controller.events import TopicCreation
-from coordinator.znodes import paths as znodes
 from coordinator.znodes.brokers import decode_broker
+from coordinator.znodes.controller import CONTROLLER
 from protocol.errors import ErrorCode
 from tests.coordinator.groups.members import Members, broker_info, cluster
 from tests.coordinator.zookeeper.test_zookeeper import connected, end_session
@@ -137,7 +137,7 @@ async def test_a_controller_removed_by_hand_is_followed_by_an_election(zookeeper
     async with cluster(zookeeper, 1, 2) as members:
         first = members.members[1].candidacy.term
         assert first is not None
-        await members.members[2].zookeeper.session.delete(znodes.CONTROLLER)
+        await members.members[2].zookeeper.session.delete(CONTROLLER)
         terms = [member.candidacy for member in members.members.values()]
         await until(lambda: any(each.term is not None and each.term.epoch > first.epoch for each in terms))
         await until(lambda: len({each.controller_id for each in terms}) == 1)
@@ -150,7 +150,7 @@ async def test_a_controller_that_wins_against_itself_has_a_new_term(zookeeper: s
         one = members.members[1]
         first = one.candidacy.term
         assert first is not None
-        await one.zookeeper.session.delete(znodes.CONTROLLER)
+        await one.zookeeper.session.delete(CONTROLLER)
         await until(lambda: one.candidacy.term not in (None, first))
         made = await one.controller.create_topics([TopicCreation("t")], 15_000)
         assert made["t"].error == ErrorCode.NONE

@@ -6,15 +6,13 @@ import pytest
 from twisted.internet.defer import gatherResults
 
 from coordinator.cluster.identity import create_if_missing
-from coordinator.cluster.producer_ids import (
-    BLOCK_SIZE,
+from coordinator.cluster.producer_ids import BLOCK_SIZE, ProducerIds, ProducerIdsExhausted
+from coordinator.znodes.cluster import (
+    PRODUCER_ID_BLOCK,
     ProducerIdBlock,
-    ProducerIds,
-    ProducerIdsExhausted,
     decode_producer_id_block,
     encode_producer_id_block,
 )
-from coordinator.znodes import paths as znodes
 from tests.coordinator.zookeeper.test_zookeeper import connected, end_session
 from tests.reactor import in_thread, on_reactor
 
@@ -26,7 +24,7 @@ async def test_brokers_give_different_ids_also_beyond_a_block(zookeeper: str) ->
         wanted = [each.next() for _ in range(BLOCK_SIZE + 10) for each in (one, two)]
         given = await gatherResults(wanted)
         assert len(set(given)) == len(given)
-        block, _ = await client.session.get(znodes.PRODUCER_ID_BLOCK)
+        block, _ = await client.session.get(PRODUCER_ID_BLOCK)
         assert decode_producer_id_block(block).last == 4 * BLOCK_SIZE - 1
 
 
@@ -43,7 +41,7 @@ async def test_ids_go_on_after_an_expired_session(zookeeper: str) -> None:
 async def test_exhausted_ids_are_an_error_for_everyone_who_waits(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
         last = encode_producer_id_block(ProducerIdBlock(1, 2**63 - 1000, 2**63 - 1))
-        await create_if_missing(client.session, znodes.PRODUCER_ID_BLOCK, last)
+        await create_if_missing(client.session, PRODUCER_ID_BLOCK, last)
         ids = ProducerIds(client, 1)
         first, second = ids.next(), ids.next()
         for wanted in (first, second):

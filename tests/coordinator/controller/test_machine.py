@@ -28,8 +28,7 @@ from coordinator.controller.events import (
 )
 from coordinator.controller.requests import EPOCH_DURING_DELETE, FULL, INCREMENTAL, LEADER_DURING_DELETE
 from coordinator.controller.state import LiveBroker
-from coordinator.znodes.paths import NO_LEADER
-from coordinator.znodes.topics import PartitionState
+from coordinator.znodes.topics import NO_LEADER, PartitionState
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,

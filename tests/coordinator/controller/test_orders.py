@@ -10,9 +10,15 @@ from coordinator.cluster.log_dir_events import LogDirEvents
 from coordinator.controller.effects import Order, RemoveOrders
 from coordinator.controller.events import Ordered, TopicCreation
 from coordinator.placement import ReplicaAssignment
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.orders import decode_reassignment, encode_preferred_election
-from coordinator.znodes.topics import PartitionState, decode_topic
+from coordinator.znodes.admin import (
+    PREFERRED_REPLICA_ELECTION,
+    REASSIGN_PARTITIONS,
+    decode_reassignment,
+    delete_topic_path,
+    encode_preferred_election,
+)
+from coordinator.znodes.log_dir_events import LOG_DIR_EVENTS
+from coordinator.znodes.topics import PartitionState, decode_topic, topic_path
 from coordinator.zookeeper.interface import NoNode
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -40,7 +46,7 @@ def test_preferred_leaders_are_elected_on_order() -> None:
         "RemoveOrders",
         "TellBrokers",
     ]
-    assert machine.store.removed_orders == [znodes.PREFERRED_REPLICA_ELECTION]
+    assert machine.store.removed_orders == [PREFERRED_REPLICA_ELECTION]
 
 
 def test_topics_that_somebody_else_has_marked_are_deleted() -> None:
@@ -93,16 +99,16 @@ async def test_a_reassignment_that_is_written_to_zookeeper_begins(zookeeper: str
                 {"topic": "u", "partition": 0, "replicas": [2]},
             ],
         }
-        await one.zookeeper.session.create(znodes.REASSIGN_PARTITIONS, json.dumps(order).encode())
+        await one.zookeeper.session.create(REASSIGN_PARTITIONS, json.dumps(order).encode())
         # What was in sync already moves at once; the rest stands there until it has.
-        while (await one.zookeeper.session.get(znodes.REASSIGN_PARTITIONS))[1].version == 0:
+        while (await one.zookeeper.session.get(REASSIGN_PARTITIONS))[1].version == 0:
             pass
-        data, _ = await one.zookeeper.session.get(znodes.REASSIGN_PARTITIONS)
+        data, _ = await one.zookeeper.session.get(REASSIGN_PARTITIONS)
         assert decode_reassignment(data) == {("t", 0): (2,)}
         moved = ReplicaAssignment((2, 1), adding=(2,), removing=(1,))
         assert await one.controller.list_reassignments(None, TIMEOUT_MS) == {("t", 0): moved}
         for name, expected in (("t", moved), ("u", ReplicaAssignment((2,)))):
-            data, _ = await one.zookeeper.session.get(znodes.topic_path(name))
+            data, _ = await one.zookeeper.session.get(topic_path(name))
             assert dict(decode_topic(name, data).partitions) == {0: expected}
         assert (await state_of(members, "u")).isr == (2,)
         # The next controller goes on with it, and takes the word of those who cancel it.
@@ -116,7 +122,7 @@ async def test_a_reassignment_that_is_written_to_zookeeper_begins(zookeeper: str
         error = refused[("u", 0)]
         assert error is not None
         assert error.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-        await gone(two, znodes.REASSIGN_PARTITIONS)
+        await gone(two, REASSIGN_PARTITIONS)
         assert await two.controller.list_reassignments(None, TIMEOUT_MS) == {}
 
 
@@ -131,20 +137,20 @@ async def test_orders_of_every_kind_are_seen(zookeeper: str) -> None:
         await one.controller.controlled_shutdown(2, two.membership.broker_epoch)
         assert await state_of(members, "t") == PartitionState(1, 1, (1,), 1)
 
-        await session.create(znodes.delete_topic_path("old"))
-        await gone(two, znodes.topic_path("old"))
+        await session.create(delete_topic_path("old"))
+        await gone(two, topic_path("old"))
 
         before = len(two.requests_of(LeaderAndIsrRequest))
         LogDirEvents(two.zookeeper, 2).announce()
         await until(lambda: len(two.requests_of(LeaderAndIsrRequest)) > before)
-        while await session.children(znodes.LOG_DIR_EVENTS):
+        while await session.children(LOG_DIR_EVENTS):
             pass
 
         for data in (encode_preferred_election([("t", 0)]), b"nonsense"):
-            await session.create(znodes.PREFERRED_REPLICA_ELECTION, data)
-            await gone(two, znodes.PREFERRED_REPLICA_ELECTION)
-        await session.create(znodes.REASSIGN_PARTITIONS, b"{}")
-        await gone(two, znodes.REASSIGN_PARTITIONS)
+            await session.create(PREFERRED_REPLICA_ELECTION, data)
+            await gone(two, PREFERRED_REPLICA_ELECTION)
+        await session.create(REASSIGN_PARTITIONS, b"{}")
+        await gone(two, REASSIGN_PARTITIONS)
         assert one.controller.is_active
 
 
@@ -161,4 +167,4 @@ async def test_who_is_not_the_controller_moves_nothing(zookeeper: str) -> None:
                 await refused
             assert error.value.code == ErrorCode.NOT_CONTROLLER
         with pytest.raises(NoNode):
-            await two.zookeeper.session.get(znodes.REASSIGN_PARTITIONS)
+            await two.zookeeper.session.get(REASSIGN_PARTITIONS)

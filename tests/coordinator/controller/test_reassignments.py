@@ -16,8 +16,7 @@ from coordinator.controller.events import (
     Ordered,
 )
 from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.paths import NO_LEADER
-from coordinator.znodes.topics import PartitionState
+from coordinator.znodes.topics import NO_LEADER, PartitionState
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest

@@ -12,9 +12,15 @@ from coordinator.controller import writes as controller_writes
 from coordinator.controller.effects import CreateTopic, StateWrite
 from coordinator.controller.events import MorePartitions, TopicCreation, TopicResult
 from coordinator.placement import ReplicaAssignment
-from coordinator.znodes import paths as znodes
-from coordinator.znodes.json import encode_uuid
-from coordinator.znodes.topics import PartitionState, TopicAssignment, decode_partition_state
+from coordinator.znodes.brokers import broker_path
+from coordinator.znodes.controller import CONTROLLER_EPOCH
+from coordinator.znodes.json_values import encode_uuid
+from coordinator.znodes.topics import (
+    PartitionState,
+    TopicAssignment,
+    decode_partition_state,
+    partition_state_path,
+)
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -36,7 +42,7 @@ async def create(members: Members, *topics: TopicCreation) -> dict[str, TopicRes
 
 async def state_of(members: Members, topic: str, partition: int = 0) -> PartitionState:
     session = next(iter(members.members.values())).zookeeper.session
-    data, _ = await session.get(znodes.partition_state_path(topic, partition))
+    data, _ = await session.get(partition_state_path(topic, partition))
     return decode_partition_state(topic, partition, data)
 
 
@@ -195,8 +201,8 @@ async def test_a_controller_that_has_been_replaced_changes_nothing(zookeeper: st
         await create(members, TopicCreation("t"))
         term = one.candidacy.term
         assert term is not None
-        epoch_data, _ = await one.zookeeper.session.get(znodes.CONTROLLER_EPOCH)
-        await one.zookeeper.session.set(znodes.CONTROLLER_EPOCH, epoch_data)  # As an election does.
+        epoch_data, _ = await one.zookeeper.session.get(CONTROLLER_EPOCH)
+        await one.zookeeper.session.set(CONTROLLER_EPOCH, epoch_data)  # As an election does.
         state = PartitionState(1, 7, (1,), term.epoch)
         with pytest.raises(controller_writes.TermOver):
             await controller_writes.write_states(term, [StateWrite(("t", 0), state, 0)])
@@ -260,15 +266,15 @@ async def test_a_controller_that_cannot_go_on_gives_up_its_term_and_another_begi
         first = one.candidacy.term
         assert first is not None
         session = two.zookeeper.session
-        good, _ = await session.get(znodes.broker_path(2))
-        await session.set(znodes.broker_path(2), b"nonsense")
+        good, _ = await session.get(broker_path(2))
+        await session.set(broker_path(2), b"nonsense")
         asked = one.controller.create_topics([TopicCreation("u")], TIMEOUT_MS)
         await until(lambda: not one.controller.is_active)
         with pytest.raises(BrokerError) as refused:
             while (await asked)["u"].error == ErrorCode.NONE:  # It was made before the controller looked.
                 asked = one.controller.create_topics([TopicCreation("u")], TIMEOUT_MS)
         assert refused.value.code == ErrorCode.NOT_CONTROLLER
-        await session.set(znodes.broker_path(2), good)
+        await session.set(broker_path(2), good)
         await until(
             lambda: any(
                 member.candidacy.term is not None

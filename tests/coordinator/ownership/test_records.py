@@ -30,7 +30,7 @@ from coordinator.ownership.records import (
     topic_id_of_znode,
     trimmed,
 )
-from coordinator.znodes.json import BadZnode
+from coordinator.znodes.json_values import BadZnode
 from protocol.messages.ownership import Access, LossReason
 
 texts = st.text(max_size=8)

@@ -10,15 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.cluster.identity import decode_cluster_id, encode_cluster_id
 from coordinator.cluster.producer_ids import (
     ProducerIdBlock,
     decode_producer_id_block,
     encode_producer_id_block,
 )
 from coordinator.placement import ReplicaAssignment
-from coordinator.znodes import paths as znodes
+from coordinator.znodes.admin import (
+    decode_preferred_election,
+    decode_reassignment,
+    encode_preferred_election,
+    encode_reassignment,
+)
 from coordinator.znodes.brokers import BrokerInfo, RegisteredEndpoint, decode_broker, encode_broker
+from coordinator.znodes.cluster import decode_cluster_id, encode_cluster_id
 from coordinator.znodes.configs import (
     decode_config,
     decode_config_change,
@@ -33,14 +38,8 @@ from coordinator.znodes.controller import (
     encode_controller_brokers,
     encode_controller_epoch,
 )
-from coordinator.znodes.json import BadZnode
-from coordinator.znodes.orders import (
-    decode_log_dir_event,
-    decode_preferred_election,
-    decode_reassignment,
-    encode_preferred_election,
-    encode_reassignment,
-)
+from coordinator.znodes.json_values import BadZnode
+from coordinator.znodes.log_dir_events import decode_log_dir_event
 from coordinator.znodes.topics import (
     PartitionState,
     TopicAssignment,
@@ -48,6 +47,7 @@ from coordinator.znodes.topics import (
     decode_topic,
     encode_partition_state,
     encode_topic,
+    partition_state_path,
 )
 
 TOPIC_ID = uuid.UUID("f97e9ab2-4b5c-4a7c-8d5d-3e2b1a0c9d8e")
@@ -127,7 +127,7 @@ def test_a_partition_state() -> None:
     state = PartitionState(leader=1, leader_epoch=7, isr=(1, 2), controller_epoch=4)
     assert decode_partition_state("t", 0, data) == state
     assert json.loads(encode_partition_state(state)) == json.loads(data)
-    assert znodes.partition_state_path("t", 3) == "/brokers/topics/t/partitions/3/state"
+    assert partition_state_path("t", 3) == "/brokers/topics/t/partitions/3/state"
 
 
 def test_who_is_the_controller() -> None:
@@ -179,11 +179,6 @@ def test_the_record_of_brokers_seen_to_is_read_as_it_was_written() -> None:
     data = encode_controller_brokers({2: 1 << 40, 1: 7})
     assert json.loads(data) == {"version": 1, "epochs": {"1": 7, "2": 1 << 40}}
     assert decode_controller_brokers(data) == {1: 7, 2: 1 << 40}
-
-
-def test_parents_are_listed_from_the_top() -> None:
-    assert znodes.parents("/a/b/c") == ["/a", "/a/b"]
-    assert znodes.parents("/a") == []
 
 
 DECODERS = [

@@ -1,15 +1,19 @@
-"""What operators and older tools ask of the controller (/admin/…), and what brokers tell it
-(/log_dir_event_notification)."""
+"""/admin/…: requests that older tools write to ZooKeeper for the controller."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from coordinator.znodes.json import WRONG_SHAPE, BadZnode, decode_json, encode_json
-from coordinator.znodes.paths import PREFERRED_REPLICA_ELECTION, REASSIGN_PARTITIONS
+from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
 from protocol.topic_partition import TopicPartition
 
-_LOG_DIR_FAILED = 1
+DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
 
 
 def encode_reassignment(replicas: Mapping[TopicPartition, Sequence[int]]) -> bytes:
@@ -50,15 +54,3 @@ def decode_preferred_election(data: bytes) -> list[TopicPartition]:
         return [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in value["partitions"]]
     except WRONG_SHAPE as error:
         raise BadZnode(f"{PREFERRED_REPLICA_ELECTION} does not list partitions: {error!r}") from None
-
-
-def encode_log_dir_event(broker_id: int) -> bytes:
-    return encode_json({"version": 1, "broker": broker_id, "event": _LOG_DIR_FAILED})
-
-
-def decode_log_dir_event(path: str, data: bytes) -> int:
-    """The broker that has lost a log directory."""
-    try:
-        return int(decode_json(path, data)["broker"])
-    except WRONG_SHAPE as error:
-        raise BadZnode(f"{path} does not name a broker: {error!r}") from None

@@ -1,0 +1,53 @@
+"""Znodes of which a cluster has one each: /cluster/id, /brokers/seqid and /latest_producer_id_block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
+
+CLUSTER_ID = "/cluster/id"
+BROKER_SEQUENCE = "/brokers/seqid"
+"""No data: the version of the znode is the last broker id that was generated."""
+
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return encode_json({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    value = decode_json(CLUSTER_ID, data).get("id")
+    if not isinstance(value, str):
+        raise BadZnode(f"{CLUSTER_ID} holds no id")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """Producer ids `first` to `last`, inclusive, reserved for broker `broker_id`."""
+
+    broker_id: int
+    first: int
+    last: int
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    """The bounds are text, as Kafka writes them."""
+    return encode_json(
+        {
+            "version": 1,
+            "broker": block.broker_id,
+            "block_start": str(block.first),
+            "block_end": str(block.last),
+        }
+    )
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    value = decode_json(PRODUCER_ID_BLOCK, data)
+    try:
+        return ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
+    except WRONG_SHAPE as error:
+        raise BadZnode(f"{PRODUCER_ID_BLOCK} does not hold a block: {error!r}") from None
