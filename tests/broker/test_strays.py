@@ -12,10 +12,10 @@ from coordinator.placement import ReplicaAssignment
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.topic_partition import TopicPartition
-from tests.broker.log.making import make_rivals, sim_disk
 from tests.broker.log.test_manager import Broker
 from tests.broker.world import World, fired
 from tests.coordinator.controller.machine import Machine, sent_to
+from tests.models.logs import make_rivals, sim_disk
 
 ME, OTHER = 1, 2
 

@@ -22,7 +22,7 @@ from protocol.messages.fetch import FetchRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.records import BatchBuilder
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster, FakePartition
+from tests.models.fake_cluster import FakeCluster, FakePartition
 
 FLIGHTS = TopicPartition("flights", 0)
 

@@ -16,8 +16,8 @@ from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from protocol.records import BatchBuilder
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster, FakePartition
 from tests.clients.test_consumer import FLIGHTS, consumer_on, fill, read
+from tests.models.fake_cluster import FakeCluster, FakePartition
 
 
 @pytest.fixture

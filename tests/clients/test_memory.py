@@ -11,9 +11,9 @@ from clients.errors import BufferFullError
 from clients.message import Message
 from protocol.batches import Compression
 from protocol.records import BatchBuilder
-from tests.clients.fake_cluster import FakeCluster
 from tests.clients.test_consumer import consumer_on
 from tests.clients.test_producer import producer_on
+from tests.models.fake_cluster import FakeCluster
 
 MB = 1024 * 1024
 

@@ -27,7 +27,7 @@ from protocol.errors import (
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
-from tests.clients.fake_cluster import FakeCluster
+from tests.models.fake_cluster import FakeCluster
 
 
 def producer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, **more: Any) -> Producer:

@@ -16,7 +16,7 @@ from protocol.errors import OwnershipFencedError, OwnershipRefusedError
 from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration import clients
-from tests.integration.cuttable import CuttableNetwork
+from tests.models.cuttable import CuttableNetwork
 
 WAIT_MS = 60_000
 TURN_MS = 200

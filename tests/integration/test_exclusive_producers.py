@@ -18,7 +18,7 @@ from protocol.errors import AuthorizationError, ErrorCode, OwnershipRefusedError
 from protocol.messages.producer_access import ProducerAccessMode
 from tests.cluster import Cluster
 from tests.integration import clients
-from tests.integration.cuttable import CuttableNetwork
+from tests.models.cuttable import CuttableNetwork
 
 WAIT_MS = 60_000
 EXCLUSIVE = ProducerAccessMode.EXCLUSIVE

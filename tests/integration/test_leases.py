@@ -21,7 +21,7 @@ from protocol.messages.ownership import LossReason
 from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration import clients
-from tests.integration.cuttable import CuttableNetwork
+from tests.models.cuttable import CuttableNetwork
 
 WAIT_MS = 60_000
 _topics = itertools.count(1)

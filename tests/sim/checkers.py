@@ -14,7 +14,7 @@ from functools import cached_property
 from protocol.batches import BatchHeader, has_valid_crc, split
 from protocol.errors import BrokerError
 from protocol.records import decode_columns
-from tests.sim.disk import SimDisk
+from tests.models.disk import SimDisk
 from tests.sim.history import Batch, History, Incarnation, Outcome
 
 

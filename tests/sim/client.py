@@ -20,9 +20,9 @@ from broker.network.outbound import BrokerChannel, ChannelSettings
 from protocol.api import Request, Response
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from tests.models.network import ProcessNetwork, SimNetwork
+from tests.models.world import Process, World
 from tests.sim.history import History, TopicPartition
-from tests.sim.network import ProcessNetwork, SimNetwork
-from tests.sim.world import Process, World
 
 R = TypeVar("R", bound=Response)
 

@@ -34,12 +34,12 @@ from coordinator.znodes.topics import (
     partitions_path,
     topic_path,
 )
+from tests.models.disk import SimDisk
+from tests.models.network import SimNetwork
+from tests.models.world import Process, Workers, World
+from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 from tests.sim.checkers import StoredLog, read_log
 from tests.sim.client import OWNERS_GROUP, Decider
-from tests.sim.disk import SimDisk
-from tests.sim.network import SimNetwork
-from tests.sim.world import Process, Workers, World
-from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
 
 PORT = 9092
 LOG_DIRECTORIES = ("/disk1", "/disk2")

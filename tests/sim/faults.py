@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from broker.replication.leadership import Leadership
 from coordinator.zookeeper.interface import WriteOperation
+from tests.models.network import Weather
+from tests.models.world import Process
 from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
-from tests.sim.network import Weather
-from tests.sim.world import Process
 
 if TYPE_CHECKING:
     from tests.sim.scenario import Story

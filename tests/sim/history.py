@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from protocol.batches import BatchHeader
 from protocol.records import decode_columns
-from tests.sim.world import World
+from tests.models.world import World
 
 TopicPartition = tuple[str, int]
 NO_ID = uuid.UUID(int=0)

@@ -11,8 +11,8 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.models.network import Weather
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
-from tests.sim.network import Weather
 from tests.sim.producer import ProducerHabits
 
 

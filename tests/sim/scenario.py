@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from broker.replication.leadership import Leadership
+from tests.models.network import Weather
+from tests.models.world import StandsStill, World
 from tests.sim.checkers import StoredLog, check_all
 from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import Cluster, logs_in_trace
@@ -23,13 +25,11 @@ from tests.sim.group_history import GroupHistory
 from tests.sim.group_life import GroupLife
 from tests.sim.history import NO_ID, History, Incarnation
 from tests.sim.member import SESSION_TIMEOUT_MS
-from tests.sim.network import Weather
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
 from tests.sim.plan import THREE, Shape, draw
 from tests.sim.producer import Producer
 from tests.sim.tenant_life import TenantLife
-from tests.sim.world import StandsStill, World
 
 FAULTY_S = 60.0
 HEALING_S_MAX = 60.0

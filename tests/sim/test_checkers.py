@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from protocol.records import BatchBuilder
+from tests.models.disk import SimDisk
+from tests.models.world import World
 from tests.sim.checkers import StoredLog, check_all, read_log
-from tests.sim.disk import SimDisk
 from tests.sim.history import Batch, History, Incarnation, Outcome
-from tests.sim.world import World
 
 AT = ("t", 0)
 PLACE = Incarnation(AT)

@@ -13,6 +13,7 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
+from tests.models.world import World
 from tests.sim.client import Surroundings
 from tests.sim.cluster import Cluster, logs_in_trace
 from tests.sim.consumer import Consumer
@@ -20,7 +21,6 @@ from tests.sim.history import History, Outcome
 from tests.sim.operator import Operator
 from tests.sim.plan import Topic
 from tests.sim.producer import Producer, ProducerHabits
-from tests.sim.world import World
 
 AT = ("t", 0)
 ALL = ProducerHabits(-1, is_idempotent=True, interval_ms=100)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.models.world import World
 from tests.sim.group_history import GroupHistory, Rewind
 from tests.sim.history import History
-from tests.sim.world import World
 
 AT = ("t", 0)
 

@@ -7,10 +7,10 @@ import pytest
 from protocol.batches import split
 from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason
 from protocol.records import BatchBuilder
+from tests.models.world import World
 from tests.sim.checkers import StoredBatch, StoredLog
 from tests.sim.history import Batch, History, Incarnation
 from tests.sim.owner_history import Guard, OwnedBatch, OwnerHistory, Told
-from tests.sim.world import World
 
 AT = ("owned", 0)
 PLACE = Incarnation(AT)

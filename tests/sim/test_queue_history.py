@@ -7,9 +7,9 @@ import pytest
 
 from broker.network.interfaces import Address
 from protocol.messages.ownership import Access
+from tests.models.world import START_S, World
 from tests.sim.history import History, Incarnation
 from tests.sim.queue_history import Home, Place, QueueHistory
-from tests.sim.world import START_S, World
 
 PLACE = Incarnation(("owned", 0))
 HOME = Home(Address("b1", 9092), life=1, leader_epoch=3, connection=1)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.models.world import World
 from tests.sim.campaign import Tally, relevant_lines, run_seeds
 from tests.sim.faults import KINDS
 from tests.sim.mutations import MUTATIONS, hunt
 from tests.sim.plan import SINGLE, THREE, Change, draw
 from tests.sim.scenario import Verdict, run_seed
-from tests.sim.world import World
 
 HOME = Path(__file__).parent.parent.parent
 

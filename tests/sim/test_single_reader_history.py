@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from protocol.messages.ownership import Access
+from tests.models.world import World
 from tests.sim.history import Batch, History, Incarnation
 from tests.sim.owner_history import OwnerHistory, Told
 from tests.sim.single_reader_history import SingleReaderHistory
-from tests.sim.world import World
 
 AT = ("owned", 0)
 

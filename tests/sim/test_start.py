@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.znodes.brokers import BROKER_IDS
+from tests.models.world import World
 from tests.sim.cluster import Cluster, Machine, logs_in_trace
-from tests.sim.world import World
 
 MOMENTS_MS = range(0, 200, 6)
 """Between two of these ZooKeeper answers two or three times; before the last the broker has registered."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.models.world import World
 from tests.sim.cluster import logs_in_trace
 from tests.sim.test_cluster import Stage
-from tests.sim.world import World
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from broker.log.disk import OsDisk
 from broker.tools.dump_log import main
-from tests.broker.log.making import NOW_MS, append, new_log
+from tests.models.logs import NOW_MS, append, new_log
 
 
 @pytest.fixture

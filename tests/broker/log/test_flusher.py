@@ -8,8 +8,8 @@ from twisted.internet.defer import Deferred
 from broker.log.flusher import Flusher
 from broker.log.log import Log
 from protocol.errors import BrokerError, ErrorCode
-from tests.broker.log.making import NOW_MS, HeldWorkers, append, headers_of, new_log, reopen, sim_disk
-from tests.sim.disk import SimDisk
+from tests.models.disk import SimDisk
+from tests.models.logs import NOW_MS, HeldWorkers, append, headers_of, new_log, reopen, sim_disk
 
 
 class Scene:

@@ -12,7 +12,7 @@ from broker.log.producer_state import ProducerStates, decode_snapshot
 from protocol import batches
 from protocol.checksum import crc32c
 from protocol.topic_partition import TopicPartition
-from tests.broker.log.making import DIRECTORY, NOW_MS, append, batch, new_log, sim_disk
+from tests.models.logs import DIRECTORY, NOW_MS, append, batch, new_log, sim_disk
 
 
 def test_index_entries() -> None:

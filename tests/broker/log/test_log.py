@@ -14,7 +14,7 @@ from broker.log.timestamps import TimestampOffset, look_up_at_once
 from protocol import batches
 from protocol.batches import TimestampType
 from protocol.errors import BrokerError, ErrorCode
-from tests.broker.log.making import DIRECTORY, NOW_MS, append, batch, headers_of, new_log, read_all, sim_disk
+from tests.models.logs import DIRECTORY, NOW_MS, append, batch, headers_of, new_log, read_all, sim_disk
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from broker.log.log import Log
 from broker.log.manager import LogManager
 from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.broker.log.making import (
+from tests.models.logs import (
     NOW_MS,
     DirectWorkers,
     HeldWorkers,

@@ -8,7 +8,7 @@ from broker.log.producer_state import ProducerStates
 from protocol import batches
 from protocol.batches import BatchHeader
 from protocol.errors import BrokerError, ErrorCode
-from tests.broker.log.making import batch
+from tests.models.logs import batch
 
 LAST = 2**31 - 1
 

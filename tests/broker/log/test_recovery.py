@@ -14,7 +14,8 @@ from broker.log.recovery import create_log, load_log
 from broker.log.time_search import offset_for_timestamp
 from broker.log.timestamps import look_up_at_once
 from protocol.checksum import crc32c
-from tests.broker.log.making import (
+from tests.models.disk import SimDisk
+from tests.models.logs import (
     DIRECTORY,
     append,
     headers_of,
@@ -24,7 +25,6 @@ from tests.broker.log.making import (
     request,
     sim_disk,
 )
-from tests.sim.disk import SimDisk
 
 ACTIVE = f"{DIRECTORY}/{8:020d}"
 

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 
 from broker.network.connection import REQUESTS_PER_TURN, ConnectionLimits, ReplySlot, ServerConnection
 from protocol.frames import SIZE
-from tests.broker.network.wires import PEER, FakeWire
+from tests.models.wires import PEER, FakeWire
 
 
 def frame(body: bytes) -> memoryview:

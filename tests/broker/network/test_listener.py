@@ -14,7 +14,7 @@ from broker.network.listener import ListenerLimits, Listeners
 from broker.network.settings import SETTINGS
 from broker.network.transport import TcpNetwork
 from clients.settings import Settings
-from tests.broker.network.wires import FakeWire
+from tests.models.wires import FakeWire
 from tests.reactor import on_reactor, reactor
 
 A = Endpoint("A", "PLAINTEXT", "127.0.0.1", 0)

@@ -19,7 +19,7 @@ from protocol.frames import SIZE, join_parts
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.schema import MalformedMessage
-from tests.broker.network.wires import FakeWire
+from tests.models.wires import FakeWire
 from tests.reactor import on_reactor, reactor, until
 
 HERE = Address("broker1", 9092)

@@ -21,7 +21,7 @@ from protocol.messages.fetch import (
 )
 from protocol.records import BatchBuilder, iterate
 from protocol.topic_partition import TopicPartition
-from tests.sim.disk import SimDisk
+from tests.models.disk import SimDisk
 
 NOW_MS = 1_700_000_000_000
 LAG_MS = 10_000

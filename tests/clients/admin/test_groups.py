@@ -20,9 +20,9 @@ from protocol.errors import (
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster
 from tests.clients.groups.party import Party
 from tests.clients.test_consumer import fill
+from tests.models.fake_cluster import FakeCluster
 
 HERE, THERE = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

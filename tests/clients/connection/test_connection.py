@@ -22,7 +22,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.schema import MalformedMessage
-from tests.clients.fake_cluster import FakeCluster
+from tests.models.fake_cluster import FakeCluster
 
 
 def connection_to(cluster: FakeCluster, properties: dict[str, Any] | None = None) -> Connection:

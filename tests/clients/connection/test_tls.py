@@ -20,7 +20,7 @@ from clients.producer import Producer
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster
+from tests.models.fake_cluster import FakeCluster
 
 
 class TlsFront(FakeCluster):

@@ -21,7 +21,7 @@ from clients.feedback.events import (
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.wire import Buffer
-from tests.clients.fake_cluster import FakeChannel, FakeCluster
+from tests.models.fake_cluster import FakeChannel, FakeCluster
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import FLIGHTS, consumer_on, fill, read
+from tests.models.fake_cluster import FakeCluster
 
 
 @pytest.fixture

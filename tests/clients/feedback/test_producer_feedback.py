@@ -21,7 +21,7 @@ from clients.message import Message
 from clients.producer import Producer
 from protocol.errors import ErrorCode, MessageTooLargeError, NotLeaderOrFollowerError
 from protocol.messages.produce import ProduceRequest
-from tests.clients.fake_cluster import FakeCluster
+from tests.models.fake_cluster import FakeCluster
 
 
 @pytest.fixture

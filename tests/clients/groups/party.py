@@ -11,7 +11,7 @@ from clients.feedback.events import Event
 from clients.groups.listener import RebalanceListener
 from clients.message import ConsumerRecord
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster
+from tests.models.fake_cluster import FakeCluster
 
 TURN_MS = 20
 

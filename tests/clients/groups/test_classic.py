@@ -13,9 +13,9 @@ from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import consumer_on, fill
+from tests.models.fake_cluster import FakeCluster
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from protocol.messages.group_membership import (
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party, numbers
 from tests.clients.test_consumer import fill
+from tests.models.fake_cluster import FakeCluster
 
 GROUP_REQUESTS = (
     ListConsumerGroupsRequest,

@@ -13,9 +13,9 @@ from protocol.messages.fetch import FetchRequest
 from protocol.messages.group_membership import ConsumerHeartbeatRequest
 from protocol.messages.group_readers import AttachReaderRequest
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeBroker, FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill
+from tests.models.fake_cluster import FakeBroker, FakeCluster
 
 PARTITIONS = 6
 RECORDS = 100

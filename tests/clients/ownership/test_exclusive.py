@@ -16,8 +16,8 @@ from protocol.errors import ErrorCode, OwnershipRefusedError, ProducerFencedErro
 from protocol.messages.ownership import LossReason, ReleaseRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
-from tests.clients.fake_cluster import FakeCluster
-from tests.clients.fake_ownership import FakeOwnership
+from tests.models.fake_cluster import FakeCluster
+from tests.models.fake_ownership import FakeOwnership
 
 LOG = "log"
 WAIT_MS = 30_000

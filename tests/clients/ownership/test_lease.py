@@ -14,7 +14,7 @@ from clients.ownership.tenure import FOR_EVER
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.ownership import LossReason, OwnRequest, ReleaseRequest, RenewRequest, ResumeRequest
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster
+from tests.models.fake_cluster import FakeCluster
 
 LOG = TopicPartition("log", 0)
 NAME = "leader"

@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedErr
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.ownership import LossReason, OwnRequest, ResumeRequest
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster
+from tests.models.fake_cluster import FakeCluster
 
 LOG = TopicPartition("log", 0)
 OTHER = TopicPartition("log", 1)

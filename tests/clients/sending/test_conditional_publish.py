@@ -14,7 +14,7 @@ from clients.sending.conditions import FEATURE
 from protocol.batches import split
 from protocol.errors import ErrorCode, OffsetMismatchError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest
-from tests.clients.fake_cluster import FakeCluster
+from tests.models.fake_cluster import FakeCluster
 
 LOG = "log"
 

@@ -15,7 +15,7 @@ from clients.sending.responses import SendResponse
 from protocol.errors import ErrorCode, OffsetMismatchError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest
 from protocol.topic_partition import TopicPartition
-from tests.clients.fake_cluster import FakeCluster
+from tests.models.fake_cluster import FakeCluster
 
 TERM = TopicPartition("log", 1)
 """The guard in most tests: its log ends at 2."""

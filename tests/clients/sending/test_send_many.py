@@ -13,8 +13,8 @@ from clients.message import Message
 from clients.producer import Producer
 from protocol.errors import ErrorCode, MessageTooLargeError
 from protocol.messages.produce import ProduceRequest
-from tests.clients.fake_cluster import FakeCluster
 from tests.clients.test_producer import produce_requests, producer_on, values_in
+from tests.models.fake_cluster import FakeCluster
 
 
 @pytest.fixture

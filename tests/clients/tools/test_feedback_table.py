@@ -7,8 +7,8 @@ import pytest
 from clients.message import Message
 from clients.producer import Producer
 from clients.tools.feedback_table import counts, show_feedback
-from tests.clients.fake_cluster import FakeCluster
 from tests.clients.test_consumer import consumer_on, fill, read
+from tests.models.fake_cluster import FakeCluster
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from coordinator.cluster.candidacy import Candidacy
 from coordinator.cluster.membership import ClusterMembership
 from coordinator.cluster.term import Term
 from coordinator.znodes.brokers import BrokerInfo
-from tests.sim.world import Process, World
-from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
+from tests.models.world import Process, World
+from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 
 SESSION_TIMEOUT_MS = 6000
 

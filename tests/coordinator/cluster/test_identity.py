@@ -10,9 +10,9 @@ from twisted.internet.defer import ensureDeferred
 from coordinator.cluster.identity import prepare_layout
 from coordinator.znodes.layout import PERSISTENT_PATHS
 from coordinator.zookeeper.interface import SessionExpired
+from tests.models.world import Process, World
+from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 from tests.sim.cluster import logs_in_trace
-from tests.sim.world import Process, World
-from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
 
 
 @pytest.fixture

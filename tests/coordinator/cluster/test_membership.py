@@ -14,7 +14,7 @@ from coordinator.controller.events import TopicCreation
 from coordinator.znodes.brokers import decode_broker
 from coordinator.znodes.controller import CONTROLLER
 from protocol.errors import ErrorCode
-from tests.coordinator.groups.members import Members, broker_info, cluster
+from tests.coordinator.members import Members, broker_info, cluster
 from tests.coordinator.zookeeper.test_zookeeper import connected, end_session
 from tests.reactor import in_thread, on_reactor, until
 from tests.zookeeper import ZooKeeperProcess

@@ -49,7 +49,7 @@ from protocol.messages.alter_partition import (
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.topic_partition import TopicPartition
-from tests.coordinator.groups.members import broker_info, healthy_answer, policy
+from tests.coordinator.members import broker_info, healthy_answer, policy
 
 R = TypeVar("R")
 

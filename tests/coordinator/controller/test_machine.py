@@ -41,7 +41,7 @@ from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.coordinator.controller.machine import Machine, answers, led, sent, sent_to, writes
-from tests.coordinator.groups.members import healthy_answer
+from tests.coordinator.members import healthy_answer
 
 # Topics
 

@@ -26,7 +26,7 @@ from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.coordinator.controller.machine import Machine, led, sent_to, writes
 from tests.coordinator.controller.test_service import TIMEOUT_MS, create, state_of
-from tests.coordinator.groups.members import Member, Members, cluster
+from tests.coordinator.members import Member, Members, cluster
 from tests.reactor import on_reactor, until
 
 

@@ -29,7 +29,7 @@ from protocol.messages.alter_partition import (
     TopicData,
 )
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from tests.coordinator.groups.members import Members, cluster, healthy_answer
+from tests.coordinator.members import Members, cluster, healthy_answer
 from tests.coordinator.zookeeper.test_zookeeper import end_session
 from tests.reactor import in_thread, on_reactor, until
 

@@ -40,7 +40,7 @@ from protocol.messages.producer_access import (
 )
 
 if TYPE_CHECKING:
-    from tests.clients.fake_cluster import FakeChannel, FakeCluster, Slot
+    from tests.models.fake_cluster import FakeChannel, FakeCluster, Slot
 
 FEATURES = {ownership.FEATURE: 1, producer_access.FEATURE: 1}
 REQUESTS = (OwnRequest, ResumeRequest, ReleaseRequest, RenewRequest, ProducerAccessRequest)

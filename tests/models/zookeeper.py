@@ -39,7 +39,7 @@ from coordinator.zookeeper.interface import (
     ZooKeeperConnectionLost,
     ZooKeeperError,
 )
-from tests.sim.world import Process, World
+from tests.models.world import Process, World
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
 from broker.network.interfaces import Accept, Address, FrameReceiver
 from protocol.frames import Part, join_parts
-from tests.sim.world import Process, World
+from tests.models.world import Process, World
 
 _FIRST_FREE_PORT = 40_000
 _RETRANSMITTED_SHARE = 0.5

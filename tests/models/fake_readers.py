@@ -14,7 +14,7 @@ from protocol.messages.group_readers import (
 )
 
 if TYPE_CHECKING:
-    from tests.clients.fake_cluster import FakeChannel
+    from tests.models.fake_cluster import FakeChannel
 
 _Where = tuple[str, int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 
-from tests.sim.world import Process, SimClock, StandsStill, Workers, World
+from tests.models.world import Process, SimClock, StandsStill, Workers, World
 
 
 def test_calls_are_made_in_the_order_of_their_times_and_of_their_making() -> None:

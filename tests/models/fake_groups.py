@@ -49,7 +49,7 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from tests.clients.fake_cluster import FakeCluster
+    from tests.models.fake_cluster import FakeCluster
 
 VERSIONS = {
     8: (2, 8), 9: (1, 8), 10: (0, 4), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5),

@@ -73,11 +73,11 @@ from protocol.messages.produce import (
 from protocol.records import Record, iterate
 from protocol.schema import decode_from, received_records
 from protocol.wire import Buffer
-from tests.clients import fake_groups, fake_ownership
-from tests.clients.fake_conditions import FakeConditions
-from tests.clients.fake_groups import FakeGroups
-from tests.clients.fake_ownership import FakeOwnership
-from tests.clients.fake_readers import FakeReaders
+from tests.models import fake_groups, fake_ownership
+from tests.models.fake_conditions import FakeConditions
+from tests.models.fake_groups import FakeGroups
+from tests.models.fake_ownership import FakeOwnership
+from tests.models.fake_readers import FakeReaders
 
 GROUP_CONFIG = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
 VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4), 23: (2, 4), 60: (0, 1)}

@@ -17,7 +17,7 @@ from protocol import batches
 from protocol.batches import BatchHeader
 from protocol.records import BatchBuilder
 from protocol.topic_partition import TopicPartition
-from tests.sim.disk import SimDisk
+from tests.models.disk import SimDisk
 
 PARTITION = TopicPartition("flights", 3)
 DIRECTORY = "/data/flights-3"

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.sim.disk import SimDisk
+from tests.models.disk import SimDisk
 
 
 def make_disk(seed: int = 1, **options: int) -> SimDisk:

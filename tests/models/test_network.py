@@ -8,8 +8,8 @@ import pytest
 
 from broker.network.interfaces import Address, Wire
 from protocol.frames import SIZE, FileSlice
-from tests.sim.network import SimNetwork, SimWire, Weather
-from tests.sim.world import Process, World
+from tests.models.network import SimNetwork, SimWire, Weather
+from tests.models.world import Process, World
 
 
 class End:

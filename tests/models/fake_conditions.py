@@ -11,7 +11,7 @@ from protocol.messages.produce import PartitionProduceData, PartitionProduceResp
 from protocol.schema import received_records
 
 if TYPE_CHECKING:
-    from tests.clients.fake_cluster import FakeBroker, FakePartition
+    from tests.models.fake_cluster import FakeBroker, FakePartition
 
 Place = tuple[str, int]
 Answers = dict[Place, PartitionProduceResponse]

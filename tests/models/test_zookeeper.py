@@ -20,8 +20,8 @@ from coordinator.zookeeper.interface import (
     ZooKeeperConnectionLost,
     ZooKeeperSession,
 )
-from tests.sim.world import Process, World
-from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
+from tests.models.world import Process, World
+from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 
 
 class Listener:

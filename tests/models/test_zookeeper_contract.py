@@ -29,9 +29,9 @@ from coordinator.zookeeper.interface import (
     ZooKeeperSession,
 )
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from tests.models.world import Process, World
+from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 from tests.reactor import reactor, run
-from tests.sim.world import Process, World
-from tests.sim.zookeeper import SimZooKeeper, ZooKeeperModel
 
 SESSION_TIMEOUT_MS = 6000
 
