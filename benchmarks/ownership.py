@@ -28,11 +28,11 @@ from broker.tools.local_cluster import LocalCluster
 from clients.admin import Admin, NewTopic
 from clients.connection.connection import ANY_NODE, Connection
 from clients.connection.link import Call
+from clients.exclusive_producer import ExclusiveProducer
 from clients.groups.coordinator import find_coordinator_request, place_in
 from clients.message import Message
-from clients.ownership.events import OwnershipEvent, TenureState
-from clients.ownership.exclusive import ExclusiveProducer
-from clients.ownership.ways import Ask, OwnWay, Question, standings_in
+from clients.ownership.claim_requests import OwnDialect, RequestKind, ResourceRequest, standings_in
+from clients.ownership.events import ClaimState, OwnershipEvent
 from clients.producer import Producer
 from clients.sending.responses import SendResponse
 from coordinator.tools.zookeeper_process import die_with_parent
@@ -142,7 +142,7 @@ def _conditional(bootstrap: str, topic: str, under_way_max: int, seconds: float)
 
 def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> int:
     """Claims a second, of a name each that nobody has had; each is in ZooKeeper before it is answered."""
-    way = OwnWay(group, "claimant", SESSION_MS)
+    way = OwnDialect(group, "claimant", SESSION_MS)
     with Connection(bootstrap) as connection:
         node = _coordinator(connection, group)
         granted = asked = 0
@@ -151,7 +151,9 @@ def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> i
         while time.perf_counter() - began < seconds or granted < asked:
             while time.perf_counter() - began < seconds and asked - granted < under_way_max:
                 name = f"name-{asked}"
-                calls.append(Call(node, way.claim([Ask(Question.CLAIM, name)], SESSION_MS), tag=name))
+                calls.append(
+                    Call(node, way.claim([ResourceRequest(RequestKind.CLAIM, name)], SESSION_MS), tag=name)
+                )
                 asked += 1
             for reply in connection.poll(1000, *calls):
                 if reply.response is None:
@@ -166,12 +168,14 @@ def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> i
 
 def _coordinator(connection: Connection, group: str) -> int:
     """The coordinator of a group, once it has read what it has to."""
-    way = OwnWay(group, "claimant", SESSION_MS)
+    way = OwnDialect(group, "claimant", SESSION_MS)
     deadline = time.monotonic() + WAIT_S
     while True:
         with contextlib.suppress(BrokerError):
             node = place_in(connection.ask(ANY_NODE, find_coordinator_request(group))).node
-            response = connection.ask(node, way.claim([Ask(Question.CLAIM, "first")], SESSION_MS))
+            response = connection.ask(
+                node, way.claim([ResourceRequest(RequestKind.CLAIM, "first")], SESSION_MS)
+            )
             (standing,) = standings_in(response, ["first"])
             if standing.error_code == 0:
                 return node
@@ -196,7 +200,7 @@ def _takeover(bootstrap: str) -> float:
     is_queued, is_held = threading.Event(), threading.Event()
 
     def follow(event: OwnershipEvent) -> None:
-        (is_queued if event.state is TenureState.QUEUED else is_held).set()
+        (is_queued if event.state is ClaimState.QUEUED else is_held).set()
 
     holder = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.ownership_holder", bootstrap, "contended"],

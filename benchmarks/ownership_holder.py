@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from clients.ownership.exclusive import ExclusiveProducer
+from clients.exclusive_producer import ExclusiveProducer
 from protocol.messages.producer_access import ProducerAccessMode
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.pairs import Ratio, in_turns, median_ratio
 from benchmarks.targets import reactor_seconds
+from clients.exclusive_producer import ExclusiveProducer
 from clients.message import Message
-from clients.ownership.exclusive import ExclusiveProducer
 from clients.producer import Producer
 
 VALUE = b"v" * 100

@@ -41,7 +41,7 @@ from protocol.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from clients.feedback.snapshots import ConsumerFeedback
     from clients.groups.session import GroupSession
-    from clients.ownership.tenures import Tenures
+    from clients.ownership.claims import OwnershipClaims
 
 _ITERATION_WAIT_MS = 60_000
 _CLOSE_MS = 5_000
@@ -80,7 +80,7 @@ class Consumer(ConsumerQueries):
         self._handout = Handout(self._fetcher, key_deserializer, value_deserializer)
         self._is_woken = False
         self._is_closed = False
-        self._claims: Tenures | None = None
+        self._claims: OwnershipClaims | None = None
         self._group: GroupSession | None = None
         if settings["group.id"] is not None:
             from clients.groups.opening import open_session  # Slow to import, and many do without.
@@ -277,7 +277,7 @@ class Consumer(ConsumerQueries):
 
     def feedback(self) -> ConsumerFeedback:
         """What has been read, and what was asked of brokers."""
-        from clients.feedback.consuming import consumer_feedback  # Slow to import, and many do without.
+        from clients.consumer_feedback import consumer_feedback  # Slow to import, and many do without.
 
         return consumer_feedback(self._connection.feedback(), self._fetcher, self._handout, self._group)
 

@@ -23,9 +23,9 @@ from clients.connection.network import ClientNetwork
 from clients.errors import ClosedError, ConfigError
 from clients.feedback.events import OnEvent
 from clients.message import UNKNOWN_OFFSET, Message
+from clients.sending.accumulator import RecordAccumulator
 from clients.sending.batch import Batch
 from clients.sending.columns import as_bytes, in_chunks
-from clients.sending.entrance import Entrance
 from clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
 from clients.sending.partitioner import Partitioner, by_key
 from clients.sending.queues import Queues
@@ -40,7 +40,7 @@ from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from clients.feedback.snapshots import ProducerFeedback
-    from clients.ownership.writing import Writing
+    from clients.ownership.write_access import ClaimedWriteAccess
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
 """(topic, key or value) -> bytes, None for null. Raises what it likes: `send` raises it to its caller."""
@@ -89,7 +89,7 @@ class Producer:
         rng: random.Random | None = None,
         is_threaded: bool = True,
         on_event: OnEvent | None = None,
-        own: Callable[[Connection], Writing] | None = None,
+        own: Callable[[Connection], ClaimedWriteAccess] | None = None,
     ) -> None:
         settings = producer_settings(properties)
         self.settings = settings
@@ -118,7 +118,7 @@ class Producer:
             partitioner,
             None if own is None else own(self._connection),
         )
-        self._entrance = Entrance(
+        self._entrance = RecordAccumulator(
             self._queues,
             mutex,
             self._network,
@@ -307,7 +307,7 @@ class Producer:
 
     def feedback(self) -> ProducerFeedback:
         """What has become of what was sent, and what was asked of brokers. May be called by any thread."""
-        from clients.feedback.snapshots import producer_feedback  # Slow to import, and many do without.
+        from clients.sending.feedback import producer_feedback  # Slow to import, and many do without.
 
         with self._lock:
             return producer_feedback(

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
         LogTruncatedError,
         RequestTimeoutError,
     )
+    from clients.exclusive_consumer import ExclusiveConsumer
+    from clients.exclusive_producer import ExclusiveProducer
     from clients.fetching.fetched import FetchedBatch
     from clients.groups.listener import RebalanceListener
     from clients.message import ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata
-    from clients.ownership.events import OwnershipEvent, TenureState
-    from clients.ownership.exclusive import ExclusiveProducer
+    from clients.ownership.claim import FOR_EVER
+    from clients.ownership.claim_requests import Writer
+    from clients.ownership.events import ClaimState, OwnershipEvent, TenureState
     from clients.ownership.lease import Lease
-    from clients.ownership.reader import ExclusiveConsumer
-    from clients.ownership.tenure import FOR_EVER
-    from clients.ownership.ways import Writer
     from clients.producer import Producer
     from clients.sending.responses import BulkResponse, SendResponse
     from protocol.errors import (
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from protocol.topic_partition import TopicPartition
 
 __all__ = [
-    "Access", "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClientError",
+    "Access", "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClaimState", "ClientError",
     "CommitFailedError", "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode",
     "ExclusiveConsumer", "ExclusiveProducer", "FetchedBatch", "FOR_EVER", "GuardElsewhereError",
     "GuardMismatchError", "IF_FREE", "Lease", "LogTruncatedError", "LossReason", "Message", "NewTopic",
@@ -60,7 +60,7 @@ __all__ = [
     "Writer",
 ]  # fmt: skip
 
-_HOMES = {
+_MODULES = {
     "clients.admin": ("Admin", "NewTopic"),
     "clients.connection.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
     "clients.consumer": ("Consumer",),
@@ -82,12 +82,12 @@ _HOMES = {
         "RecordMetadata",
         "TopicPartition",
     ),
-    "clients.ownership.events": ("OwnershipEvent", "TenureState"),
-    "clients.ownership.exclusive": ("ExclusiveProducer",),
+    "clients.ownership.events": ("ClaimState", "OwnershipEvent", "TenureState"),
+    "clients.exclusive_producer": ("ExclusiveProducer",),
     "clients.ownership.lease": ("Lease",),
-    "clients.ownership.reader": ("ExclusiveConsumer",),
-    "clients.ownership.tenure": ("FOR_EVER",),
-    "clients.ownership.ways": ("Writer",),
+    "clients.exclusive_consumer": ("ExclusiveConsumer",),
+    "clients.ownership.claim": ("FOR_EVER",),
+    "clients.ownership.claim_requests": ("Writer",),
     "clients.producer": ("Producer",),
     "clients.sending.responses": ("BulkResponse", "SendResponse"),
     "protocol.errors": (
@@ -101,13 +101,13 @@ _HOMES = {
     "protocol.messages.ownership": ("Access", "IF_FREE", "LossReason"),
     "protocol.messages.producer_access": ("ProducerAccessMode",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: home for home, names in _MODULES.items() for name in names}
 _ROOT = Path(__file__).resolve().parent.parent
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is: who only consumes does not pay for the admin client."""
-    home = _HOME_OF.get(name)
+    home = _MODULE_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(home), name)

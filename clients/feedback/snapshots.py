@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clients.feedback.sending import SendingTally
 from clients.feedback.traffic import BrokerTally, RequestTally, Traffic
-from clients.sending.batch import Batch
 from protocol.topic_partition import TopicPartition
 
 
@@ -158,42 +156,6 @@ def connection_feedback(traffic: Traffic) -> ConnectionFeedback:
         apis={name: _requests(tally) for name, tally in by_api},
         brokers=brokers,
     )
-
-
-def producer_feedback(
-    connection: ConnectionFeedback,
-    sending: SendingTally,
-    pending: Iterable[Batch],
-    *,
-    records_refused: int,
-    buffer_used_bytes: int,
-    buffer_wait_ms: int,
-) -> ProducerFeedback:
-    """The counts of a producer. `pending` are the batches that wait or are under way."""
-    waiting = [batch for batch in pending if not batch.is_done]
-    return ProducerFeedback(
-        connection=connection,
-        records_waiting=sum(len(batch) for batch in waiting),
-        records_acknowledged=sending.records_acknowledged,
-        records_failed=sending.records_failed,
-        records_refused=records_refused,
-        bytes_waiting=sum(_size(batch) for batch in waiting),
-        bytes_acknowledged=sending.bytes_acknowledged,
-        bytes_failed=sending.bytes_failed,
-        batches_acknowledged=sending.batches_acknowledged,
-        batches_failed=sending.batches_failed,
-        batches_retried=sending.batches_retried,
-        batches_split=sending.batches_split,
-        batch_fill=sending.fill_sum / sending.batches_filled if sending.batches_filled else None,
-        buffer_used_bytes=buffer_used_bytes,
-        buffer_wait_ms=buffer_wait_ms,
-    )
-
-
-def _size(batch: Batch) -> int:
-    # `Batch.size` is for the sending thread, which may be encoding the batch just now.
-    builder = batch.builder
-    return len(batch.encoded or b"") if builder is None else builder.size
 
 
 def _sum(tallies: list[RequestTally]) -> RequestTally:

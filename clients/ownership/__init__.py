@@ -1,5 +1,5 @@
 """Owning things, from the side of the owner: claims that are kept on the connection that needs them.
 
-`tenure` is the machine for one resource, `tenures` keeps several in order; `lease` and `exclusive` are what
+`claim` is the machine for one resource, `claims` keeps several in order; `lease` and `exclusive` are what
 applications use.
 """

@@ -13,7 +13,7 @@ OwnedResource: TypeAlias = TopicPartition | str
 """A partition of a topic, or a name of the application's own."""
 
 
-class TenureState(enum.Enum):
+class ClaimState(enum.Enum):
     """Where a claim stands."""
 
     CLAIMING = "claiming"
@@ -34,7 +34,10 @@ class TenureState(enum.Enum):
     """It was let go of."""
 
 
-ENDED = (TenureState.LOST, TenureState.REFUSED, TenureState.RELEASED)
+TenureState: TypeAlias = ClaimState
+"""The name under which `holdfast` first exported ClaimState; kept for applications that import it."""
+
+ENDED = (ClaimState.LOST, ClaimState.REFUSED, ClaimState.RELEASED)
 """States that nothing comes after."""
 
 
@@ -49,7 +52,7 @@ class OwnershipEvent:
     """
 
     resource: OwnedResource
-    state: TenureState
+    state: ClaimState
     generation: int = -1
     fence_offset: int | None = None
     position: int = 0

@@ -4,7 +4,7 @@
         lead(lease.generation("leader"))
 
 On connections of its own, which suits names, and partitions whose one writer is another process beside this
-one (`writer`). To write oneself there is `clients.ownership.exclusive`: there the claim travels with the
+one (`writer`). To write oneself there is `clients.exclusive_producer`: there the claim travels with the
 records.
 
 Who renews: a thread in the background, from the claim on and whatever the application does; without one
@@ -23,10 +23,10 @@ from clients.config import Properties, admin_settings
 from clients.connection.connection import Connection
 from clients.connection.network import ClientNetwork
 from clients.errors import ClosedError, RequestTimeoutError
-from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState
-from clients.ownership.tenure import TenureSettings, error_of
-from clients.ownership.tenures import Tenures
-from clients.ownership.ways import NO_WRITER, OwnWay, Writer
+from clients.ownership.claim import ClaimSettings, error_of
+from clients.ownership.claim_requests import NO_WRITER, OwnDialect, Writer
+from clients.ownership.claims import OwnershipClaims
+from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
 from protocol.messages.ownership import IF_FREE, Access
 
 SESSION_TIMEOUT_MS = 10_000
@@ -69,9 +69,9 @@ class Lease:
         self.owner_id = owner_id or str(uuid.uuid4())
         self._connection = Connection(settings["bootstrap.servers"], settings, network=network, rng=rng)
         self._network = self._connection.network
-        way = OwnWay(group, self.owner_id, session_timeout_ms, access, writer)
+        way = OwnDialect(group, self.owner_id, session_timeout_ms, access, writer)
         third_ms = settings["request.timeout.ms"] // 3
-        terms = TenureSettings(
+        terms = ClaimSettings(
             session_timeout_ms=session_timeout_ms,
             retry_backoff_ms=settings["retry.backoff.ms"],
             held_wait_ms=third_ms,
@@ -81,7 +81,7 @@ class Lease:
             resource: generation if isinstance(generation, int) else generation.get(resource, IF_FREE)
             for resource in resources
         }
-        self._tenures = Tenures(
+        self._claims = OwnershipClaims(
             self._connection, way, generations, terms, wait_ms=wait_ms, answer_timeout_ms=2 * third_ms
         )
         self._on_event = on_event
@@ -103,10 +103,10 @@ class Lease:
         """
         self._start()
         with self._lock:
-            self._wait_until(lambda: self._tenures.is_held or self._tenures.error is not None, timeout_ms)
+            self._wait_until(lambda: self._claims.is_held or self._claims.error is not None, timeout_ms)
             self._raise_problem()
-            if not self._tenures.is_held:
-                because = self._tenures.last_error
+            if not self._claims.is_held:
+                because = self._claims.last_error
                 detail = "somebody else has it" if because is None else str(because)
                 raise RequestTimeoutError(f"not granted within {timeout_ms} ms: {detail}") from because
 
@@ -128,36 +128,36 @@ class Lease:
         less than a session timeout ago. That is no proof, since time passes after the look: what must never
         be done twice has to be fenced, by the generation or by the broker that takes the records."""
         with self._lock:
-            return self._failure is None and self._tenures.is_valid(self._network.now_ms())
+            return self._failure is None and self._claims.is_valid(self._network.now_ms())
 
     @property
     def resources(self) -> list[OwnedResource]:
         """What it is a lease of, in ascending order."""
-        return list(self._tenures.tenures)
+        return list(self._claims.by_resource)
 
     def check(self) -> None:
         """Raise why the lease is lost, or was refused, if it is: OwnershipFencedError and others."""
         with self._lock:
             self._raise_problem()
 
-    def state(self, resource: OwnedResource) -> TenureState:
+    def state(self, resource: OwnedResource) -> ClaimState:
         """Where the claim of one of the resources stands. Raises KeyError for another."""
         with self._lock:
-            return self._tenures.tenures[resource].state
+            return self._claims.by_resource[resource].state
 
     def generation(self, resource: OwnedResource) -> int:
         """The generation that was granted. Raises what kept it from being so."""
         with self._lock:
-            tenure = self._tenures.tenures[resource]
-            if tenure.grant is None:
-                raise error_of(tenure) if tenure.has_ended else ClosedError(f"{resource} is not granted yet")
-            return tenure.grant.generation
+            claim = self._claims.by_resource[resource]
+            if claim.grant is None:
+                raise error_of(claim) if claim.has_ended else ClosedError(f"{resource} is not granted yet")
+            return claim.grant.generation
 
     def fence_offset(self, resource: OwnedResource) -> int | None:
         """Where the partition ended when it was granted: no earlier owner writes there or later. None for a
         name."""
         with self._lock:
-            grant = self._tenures.tenures[resource].grant
+            grant = self._claims.by_resource[resource].grant
             return None if grant is None or grant.fence_offset < 0 else grant.fence_offset
 
     # The loop -----------------------------------------------------------------------------------------
@@ -173,18 +173,18 @@ class Lease:
         """One turn of the loop, for a lease without a thread; waits at most `max_wait_ms`."""
         now_ms = self._network.now_ms()
         with self._lock:
-            calls = self._tenures.calls(now_ms)
-            due_ms = self._tenures.next_event_ms(now_ms)
+            calls = self._claims.calls(now_ms)
+            due_ms = self._claims.next_event_ms(now_ms)
         wait_ms = max_wait_ms if due_ms is None else max(0, min(max_wait_ms, due_ms - now_ms))
         replies = self._connection.poll(wait_ms, *calls)
         now_ms = self._network.now_ms()
         with self._lock:
             for reply in replies:
-                self._tenures.handle(reply, now_ms)
+                self._claims.handle(reply, now_ms)
             self._gather()
 
     def _gather(self) -> None:
-        events = self._tenures.take_events()
+        events = self._claims.take_events()
         self._events += events
         for event in events:
             self._on_event(event)
@@ -192,7 +192,7 @@ class Lease:
 
     def _run(self) -> None:
         try:
-            while not (self._is_closed and self._tenures.has_ended):
+            while not (self._is_closed and self._claims.has_ended):
                 self.turn(_IDLE_WAIT_MS)
         except Exception as error:
             with self._lock:
@@ -216,7 +216,7 @@ class Lease:
                 return
 
     def _raise_problem(self) -> None:
-        problem = self._failure or self._tenures.error
+        problem = self._failure or self._claims.error
         if problem is not None:
             raise problem
 
@@ -228,9 +228,9 @@ class Lease:
             if self._is_closed:
                 return
             self._is_closed = True
-            self._tenures.release()
-            self._wait_until(lambda: self._tenures.has_ended, timeout_ms)
-            if not self._tenures.has_ended:
+            self._claims.release()
+            self._wait_until(lambda: self._claims.has_ended, timeout_ms)
+            if not self._claims.has_ended:
                 self._abandon()
         if self._thread is not None:
             self._network.wake()
@@ -239,8 +239,8 @@ class Lease:
 
     def _abandon(self) -> None:
         """Nobody answers: the brokers notice when the connections close."""
-        for tenure in self._tenures.tenures.values():
-            tenure.abandon()
+        for claim in self._claims.by_resource.values():
+            claim.abandon()
 
     def __enter__(self) -> Lease:
         try:

@@ -12,7 +12,7 @@ from protocol.records import BatchBuilder, decode_columns
 
 
 @dataclass(frozen=True, slots=True)
-class Heir:
+class ReplacementSpan:
     """Where messages of a batch have gone: those from `first` on are in `batch`, from `index` on."""
 
     first: int
@@ -23,15 +23,37 @@ class Heir:
 class Batch:
     """A batch on its way through the queues. Its fields are guarded by the producer's lock.
 
-    `builder` is None once the batch is encoded. Messages can go on to other batches: from the queue of those
-    without a partition, or because the broker found the batch too large. Then `heirs` says where they are.
+    `builder` is None once the batch is encoded. Messages move to other batches when their topic's partitions
+    become known, and when the broker finds the batch too large: `replacements` then says where they are.
     """
 
     __slots__ = (
-        "_callbacks", "_lock", "attempt", "attempts", "base_offset", "base_sequence", "builder", "cost",
-        "created_ms", "encoded", "error", "expected_epoch", "expected_offset", "guards", "heirs", "is_closed",
-        "is_done", "is_unwritten", "last_error", "log_append_time", "mismatch", "number", "partition",
-        "retry_at_ms", "timestamps", "topic",
+        "_callbacks",
+        "_lock",
+        "attempt",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "builder",
+        "cost",
+        "created_ms",
+        "encoded",
+        "error",
+        "expected_epoch",
+        "expected_offset",
+        "guards",
+        "is_closed",
+        "is_done",
+        "is_unwritten",
+        "last_error",
+        "log_append_time",
+        "mismatch",
+        "number",
+        "partition",
+        "replacements",
+        "retry_at_ms",
+        "timestamps",
+        "topic",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +92,7 @@ class Batch:
         """Why it failed, once it is done."""
         self.last_error: Exception | None = None
         """Why the last attempt failed."""
-        self.heirs: tuple[Heir, ...] = ()
+        self.replacements: tuple[ReplacementSpan, ...] = ()
         self.base_offset = -1
         self.log_append_time = -1
         self._callbacks: list[Callable[[], object]] = []
@@ -98,7 +120,7 @@ class Batch:
     @property
     def is_settled(self) -> bool:
         """Whether its messages have their outcome, here or where they went."""
-        return all(heir.batch.is_settled for heir in self.heirs) if self.heirs else self.is_done
+        return all(span.batch.is_settled for span in self.replacements) if self.replacements else self.is_done
 
     @property
     def size(self) -> int:
@@ -109,7 +131,7 @@ class Batch:
         """Call back when the outcome is known, or now if it is. False where the messages have gone to other
         batches: ask there."""
         with self._lock:
-            if self.heirs:
+            if self.replacements:
                 return False
             if not self.is_done:
                 self._callbacks.append(callback)
@@ -125,9 +147,9 @@ class Batch:
         self.is_done = True
         return self._take_callbacks()
 
-    def hand_over(self, heirs: tuple[Heir, ...]) -> list[Callable[[], object]]:
-        """The messages have gone to `heirs`. Those who waited here are to be called back, to wait there."""
-        self.heirs = heirs
+    def hand_over(self, replacements: tuple[ReplacementSpan, ...]) -> list[Callable[[], object]]:
+        """Record that the messages have moved. Returns the callbacks to run now; each waits there instead."""
+        self.replacements = replacements
         return self._take_callbacks()
 
     def _take_callbacks(self) -> list[Callable[[], object]]:
@@ -171,11 +193,11 @@ class Batch:
 
 def whereabouts(batch: Batch, first: int, count: int) -> Iterator[tuple[Batch, int, int]]:
     """Where messages of a batch are by now: batches that have not handed them on, and which of theirs."""
-    if not batch.heirs:
+    if not batch.replacements:
         yield batch, first, count
         return
-    ends = [heir.first for heir in batch.heirs[1:]] + [len(batch)]
-    for heir, end in zip(batch.heirs, ends, strict=True):
-        start, stop = max(first, heir.first), min(first + count, end)
+    ends = [span.first for span in batch.replacements[1:]] + [len(batch)]
+    for span, end in zip(batch.replacements, ends, strict=True):
+        start, stop = max(first, span.first), min(first + count, end)
         if start < stop:
-            yield from whereabouts(heir.batch, heir.index + start - heir.first, stop - start)
+            yield from whereabouts(span.batch, span.index + start - span.first, stop - start)

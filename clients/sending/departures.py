@@ -5,12 +5,9 @@ Asked in each turn of the sending thread, under the producer's lock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from clients.connection.connection import Connection
 from clients.connection.metadata import NO_NODE
 from clients.errors import UnsupportedRequestError, is_retriable
-from clients.feedback.sending import SendingTally
 from clients.sending.batch import Batch
 from clients.sending.conditions import FEATURE, misplaced, number_guards
 from clients.sending.outcomes import Outcomes
@@ -18,9 +15,8 @@ from clients.sending.producer_id import ProducerId
 from clients.sending.queues import PartitionQueue, Queues, TopicQueues
 from clients.sending.requests import RequestsToBe
 from clients.sending.settings import SenderSettings
-
-if TYPE_CHECKING:
-    from clients.ownership.writing import Writing
+from clients.sending.tally import SendingTally
+from clients.sending.write_access import WriteAccess
 
 
 class Departures:
@@ -34,7 +30,7 @@ class Departures:
         producer_id: ProducerId,
         outcomes: Outcomes,
         tally: SendingTally,
-        writing: Writing | None,
+        access: WriteAccess | None,
     ) -> None:
         self.look_at_ms = 0
         """When something may go that had to wait, though nothing else happens."""
@@ -46,7 +42,7 @@ class Departures:
         self._id = producer_id
         self._outcomes = outcomes
         self._tally = tally
-        self._writing = writing
+        self._access = access
 
     def choose(self, now_ms: int) -> list[tuple[int, list[Batch]]]:
         """The batches that go now, in requests to brokers, which count as under way from here on."""
@@ -104,7 +100,7 @@ class Departures:
         return conversation is not None and FEATURE in conversation.features
 
     def _may_write(self, queue: PartitionQueue) -> bool:
-        return self._writing is None or self._writing.may_send(queue.topic, queue.partition)
+        return self._access is None or self._access.may_send(queue.topic, queue.partition)
 
     def _can_send_to(self, node: int) -> bool:
         in_flight = self.requests_in_flight.get(node, 0)

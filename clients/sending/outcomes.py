@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable
 
 from clients.errors import DeliveryTimeoutError, GuardMismatchError, is_retriable
-from clients.feedback.sending import SendingTally
 from clients.sending.batch import Batch
 from clients.sending.conditions import judged, poison
 from clients.sending.queues import PartitionQueue, Queues
 from clients.sending.settings import SenderSettings
+from clients.sending.tally import SendingTally
 from protocol.errors import BrokerError, ErrorCode
 
 _LOST_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)

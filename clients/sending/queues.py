@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from clients.sending.batch import Batch, Heir
+from clients.sending.batch import Batch, ReplacementSpan
 from clients.sending.expectations import ANY_EPOCH, Expectation
 from clients.sending.sequences import Sequences
 from protocol.batches import HEADER_SIZE, Compression
@@ -343,7 +343,7 @@ class Queues:
             slip.cost - UNPLACED_OVERHEAD,
             lambda: slip.created_ms,
         )
-        return slip.hand_over((Heir(0, batch, index),))
+        return slip.hand_over((ReplacementSpan(0, batch, index),))
 
     def split(self, queue: PartitionQueue, batch: Batch) -> list[Callable[[], object]]:
         """Have the messages of a batch that is too large wait as two; what is to be called back.
@@ -355,7 +355,9 @@ class Queues:
         halves = batch.halves(self.new_builder)
         queue.put_back(*halves)
         self.busy[queue] = None
-        return batch.hand_over((Heir(0, halves[0], 0), Heir(len(halves[0]), halves[1], 0)))
+        return batch.hand_over(
+            (ReplacementSpan(0, halves[0], 0), ReplacementSpan(len(halves[0]), halves[1], 0))
+        )
 
     def release(self, batch: Batch) -> None:
         """Give back the memory of a batch that has its outcome."""

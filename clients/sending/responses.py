@@ -100,7 +100,7 @@ class RecordResponse(SendResponse):
     def _place(self) -> tuple[Batch, int]:
         """The batch that the message is in by now, and its index there."""
         batch, index = self._batch, self._index
-        if batch.heirs:
+        if batch.replacements:
             ((batch, index, _),) = whereabouts(batch, index, 1)
         return batch, index
 

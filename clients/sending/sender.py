@@ -15,13 +15,10 @@ them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from clients.connection.connection import Connection
 from clients.connection.link import Call, Reply
 from clients.connection.metadata import NO_NODE
 from clients.errors import DeliveryTimeoutError, is_retriable
-from clients.feedback.sending import SendingTally
 from clients.sending.batch import Batch
 from clients.sending.conditions import refusal, refused_by_guards
 from clients.sending.departures import Departures
@@ -31,11 +28,10 @@ from clients.sending.producer_id import NO_PRODUCER, ProducerId
 from clients.sending.queues import PartitionQueue, Queues, TopicQueues, without_key
 from clients.sending.requests import encode, produce_request
 from clients.sending.settings import SenderSettings
+from clients.sending.tally import SendingTally
+from clients.sending.write_access import WriteAccess
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
-
-if TYPE_CHECKING:
-    from clients.ownership.writing import Writing
 
 
 class Sender:
@@ -48,7 +44,7 @@ class Sender:
         connection: Connection,
         settings: SenderSettings,
         partitioner: Partitioner,
-        writing: Writing | None = None,
+        access: WriteAccess | None = None,
     ) -> None:
         self.tally = SendingTally(connection.events)
         self._queues = queues
@@ -58,11 +54,11 @@ class Sender:
         self._network = connection.network
         self._settings = settings
         self._partitioner = partitioner
-        self._writing = writing
+        self._access = access
         self._id = ProducerId(settings.retry_backoff_ms)
         self._outcomes = Outcomes(queues, settings, self.tally)
         self._departures = Departures(
-            queues, connection, settings, self._id, self._outcomes, self.tally, writing
+            queues, connection, settings, self._id, self._outcomes, self.tally, access
         )
         self._seen_update = 0
         self._outbox: list[Call] = []
@@ -77,8 +73,8 @@ class Sender:
         # Once for both: the application wants the lock too, for every message.
         with self._lock:
             leaders = self._wanted_leaders()
-            if self._writing is not None:
-                claims, due_ms = self._writing.calls(now_ms)
+            if self._access is not None:
+                claims, due_ms = self._access.calls(now_ms)
                 calls += claims
                 wait_ms = wait_ms if due_ms is None else max(0, min(wait_ms, due_ms - now_ms))
         for node in leaders:
@@ -88,8 +84,8 @@ class Sender:
         with self._lock:
             for reply in replies:
                 self._handle_reply(reply, now_ms)
-            if self._writing is not None:
-                self._follow_ownership(self._writing)
+            if self._access is not None:
+                self._follow_ownership(self._access)
             self._queues.forget_idle()
             self._handle_metadata(now_ms)
             self._handle_incomplete(now_ms)
@@ -149,7 +145,7 @@ class Sender:
 
     def _handle_reply(self, reply: Reply, now_ms: int) -> None:
         if not isinstance(reply.call.request, ProduceRequest):
-            if self._writing is not None and self._writing.handle(reply, now_ms):
+            if self._access is not None and self._access.handle(reply, now_ms):
                 return
             if self._id.owns(reply):
                 error = self._id.handle(reply, now_ms)
@@ -192,8 +188,8 @@ class Sender:
         error: Exception = refusal(row)
         if by_guards is not None and row.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED:
             error = by_guards
-        if self._writing is not None:
-            error = self._writing.doubted(batch.topic, batch.partition, error)
+        if self._access is not None:
+            error = self._access.judged(batch.topic, batch.partition, error)
         if is_retriable(error):
             if row.current_leader.leader_id != NO_NODE:
                 self._metadata.leader_moved(
@@ -208,11 +204,11 @@ class Sender:
         if batch.expected_offset >= 0:
             self._outcomes.give_up_mismatched(self._queues.queue_of(batch))
 
-    def _follow_ownership(self, writing: Writing) -> None:
-        callbacks = writing.callbacks()
+    def _follow_ownership(self, access: WriteAccess) -> None:
+        callbacks = access.callbacks()
         if callbacks:
             self._outcomes.callbacks += callbacks
-            self._queues.fatal_error = self._queues.fatal_error or writing.problem()
+            self._queues.fatal_error = self._queues.fatal_error or access.problem()
             self._lock.notify_all()
 
     # Metadata -----------------------------------------------------------------------------------------

@@ -25,13 +25,13 @@ from zlib import crc32
 from holdfast import (
     FOR_EVER,
     BrokerError,
+    ClaimState,
     ClientError,
     Consumer,
     Lease,
     Message,
     OwnershipFencedError,
     Producer,
-    TenureState,
     TopicPartition,
 )
 
@@ -76,7 +76,7 @@ class Shard:
         lease = Lease(
             self._address, self.place.topic, [name], wait_ms=FOR_EVER, session_timeout_ms=SESSION_MS
         )
-        while lease.state(name) is TenureState.CLAIMING:
+        while lease.state(name) is ClaimState.CLAIMING:
             lease.poll(PAUSE_MS)
         return lease
 

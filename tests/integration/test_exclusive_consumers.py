@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from broker.tools.broker_process import BackgroundBroker
-from clients.ownership.events import OwnershipEvent, TenureState
-from clients.ownership.reader import ExclusiveConsumer
-from clients.ownership.tenure import FOR_EVER
+from clients.exclusive_consumer import ExclusiveConsumer
+from clients.ownership.claim import FOR_EVER
+from clients.ownership.events import ClaimState, OwnershipEvent
 from protocol.errors import OwnershipFencedError, OwnershipRefusedError
 from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
@@ -84,7 +84,7 @@ def test_a_reader_from_whom_it_is_taken_reads_no_more(broker: BackgroundBroker, 
         with pytest.raises(OwnershipFencedError):
             while True:
                 anna.poll(TURN_MS)
-        assert [event.state for event in events][-1] is TenureState.LOST
+        assert [event.state for event in events][-1] is ClaimState.LOST
         assert events[-1].generation == 2
         with pytest.raises(OwnershipFencedError):
             anna.poll(0)

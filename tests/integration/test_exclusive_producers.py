@@ -10,9 +10,9 @@ import pytest
 
 from broker.tools.broker_process import BackgroundBroker
 from clients.errors import ClosedError, ConfigError, RequestTimeoutError
+from clients.exclusive_producer import ExclusiveProducer
 from clients.message import Message
-from clients.ownership.events import OwnershipEvent, TenureState
-from clients.ownership.exclusive import ExclusiveProducer
+from clients.ownership.events import ClaimState, OwnershipEvent
 from clients.producer import Producer
 from protocol.errors import AuthorizationError, ErrorCode, OwnershipRefusedError, ProducerFencedError
 from protocol.messages.producer_access import ProducerAccessMode
@@ -100,7 +100,7 @@ def test_those_who_wait_are_promoted_in_their_order_when_the_session_is_closed(
     assert (ben.epoch(), ben.fence_offset()) == (2, 1)
     ben.close()
     assert [event.state for event in events] == [
-        TenureState.QUEUED, TenureState.HELD, TenureState.RELEASED
+        ClaimState.QUEUED, ClaimState.HELD, ClaimState.RELEASED
     ]  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def test_a_producer_that_loses_its_connection_goes_on_and_nothing_is_lost_or_dou
     broker: BackgroundBroker, topic: str
 ) -> None:
     network = CuttableNetwork()
-    states: list[TenureState] = []
+    states: list[ClaimState] = []
     with producer_on(
         broker, topic, network=network, on_ownership=lambda event: states.append(event.state)
     ) as anna:
@@ -160,7 +160,7 @@ def test_a_producer_that_loses_its_connection_goes_on_and_nothing_is_lost_or_dou
                 network.cut()
         assert [each.result(WAIT_MS).offset for each in responses] == list(range(303))
         assert anna.epoch() == 1
-    assert states.count(TenureState.DETACHED) >= 3
+    assert states.count(ClaimState.DETACHED) >= 3
 
 
 def test_one_that_slept_too_long_is_fenced_by_the_next_exclusive_producer(

@@ -12,10 +12,10 @@ import pytest
 
 from broker.tools.broker_process import BackgroundBroker
 from clients.errors import RequestTimeoutError
-from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState
+from clients.ownership.claim import FOR_EVER
+from clients.ownership.claim_requests import Writer
+from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
 from clients.ownership.lease import Lease
-from clients.ownership.tenure import FOR_EVER
-from clients.ownership.ways import Writer
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.ownership import LossReason
 from protocol.topic_partition import TopicPartition
@@ -62,7 +62,7 @@ def lease_on(broker: BackgroundBroker, *resources: OwnedResource, **options: Any
     return HeardLease({"bootstrap.servers": broker.address}, "app", resources, **options)
 
 
-def wait_for(lease: HeardLease, state: TenureState) -> OwnershipEvent:
+def wait_for(lease: HeardLease, state: ClaimState) -> OwnershipEvent:
     """The next event of a kind."""
     while True:
         while lease.heard:
@@ -90,16 +90,16 @@ def test_a_claim_waits_in_the_queue_and_is_told_its_place(broker: BackgroundBrok
     anna.claim(WAIT_MS)
     with pytest.raises(RequestTimeoutError):
         ben.claim(0)
-    assert wait_for(ben, TenureState.QUEUED).position == 1
-    assert wait_for(carl, TenureState.QUEUED).position == 2
-    assert wait_for(anna, TenureState.HELD).generation == 1
-    assert wait_for(anna, TenureState.HELD).is_contended
+    assert wait_for(ben, ClaimState.QUEUED).position == 1
+    assert wait_for(carl, ClaimState.QUEUED).position == 2
+    assert wait_for(anna, ClaimState.HELD).generation == 1
+    assert wait_for(anna, ClaimState.HELD).is_contended
 
     ben.close()
-    assert wait_for(carl, TenureState.QUEUED).position == 1
+    assert wait_for(carl, ClaimState.QUEUED).position == 1
     anna.close()
 
-    assert wait_for(carl, TenureState.HELD).generation == 2
+    assert wait_for(carl, ClaimState.HELD).generation == 2
     assert carl.is_held
     carl.close()
 
@@ -112,7 +112,7 @@ def test_one_from_whom_it_is_taken_is_told_and_does_not_take_it_back(
     ben = lease_on(broker, name, generation=1, owner_id="ben")
     ben.claim(WAIT_MS)
 
-    lost = wait_for(anna, TenureState.LOST)
+    lost = wait_for(anna, ClaimState.LOST)
 
     assert (lost.reason, lost.generation, lost.owner_id) == (LossReason.STOLEN, 2, "ben")
     assert not anna.is_held
@@ -149,12 +149,12 @@ def test_a_lease_goes_on_after_a_break_of_the_connection(
     anna = lease_on(broker, log, writer=Writer(client_id="loader"), network=network)
     anna.claim(WAIT_MS)
     assert (anna.generation(log), anna.fence_offset(log)) == (1, 2)
-    wait_for(anna, TenureState.HELD)
+    wait_for(anna, ClaimState.HELD)
 
     network.cut()
 
-    assert wait_for(anna, TenureState.DETACHED).generation == 1
-    resumed = wait_for(anna, TenureState.HELD)
+    assert wait_for(anna, ClaimState.DETACHED).generation == 1
+    resumed = wait_for(anna, ClaimState.HELD)
     assert (resumed.is_resumed, resumed.generation) == (True, 1)
     assert clients.produce(broker.address, log.topic, [b"c"], **{"client.id": "loader"}) == [2]
     anna.close()
@@ -168,6 +168,6 @@ def test_an_owner_that_is_silent_loses_its_lease_to_the_one_that_waits(
     with lease_on(broker, name, wait_ms=FOR_EVER) as ben:
         assert ben.generation(name) == 2
         assert not silent.is_held
-        lost = wait_for(silent, TenureState.LOST)
+        lost = wait_for(silent, ClaimState.LOST)
         assert lost.reason is LossReason.SESSION_TIMED_OUT
     silent.close()

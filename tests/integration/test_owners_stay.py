@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from clients.connection.connection import ANY_NODE, Connection
+from clients.exclusive_consumer import ExclusiveConsumer
+from clients.exclusive_producer import ExclusiveProducer
 from clients.groups.coordinator import find_coordinator_request, place_in
 from clients.message import Message
-from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState
-from clients.ownership.exclusive import ExclusiveProducer
+from clients.ownership.claim import FOR_EVER
+from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
 from clients.ownership.lease import Lease
-from clients.ownership.reader import ExclusiveConsumer
-from clients.ownership.tenure import FOR_EVER
 from clients.producer import Producer
 from clients.sending.responses import SendResponse
 from protocol.errors import BrokerError
@@ -111,7 +111,7 @@ class Owners:
         assert (self.writer.epoch(self.place.partition), self.reader.generation(self.place)) == (1, 1)
         for who, events in self.events.items():
             assert any(event.is_resumed for event in events), f"{who} was not resumed: {events}"
-            assert TenureState.LOST not in [event.state for event in events], who
+            assert ClaimState.LOST not in [event.state for event in events], who
         assert not self.next_writer.has_access and not self.next_lease.is_held
         tried = self.tried
         while self.tried < tried + 2:

@@ -15,9 +15,9 @@ import time
 from collections import deque
 
 from clients.errors import ConnectionFailedError, DeliveryTimeoutError
+from clients.exclusive_producer import ExclusiveProducer
 from clients.message import Message
-from clients.ownership.events import OwnershipEvent, TenureState
-from clients.ownership.exclusive import ExclusiveProducer
+from clients.ownership.events import ClaimState, OwnershipEvent
 from clients.producer import Producer
 from clients.sending.responses import SendResponse
 from protocol.errors import BrokerError, ProducerFencedError
@@ -36,7 +36,7 @@ def own(bootstrap: str, topic: str, name: str, session_ms: int, intruder: Produc
     """Wait for the topic, and write until it is lost."""
 
     def follow(event: OwnershipEvent) -> None:
-        if event.state is TenureState.QUEUED:
+        if event.state is ClaimState.QUEUED:
             say("waits")
 
     with ExclusiveProducer(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from clients.errors import ClosedError, RequestTimeoutError
-from clients.ownership.events import OwnedResource, TenureState
+from clients.ownership.claim import FOR_EVER
+from clients.ownership.events import ClaimState, OwnedResource
 from clients.ownership.lease import Lease
-from clients.ownership.tenure import FOR_EVER
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.ownership import LossReason, OwnRequest, ReleaseRequest, RenewRequest, ResumeRequest
 from protocol.topic_partition import TopicPartition
@@ -79,7 +79,7 @@ def test_a_claim_that_names_a_lower_generation_fails(cluster: FakeCluster) -> No
 
     assert refused.value.code is ErrorCode.STALE_GENERATION
     refusal = stale.poll()[-1]
-    assert (refusal.state, refusal.generation) == (TenureState.REFUSED, 2)
+    assert (refusal.state, refusal.generation) == (ClaimState.REFUSED, 2)
     assert stale.poll(1000) == []
 
 
@@ -95,7 +95,7 @@ def test_a_claim_that_names_an_equal_or_higher_one_severs_the_owner(
     ben.claim(WAIT_MS)
     assert ben.generation(NAME) == granted
 
-    while not (events := [each for each in anna.poll(WAIT_MS) if each.state is TenureState.LOST]):
+    while not (events := [each for each in anna.poll(WAIT_MS) if each.state is ClaimState.LOST]):
         assert not anna.is_held
 
     (lost,) = events
@@ -188,7 +188,7 @@ def test_one_that_is_closed_in_the_queue_leaves_it_at_once(cluster: FakeCluster)
     anna.claim(WAIT_MS)
     ben, carl = (lease_on(cluster, NAME, LOG, wait_ms=FOR_EVER) for _ in range(2))
     for each in (ben, carl):
-        while each.state(NAME) is not TenureState.QUEUED:
+        while each.state(NAME) is not ClaimState.QUEUED:
             each.turn(1000)
     before_ms = cluster.time_ms
 
@@ -234,7 +234,7 @@ def test_a_lease_goes_with_the_coordinator_of_its_group(cluster: FakeCluster) ->
 
     cluster.groups.node = 2
 
-    while TenureState.DETACHED not in [event.state for event in lease.poll(WAIT_MS)]:
+    while ClaimState.DETACHED not in [event.state for event in lease.poll(WAIT_MS)]:
         pass
     lease.claim(WAIT_MS)
     assert (lease.generation(NAME), lease.is_held) == (1, True)

@@ -6,11 +6,11 @@ import pytest
 
 from clients.connection.metadata import NO_NODE
 from clients.errors import ConnectionFailedError, RequestTimeoutError
-from clients.ownership.events import TenureState
-from clients.ownership.tenure import FOR_EVER
+from clients.ownership.claim import FOR_EVER
+from clients.ownership.events import ClaimState
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import OwnRequest, ReleaseRequest, RenewRequest
-from tests.clients.ownership.tenure_world import LOG, SESSION_MS, World
+from tests.clients.ownership.claim_world import LOG, SESSION_MS, World
 
 
 def waiting(wait_ms: int) -> World:
@@ -21,12 +21,12 @@ def waiting(wait_ms: int) -> World:
 
 
 def assert_waited_in_vain(world: World) -> None:
-    tenure = world.tenure
-    assert tenure.state is TenureState.REFUSED
-    assert isinstance(tenure.error, RequestTimeoutError)
-    assert "log-0" in str(tenure.error) and "500 ms" in str(tenure.error)
-    assert tenure.events[-1].error is tenure.error
-    assert world.tenures.calls(world.now_ms + 60_000) == []
+    claim = world.claim
+    assert claim.state is ClaimState.REFUSED
+    assert isinstance(claim.error, RequestTimeoutError)
+    assert "log-0" in str(claim.error) and "500 ms" in str(claim.error)
+    assert claim.events[-1].error is claim.error
+    assert world.claims.calls(world.now_ms + 60_000) == []
 
 
 def test_the_server_notices_after_the_client() -> None:
@@ -37,7 +37,7 @@ def test_the_server_notices_after_the_client() -> None:
     world.answer(renewal, ErrorCode.REQUEST_TIMED_OUT)
 
     assert_waited_in_vain(world)
-    cause = world.tenure.error.__cause__ if world.tenure.error is not None else None
+    cause = world.claim.error.__cause__ if world.claim.error is not None else None
     assert isinstance(cause, BrokerError) and cause.code is ErrorCode.REQUEST_TIMED_OUT
 
 
@@ -47,7 +47,7 @@ def test_the_server_notices_before_the_client(left_ms: int) -> None:
     renewal = world.call()
     world.now_ms += 500 - left_ms
     world.answer(renewal, ErrorCode.REQUEST_TIMED_OUT)
-    assert world.tenure.state is TenureState.CLAIMING and world.calls() == []
+    assert world.claim.state is ClaimState.CLAIMING and world.calls() == []
 
     due_ms = world.next_event_ms()
 
@@ -87,7 +87,7 @@ def test_one_that_waits_claims_anew_on_another_connection_for_the_rest_of_its_ti
     assert world.calls() == []
 
     assert_waited_in_vain(world)
-    assert world.tenure.error is not None and world.tenure.error.__cause__ is cut
+    assert world.claim.error is not None and world.claim.error.__cause__ is cut
 
 
 def test_one_that_waits_for_ever_is_not_put_off_by_losing_its_place() -> None:
@@ -100,12 +100,12 @@ def test_one_that_waits_for_ever_is_not_put_off_by_losing_its_place() -> None:
 
     assert isinstance(again.request, OwnRequest) and again.request.wait_timeout_ms == FOR_EVER
     world.answer(again, generation=2, incarnation=9)
-    assert world.tenure.is_held
+    assert world.claim.is_held
 
 
 def test_a_claim_that_is_given_up_when_its_wait_is_over_too_has_nothing_to_release() -> None:
     world = waiting(500)
-    world.tenures.release()
+    world.claims.release()
     release = world.call()
     assert isinstance(release.request, ReleaseRequest)
     world.answer(release, ErrorCode.OWNERSHIP_FENCED)
@@ -114,16 +114,16 @@ def test_a_claim_that_is_given_up_when_its_wait_is_over_too_has_nothing_to_relea
 
     world.answer(look, ErrorCode.REQUEST_TIMED_OUT)
 
-    assert world.tenure.state is TenureState.RELEASED
+    assert world.claim.state is ClaimState.RELEASED
 
 
 def test_what_nobody_takes_back_is_given_up_when_the_session_is_over() -> None:
     world = World()
     world.grant()
-    world.tenures.release()
+    world.claims.release()
     cut = ConnectionFailedError("cut")
     world.lose(world.call(), cut)
-    while not world.tenures.has_ended:
+    while not world.claims.has_ended:
         assert world.now_ms < 1000 + SESSION_MS
         due_ms = world.next_event_ms()
         assert due_ms is not None
@@ -132,12 +132,12 @@ def test_what_nobody_takes_back_is_given_up_when_the_session_is_over() -> None:
             assert isinstance(call.request, ReleaseRequest)
             world.lose(call, cut)
     assert world.now_ms >= 1000 + SESSION_MS
-    assert world.tenure.state is TenureState.RELEASED
+    assert world.claim.state is ClaimState.RELEASED
 
 
 def test_one_that_is_promoted_before_all_is_committed_is_released_without_haste() -> None:
     world = waiting(FOR_EVER)
-    world.tenures.release()
+    world.claims.release()
     world.answer(world.call(), ErrorCode.OWNERSHIP_FENCED)
 
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=0)

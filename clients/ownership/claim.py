@@ -1,6 +1,6 @@
 """One resource that is claimed, waited for, held, resumed and let go of: the machine, without any network.
 
-It says what it has to `ask`, and takes in what it was `answered`; `clients.ownership.tenures` carries that to
+It says what it has to `ask`, and takes in what it was `answered`; `clients.ownership.claims` carries that to
 and fro. An owner is a connection: `is_held` is only so while the connection on which the grant was made, or
 resumed, is the one on which the host's next request would go.
 
@@ -18,9 +18,9 @@ from clients.connection.conversation import Conversation
 from clients.connection.link import Call
 from clients.connection.metadata import NO_NODE
 from clients.errors import RequestTimeoutError, is_retriable
-from clients.ownership.events import ENDED, OwnedResource, OwnershipEvent, TenureState
-from clients.ownership.homes import Home
-from clients.ownership.ways import NO_GRANT, Ask, Question
+from clients.ownership.claim_requests import NO_GRANT, RequestKind, ResourceRequest
+from clients.ownership.deciders import Decider
+from clients.ownership.events import ENDED, ClaimState, OwnedResource, OwnershipEvent
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import IF_FREE, ResourceStanding
 
@@ -36,7 +36,7 @@ _MOVED = (
 
 
 @dataclass(frozen=True, slots=True)
-class TenureSettings:
+class ClaimSettings:
     """All times in ms. A Renew may wait at the broker for `held_wait_ms` while the resource is held, and for
     `queued_wait_ms` while it is waited for: 0 where other answers must not wait behind it."""
 
@@ -51,23 +51,23 @@ class TenureSettings:
         return self.session_timeout_ms // 3
 
 
-class Tenure:
+class OwnershipClaim:
     """A resource's. `generation` is what the claim names, `wait_ms` how long it may wait to be granted: 0 is
     not at all, FOR_EVER as long as it lives. Only a claim that takes from nobody waits."""
 
     def __init__(
         self,
         connection: Connection,
-        home: Home,
+        home: Decider,
         resource: OwnedResource,
-        settings: TenureSettings,
+        settings: ClaimSettings,
         *,
         generation: int = IF_FREE,
         wait_ms: int = 0,
     ) -> None:
         self.resource = resource
         self.home = home
-        self.state = TenureState.CLAIMING
+        self.state = ClaimState.CLAIMING
         self.grant: ResourceStanding | None = None
         """What was granted, with `generation`, `fence_offset` and `leader_epoch`; also after it is lost."""
         self.error: Exception | None = None
@@ -106,7 +106,7 @@ class Tenure:
     @property
     def is_held(self) -> bool:
         """Whether the next request to the broker goes out on the connection that owns the resource."""
-        return self.state is TenureState.HELD and self._is_attached()
+        return self.state is ClaimState.HELD and self._is_attached()
 
     def is_valid(self, now_ms: int) -> bool:
         """Whether it is held, and the broker cannot have taken the owner for dead: it has heard of it less
@@ -122,18 +122,18 @@ class Tenure:
 
     def doubt(self) -> None:
         """A broker has treated the owner as a stranger: it is asked whether it is one."""
-        if self.state is TenureState.HELD:
+        if self.state is ClaimState.HELD:
             self._detach()
 
     def release(self) -> None:
         """Let go: at once where nothing was asked yet."""
-        if self.has_ended or self.state is TenureState.RELEASING:
+        if self.has_ended or self.state is ClaimState.RELEASING:
             return
-        was_claiming = self.state is TenureState.CLAIMING
+        was_claiming = self.state is ClaimState.CLAIMING
         if was_claiming and self._call is None and self._asked_at_ms == 0:
-            self._end(TenureState.RELEASED)
+            self._end(ClaimState.RELEASED)
             return
-        self.state = TenureState.RELEASING
+        self.state = ClaimState.RELEASING
         self._not_before_ms = 0
         if not was_claiming:
             self._call = None  # A Renew, maybe one that waits; what it brings does not matter any more.
@@ -141,7 +141,7 @@ class Tenure:
     def abandon(self) -> None:
         """Let go without telling: the connection closes."""
         if not self.has_ended:
-            self._end(TenureState.RELEASED)
+            self._end(ClaimState.RELEASED)
 
     # Out ----------------------------------------------------------------------------------------------
 
@@ -150,31 +150,31 @@ class Tenure:
 
         What nobody takes back for a session timeout is as good as released: its broker has heard nothing.
         """
-        if self.state is TenureState.RELEASING:
+        if self.state is ClaimState.RELEASING:
             if self._release_until_ms is None:
                 self._release_until_ms = now_ms + self._settings.session_timeout_ms
             elif now_ms >= self._release_until_ms:
                 self.abandon()
-        if self.state in (TenureState.HELD, TenureState.QUEUED) and not self._is_attached():
+        if self.state in (ClaimState.HELD, ClaimState.QUEUED) and not self._is_attached():
             self._detach()
         if self._wait_ms > 0 and self._wait_until_ms is None:
             self._wait_until_ms = now_ms + self._wait_ms
-        if self.state is TenureState.CLAIMING and self._call is None and self._is_wait_over(now_ms):
+        if self.state is ClaimState.CLAIMING and self._call is None and self._is_wait_over(now_ms):
             self._give_up_waiting(self.last_error)
 
     @property
-    def question(self) -> Question | None:
+    def question(self) -> RequestKind | None:
         """What it has to ask; None while an answer is awaited, and after the end."""
         if self._call is not None or self.has_ended:
             return None
         match self.state:
-            case TenureState.CLAIMING:
-                return Question.CLAIM
-            case TenureState.DETACHED:
-                return Question.RESUME
-            case TenureState.RELEASING:
-                return Question.LOOK if self._must_look else Question.RELEASE
-        return Question.RENEW
+            case ClaimState.CLAIMING:
+                return RequestKind.CLAIM
+            case ClaimState.DETACHED:
+                return RequestKind.RESUME
+            case ClaimState.RELEASING:
+                return RequestKind.LOOK if self._must_look else RequestKind.RELEASE
+        return RequestKind.RENEW
 
     @property
     def due_ms(self) -> int:
@@ -184,11 +184,11 @@ class Tenure:
     @property
     def gives_up_at_ms(self) -> int | None:
         """When `look` will find that the wait is over, or the release pointless."""
-        if self._call is None and self.state is TenureState.CLAIMING:
+        if self._call is None and self.state is ClaimState.CLAIMING:
             return self._wait_until_ms
-        return self._release_until_ms if self.state is TenureState.RELEASING else None
+        return self._release_until_ms if self.state is ClaimState.RELEASING else None
 
-    def ask(self, call_at_ms: int, *, is_alone: bool) -> Ask:
+    def ask(self, call_at_ms: int, *, is_alone: bool) -> ResourceRequest:
         """What to ask now. A claim stands in the queue only where it `is_alone` in its request."""
         question = self.question
         assert question is not None
@@ -196,14 +196,14 @@ class Tenure:
         if self.grant is not None:
             generation, incarnation = self.grant.generation, self.grant.incarnation
         wait_ms = 0
-        if question is Question.CLAIM:
+        if question is RequestKind.CLAIM:
             self.must_queue = self.must_queue or (is_alone and self.may_wait)
             wait_ms = self._left_to_wait_ms(call_at_ms) if self.must_queue else 0
-        elif question is Question.RENEW:
-            is_held = self.state is TenureState.HELD
+        elif question is RequestKind.RENEW:
+            is_held = self.state is ClaimState.HELD
             terms = self._settings
             wait_ms = min(terms.held_wait_ms if is_held else terms.queued_wait_ms, terms.third_ms)
-        return Ask(question, self.resource, generation, incarnation, wait_ms)
+        return ResourceRequest(question, self.resource, generation, incarnation, wait_ms)
 
     def asked(self, call: Call, now_ms: int) -> None:
         """It has been asked, in this call."""
@@ -228,7 +228,7 @@ class Tenure:
         """This is the answer, in that conversation with the broker."""
         self._call = None
         self._node, self._conversation = node, conversation
-        if self.state is TenureState.RELEASING:
+        if self.state is ClaimState.RELEASING:
             self._handle_release(standing, now_ms)
         elif standing.error_code == ErrorCode.NONE:
             self._granted(standing, now_ms)
@@ -244,33 +244,33 @@ class Tenure:
             self.fail(error)
             return
         self.home.forget()
-        if self.state in (TenureState.HELD, TenureState.QUEUED):
+        if self.state in (ClaimState.HELD, ClaimState.QUEUED):
             self._detach()
         self._pause(error, now_ms)
 
     def fail(self, error: Exception, standing: ResourceStanding | None = None) -> None:
         """Something will not pass by itself."""
-        if self.state is TenureState.RELEASING:
-            self._end(TenureState.RELEASED)
-        elif self.state in (TenureState.HELD, TenureState.DETACHED):
+        if self.state is ClaimState.RELEASING:
+            self._end(ClaimState.RELEASED)
+        elif self.state in (ClaimState.HELD, ClaimState.DETACHED):
             self._lose(error, standing)
         elif not self.has_ended:
             self._refuse(error, standing)
 
     def _granted(self, standing: ResourceStanding, now_ms: int) -> None:
         was = self.state
-        self.state = TenureState.HELD
+        self.state = ClaimState.HELD
         self.grant = standing
         self.last_error = None
         self.valid_until_ms = self._asked_at_ms + self._settings.session_timeout_ms
-        is_news = was is not TenureState.HELD or standing.is_contended
+        is_news = was is not ClaimState.HELD or standing.is_contended
         if is_news:
-            self._tell(standing, is_resumed=was is TenureState.DETACHED)
+            self._tell(standing, is_resumed=was is ClaimState.DETACHED)
         self._renew_later(now_ms, self._settings.held_wait_ms, self._settings.third_ms, is_news=is_news)
 
     def _queued(self, standing: ResourceStanding, now_ms: int) -> None:
-        is_news = self.state is not TenureState.QUEUED or self._position != standing.position
-        self.state = TenureState.QUEUED
+        is_news = self.state is not ClaimState.QUEUED or self._position != standing.position
+        self.state = ClaimState.QUEUED
         self._position = standing.position
         self.last_error = None
         if is_news:
@@ -293,10 +293,10 @@ class Tenure:
     def _handle_error(self, standing: ResourceStanding, now_ms: int) -> None:
         error = error_for(standing.error_code, standing.error_message)
         code = error.code
-        is_claiming = self.state is TenureState.CLAIMING
+        is_claiming = self.state is ClaimState.CLAIMING
         if code is ErrorCode.REQUEST_TIMED_OUT and is_claiming:
             # The grant stands, or the place in the queue does: Renew tells.
-            self.state = TenureState.QUEUED
+            self.state = ClaimState.QUEUED
             self._position = 0
         elif code is ErrorCode.OPERATION_NOT_ATTEMPTED and is_claiming:
             self._asked_at_ms = 0  # Another could not be had: of this one nothing has come.
@@ -305,12 +305,12 @@ class Tenure:
             self._asked_at_ms = 0
         elif code in _FENCED and self.grant is not None:
             self._lose(error, standing)
-        elif code is ErrorCode.REQUEST_TIMED_OUT and self.state is TenureState.QUEUED:
+        elif code is ErrorCode.REQUEST_TIMED_OUT and self.state is ClaimState.QUEUED:
             self._left_queue(error, now_ms)
         elif code in _MOVED or error.retriable:
             if code in _MOVED and code is not ErrorCode.OWNERSHIP_DETACHED:
                 self.home.forget()
-            if self.state in (TenureState.HELD, TenureState.QUEUED) and code in _MOVED:
+            if self.state in (ClaimState.HELD, ClaimState.QUEUED) and code in _MOVED:
                 self._detach()
             self._pause(error, now_ms)
         else:
@@ -319,7 +319,7 @@ class Tenure:
     def _left_queue(self, error: Exception, now_ms: int) -> None:
         """The broker lets it wait no longer. How long that is this clock alone says: should the broker's be
         ahead, it goes on for what is left."""
-        self.state = TenureState.CLAIMING
+        self.state = ClaimState.CLAIMING
         if self._is_wait_over(now_ms):
             self._give_up_waiting(error)
         else:
@@ -336,14 +336,14 @@ class Tenure:
         elif code == ErrorCode.CLAIM_QUEUED:
             self._pause(error_for(code, standing.error_message), now_ms)  # Promoted, and not complete yet.
         elif code == ErrorCode.REQUEST_TIMED_OUT and self._must_look:
-            self._end(TenureState.RELEASED)  # Neither in the queue any more nor promoted.
+            self._end(ClaimState.RELEASED)  # Neither in the queue any more nor promoted.
         elif code in _FENCED and self.grant is None and not self._must_look:
             self._must_look = True  # It may have been promoted while its release was on the way.
         elif code in _MOVED or error_for(code).retriable:
             self.home.forget()
             self._pause(error_for(code, standing.error_message), now_ms)
         else:
-            self._end(TenureState.RELEASED)
+            self._end(ClaimState.RELEASED)
 
     def _pause(self, error: Exception, now_ms: int) -> None:
         self.last_error = error
@@ -356,19 +356,19 @@ class Tenure:
         self._call = None
         self._conversation = None
         self._not_before_ms = 0
-        if self.state is TenureState.QUEUED:
-            self.state = TenureState.CLAIMING
+        if self.state is ClaimState.QUEUED:
+            self.state = ClaimState.CLAIMING
             return
-        self.state = TenureState.DETACHED
+        self.state = ClaimState.DETACHED
         self._tell(self.grant)
 
     def _lose(self, error: Exception, standing: ResourceStanding | None) -> None:
         self.error = error
-        self._end(TenureState.LOST, standing)
+        self._end(ClaimState.LOST, standing)
 
     def _refuse(self, error: Exception, standing: ResourceStanding | None = None) -> None:
         self.error = error
-        self._end(TenureState.REFUSED, standing)
+        self._end(ClaimState.REFUSED, standing)
 
     def _give_up_waiting(self, because: Exception | None) -> None:
         detail = "" if because is None else f": {because}"
@@ -376,7 +376,7 @@ class Tenure:
         error.__cause__ = because
         self._refuse(error)
 
-    def _end(self, state: TenureState, standing: ResourceStanding | None = None) -> None:
+    def _end(self, state: ClaimState, standing: ResourceStanding | None = None) -> None:
         self.state = state
         self._call = None
         self._conversation = None
@@ -387,8 +387,8 @@ class Tenure:
         self.events.append(event if standing is None else event.with_standing(standing))
 
 
-def error_of(tenure: Tenure) -> Exception:
-    """What is to be raised for a tenure that has ended."""
-    if tenure.error is not None:
-        return tenure.error
-    return BrokerError(ErrorCode.OWNERSHIP_FENCED, f"{tenure.resource} was released")
+def error_of(claim: OwnershipClaim) -> Exception:
+    """What is to be raised for a claim that has ended."""
+    if claim.error is not None:
+        return claim.error
+    return BrokerError(ErrorCode.OWNERSHIP_FENCED, f"{claim.resource} was released")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from clients.connection.link import Reply
 from clients.errors import ConnectionFailedError, UnsupportedRequestError
-from clients.ownership.events import TenureState
-from clients.ownership.tenure import FOR_EVER
+from clients.ownership.claim import FOR_EVER
+from clients.ownership.events import ClaimState
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.ownership import (
     LossReason,
@@ -16,7 +16,7 @@ from protocol.messages.ownership import (
     ResourceStanding,
     ResumeRequest,
 )
-from tests.clients.ownership.tenure_world import LOG, SESSION_MS, World
+from tests.clients.ownership.claim_world import LOG, SESSION_MS, World
 
 
 def test_a_claim_is_granted_and_renewed_by_thirds_of_the_session() -> None:
@@ -27,18 +27,18 @@ def test_a_claim_is_granted_and_renewed_by_thirds_of_the_session() -> None:
 
     world.answer(call, generation=110, incarnation=7, fence_offset=40)
 
-    assert world.tenure.is_held and world.tenure.grant is not None
-    assert world.tenure.grant.fence_offset == 40
+    assert world.claim.is_held and world.claim.grant is not None
+    assert world.claim.grant.fence_offset == 40
     assert world.next_event_ms() == 4000
-    assert world.tenures.calls(3999) == []
+    assert world.claims.calls(3999) == []
     world.now_ms = 4000
     renewal = world.call()
     assert isinstance(renewal.request, RenewRequest)
     assert renewal.request.resources[0].incarnation == 7
-    assert world.tenure.valid_until_ms == 1000 + SESSION_MS
+    assert world.claim.valid_until_ms == 1000 + SESSION_MS
     world.answer(renewal, generation=110, incarnation=7)
-    assert world.tenure.valid_until_ms == 4000 + SESSION_MS
-    assert world.states() == [TenureState.HELD]
+    assert world.claim.valid_until_ms == 4000 + SESSION_MS
+    assert world.states() == [ClaimState.HELD]
 
 
 def test_a_claim_whose_answer_was_lost_is_repeated() -> None:
@@ -49,15 +49,15 @@ def test_a_claim_whose_answer_was_lost_is_repeated() -> None:
 
     world.grant()
 
-    assert world.tenure.is_held and world.lines.renewals == 1
+    assert world.claim.is_held and world.lines.renewals == 1
 
 
 def test_after_a_break_it_is_resumed_and_not_held_before() -> None:
     world = World()
     world.grant()
-    was_held = world.tenure.is_held
+    was_held = world.claim.is_held
     world.lines.connect(1)
-    assert (was_held, world.tenure.is_held) == (True, False)
+    assert (was_held, world.claim.is_held) == (True, False)
 
     resume = world.call()
 
@@ -65,8 +65,8 @@ def test_after_a_break_it_is_resumed_and_not_held_before() -> None:
     named = resume.request.resources[0]
     assert (named.generation, named.incarnation) == (1, 7)
     world.answer(resume, generation=1, incarnation=7, fence_offset=40)
-    assert world.tenure.is_held
-    assert world.states() == [TenureState.HELD, TenureState.DETACHED, TenureState.HELD]
+    assert world.claim.is_held
+    assert world.states() == [ClaimState.HELD, ClaimState.DETACHED, ClaimState.HELD]
 
 
 def test_a_grant_made_on_a_connection_that_has_broken_since_is_no_good() -> None:
@@ -82,7 +82,7 @@ def test_a_grant_made_on_a_connection_that_has_broken_since_is_no_good() -> None
 
     world.reply(Reply(call, response, conversation=old))
 
-    assert not world.tenure.is_held
+    assert not world.claim.is_held
     assert isinstance(world.call().request, ResumeRequest)
 
 
@@ -99,7 +99,7 @@ def test_it_follows_the_leader() -> None:
     assert world.calls() == [] and world.lines.renewals == 1
     world.now_ms += 100
     world.answer(world.call(), generation=1, incarnation=7)
-    assert world.tenure.is_held
+    assert world.claim.is_held
 
 
 def test_what_is_fenced_is_lost_for_good() -> None:
@@ -111,19 +111,19 @@ def test_what_is_fenced_is_lost_for_good() -> None:
         world.call(), ErrorCode.OWNERSHIP_FENCED, generation=2, reason=LossReason.STOLEN, owner_id="ben"
     )
 
-    assert world.tenure.state is TenureState.LOST
-    assert isinstance(world.tenure.error, OwnershipFencedError)
-    lost = world.tenure.events[-1]
+    assert world.claim.state is ClaimState.LOST
+    assert isinstance(world.claim.error, OwnershipFencedError)
+    lost = world.claim.events[-1]
     assert (lost.reason, lost.generation, lost.owner_id) == (LossReason.STOLEN, 2, "ben")
-    assert world.tenures.calls(world.now_ms + 60_000) == []
+    assert world.claims.calls(world.now_ms + 60_000) == []
     assert world.next_event_ms() is None
 
 
 def test_a_refusal_says_who_has_it() -> None:
     world = World()
     world.answer(world.call(), ErrorCode.RESOURCE_OWNED, generation=4, owner_id="ben")
-    refused = world.tenure.events[-1]
-    assert (refused.state, refused.generation, refused.owner_id) == (TenureState.REFUSED, 4, "ben")
+    refused = world.claim.events[-1]
+    assert (refused.state, refused.generation, refused.owner_id) == (ClaimState.REFUSED, 4, "ben")
     assert isinstance(refused.error, OwnershipRefusedError)
 
 
@@ -141,8 +141,8 @@ def test_one_that_waits_asks_by_renewing_until_it_is_promoted() -> None:
     world.now_ms += 100
     world.answer(world.call(), generation=5, incarnation=9)
 
-    assert world.states() == [TenureState.QUEUED, TenureState.QUEUED, TenureState.HELD]
-    assert world.tenure.is_held
+    assert world.states() == [ClaimState.QUEUED, ClaimState.QUEUED, ClaimState.HELD]
+    assert world.claim.is_held
 
 
 def test_one_that_waits_is_back_at_the_broker_at_once_but_does_not_keep_it_busy() -> None:
@@ -168,7 +168,7 @@ def test_a_grant_that_is_not_committed_in_time_is_asked_after() -> None:
     renewal = world.call()
     assert isinstance(renewal.request, RenewRequest)
     world.answer(renewal, generation=1, incarnation=7)
-    assert world.tenure.is_held
+    assert world.claim.is_held
 
 
 def test_it_is_released_at_once_though_a_renewal_is_under_way() -> None:
@@ -177,20 +177,20 @@ def test_it_is_released_at_once_though_a_renewal_is_under_way() -> None:
     world.now_ms += 3000
     renewal = world.call()
 
-    world.tenures.release()
+    world.claims.release()
 
     release = world.call()
     assert isinstance(release.request, ReleaseRequest)
     assert release.request.resources[0].incarnation == 7
     world.answer(renewal, ErrorCode.OWNERSHIP_FENCED, reason=LossReason.RELEASED)
     world.answer(release)
-    assert world.tenure.state is TenureState.RELEASED
+    assert world.claim.state is ClaimState.RELEASED
 
 
 def test_a_claim_that_is_given_up_is_released_when_its_answer_comes() -> None:
     world = World()
     claim = world.call()
-    world.tenures.release()
+    world.claims.release()
     assert world.calls() == []
     world.answer(claim, generation=1, incarnation=7)
 
@@ -203,7 +203,7 @@ def test_a_claim_that_is_given_up_is_released_when_its_answer_comes() -> None:
 def test_one_that_is_promoted_while_it_leaves_the_queue_releases_what_it_got() -> None:
     world = World(wait_ms=FOR_EVER)
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
-    world.tenures.release()
+    world.claims.release()
     world.answer(world.call(), ErrorCode.OWNERSHIP_FENCED)
     look = world.call()
     assert isinstance(look.request, RenewRequest)
@@ -214,20 +214,20 @@ def test_one_that_is_promoted_while_it_leaves_the_queue_releases_what_it_got() -
     assert isinstance(release.request, ReleaseRequest)
     assert release.request.resources[0].incarnation == 9
     world.answer(release)
-    assert world.tenure.state is TenureState.RELEASED
+    assert world.claim.state is ClaimState.RELEASED
 
 
 def test_what_a_broker_does_not_know_is_refused() -> None:
     world = World()
     world.lose(world.call(), UnsupportedRequestError("Own"))
-    assert world.tenure.state is TenureState.REFUSED
+    assert world.claim.state is ClaimState.REFUSED
 
 
 def test_a_stranger_asks_whether_it_is_one() -> None:
     world = World()
     world.grant()
-    world.tenure.doubt()
-    assert not world.tenure.is_held
+    world.claim.doubt()
+    assert not world.claim.is_held
     assert isinstance(world.call().request, ResumeRequest)
 
 
@@ -245,4 +245,4 @@ def test_a_name_is_asked_of_the_coordinator_wherever_that_goes() -> None:
 
     assert claim.node == 2
     world.answer(claim, generation=1, incarnation=7)
-    assert world.tenure.is_held
+    assert world.claim.is_held

@@ -49,7 +49,7 @@ class Writer:
 NO_WRITER = Writer()
 
 
-class Question(enum.Enum):
+class RequestKind(enum.Enum):
     """What is asked about a resource."""
 
     CLAIM = "claim"
@@ -61,7 +61,7 @@ class Question(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ResourceRequest:
     """A question about one resource.
 
     `generation` is what a claim names, or that of the grant that is resumed; `incarnation` that of the grant,
@@ -69,14 +69,14 @@ class Ask:
     lives; or how long the answer to a renewal may wait for something to happen.
     """
 
-    question: Question
+    question: RequestKind
     resource: OwnedResource
     generation: int = IF_FREE
     incarnation: int = NO_GRANT
     wait_ms: int = 0
 
 
-class Way(Protocol):
+class ClaimDialect(Protocol):
     """How an owner asks. Times are in ms."""
 
     @property
@@ -92,15 +92,15 @@ class Way(Protocol):
     def together_max(self) -> int:
         """How many resources a claim, or a resumption, may name."""
 
-    def claim(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+    def claim(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         """Asks to be granted resources, all or none."""
 
-    def resume(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+    def resume(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         """Asks to go on with grants on another connection."""
 
 
 @dataclass(frozen=True, slots=True)
-class OwnWay:
+class OwnDialect:
     """By the own API, in a group."""
 
     group: str
@@ -110,7 +110,7 @@ class OwnWay:
     writer: Writer = NO_WRITER
     together_max: int = field(default=100, init=False)
 
-    def claim(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+    def claim(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         claims = []
         for ask in asks:
             name, partition = split(ask.resource)
@@ -127,7 +127,7 @@ class OwnWay:
             writer_principal=self.writer.principal,
         )
 
-    def resume(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+    def resume(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         resumed = []
         for ask in asks:
             name, partition = split(ask.resource)
@@ -149,7 +149,7 @@ class OwnWay:
 
 
 @dataclass(frozen=True, slots=True)
-class AccessWay:
+class ProducerAccessDialect:
     """By producer access, partition by partition. A generation is a topic epoch here, and the mode says what
     is taken from whom."""
 
@@ -159,11 +159,11 @@ class AccessWay:
     group: str = field(default=PRODUCERS_GROUP, init=False)
     together_max: int = field(default=1, init=False)
 
-    def claim(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+    def claim(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         (ask,) = asks
         return self._request(ask.resource, _NO_EPOCH, ask.wait_ms, timeout_ms)
 
-    def resume(self, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+    def resume(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         (ask,) = asks
         return self._request(ask.resource, ask.generation, 0, timeout_ms)
 
@@ -181,19 +181,19 @@ class AccessWay:
         )
 
 
-def request_for(way: Way, asks: Sequence[Ask], timeout_ms: int) -> Request[Any]:
+def request_for(way: ClaimDialect, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
     """The request that asks one question about several resources. A claim or a resumption may take
     `timeout_ms` to be answered."""
     question = asks[0].question
-    if question is Question.CLAIM:
+    if question is RequestKind.CLAIM:
         return way.claim(asks, timeout_ms)
-    if question is Question.RESUME:
+    if question is RequestKind.RESUME:
         return way.resume(asks, timeout_ms)
     held = []
     for ask in asks:
         name, partition = split(ask.resource)
         held.append(HeldResource(name=name, partition=partition, incarnation=ask.incarnation))
-    if question is Question.RELEASE:
+    if question is RequestKind.RELEASE:
         return ReleaseRequest(group=way.group, owner_id=way.owner_id, resources=held)
     return RenewRequest(
         group=way.group,

@@ -21,7 +21,7 @@ from protocol.record_codec import Headers
 from protocol.records import TYPICAL_OVERHEAD
 
 
-class Entrance:
+class RecordAccumulator:
     """Puts messages, serialized, in their queues.
 
     `mutex` is the lock below the queues' condition: entered directly it costs a third. `wait_until` waits

@@ -1,4 +1,4 @@
-"""Tenures without broker or network: who leads, which connections there are, and the time."""
+"""Claims without broker or network: who leads, which connections there are, and the time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, cast
 from clients.connection.connection import Connection
 from clients.connection.conversation import Conversation
 from clients.connection.link import Call, Reply
-from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState, split
-from clients.ownership.tenure import Tenure, TenureSettings
-from clients.ownership.tenures import Tenures
-from clients.ownership.ways import OwnWay, Way
+from clients.ownership.claim import ClaimSettings, OwnershipClaim
+from clients.ownership.claim_requests import ClaimDialect, OwnDialect
+from clients.ownership.claims import OwnershipClaims
+from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent, split
 from protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -24,11 +24,11 @@ LOG = TopicPartition("log", 0)
 OTHER = TopicPartition("log", 1)
 THIRD = TopicPartition("log", 2)
 SESSION_MS = 9000
-SETTINGS = TenureSettings(SESSION_MS, retry_backoff_ms=100, queued_wait_ms=1000)
+SETTINGS = ClaimSettings(SESSION_MS, retry_backoff_ms=100, queued_wait_ms=1000)
 
 
 class Lines:
-    """The part of a Connection that a tenure sees: who leads, and which conversations there are."""
+    """The part of a Connection that a claim sees: who leads, and which conversations there are."""
 
     def __init__(self) -> None:
         self.metadata = self
@@ -54,42 +54,42 @@ class Lines:
         self.renewals += 1
 
 
-def tenures_of(
+def claims_of(
     generations: Mapping[OwnedResource, int],
     lines: Lines | None = None,
     wait_ms: int = 0,
-    way: Way | None = None,
-) -> Tenures:
-    """Tenures of these resources; they are anna's in the group app."""
+    way: ClaimDialect | None = None,
+) -> OwnershipClaims:
+    """Claims of these resources; they are anna's in the group app."""
     connection = cast("Connection", lines or Lines())
-    way = way or OwnWay("app", "anna", SESSION_MS)
-    return Tenures(connection, way, generations, SETTINGS, wait_ms=wait_ms, answer_timeout_ms=5000)
+    way = way or OwnDialect("app", "anna", SESSION_MS)
+    return OwnershipClaims(connection, way, generations, SETTINGS, wait_ms=wait_ms, answer_timeout_ms=5000)
 
 
 class World:
-    """Tenures, their connections, and the time. `resources` are those of one owner, each with the generation
-    that its claim names; most have one, which is `tenure`."""
+    """Claims, their connections, and the time. `resources` are those of one owner, each with the generation
+    that its claim names; most have one, which is `claim`."""
 
     def __init__(
         self,
         *resources: OwnedResource,
         generation: int = IF_FREE,
         wait_ms: int = 0,
-        way: Way | None = None,
+        way: ClaimDialect | None = None,
     ) -> None:
         self.lines = Lines()
         self.now_ms = 1000
         self._told: list[OwnershipEvent] = []
-        self.tenures = tenures_of(dict.fromkeys(resources or [LOG], generation), self.lines, wait_ms, way)
+        self.claims = claims_of(dict.fromkeys(resources or [LOG], generation), self.lines, wait_ms, way)
 
     @property
-    def tenure(self) -> Tenure:
+    def claim(self) -> OwnershipClaim:
         """The first."""
-        return next(iter(self.tenures.tenures.values()))
+        return next(iter(self.claims.by_resource.values()))
 
     def calls(self) -> list[Call]:
         """The calls that are due now."""
-        return self.tenures.calls(self.now_ms)
+        return self.claims.calls(self.now_ms)
 
     def call(self) -> Call:
         """The one call that is due now."""
@@ -98,8 +98,8 @@ class World:
 
     def next_event_ms(self) -> int | None:
         """When there is something to do, all events being told."""
-        self._told += self.tenures.take_events()
-        return self.tenures.next_event_ms(self.now_ms)
+        self._told += self.claims.take_events()
+        return self.claims.next_event_ms(self.now_ms)
 
     def answer(self, call: Call, error: int = 0, **fields: Any) -> None:
         """Answer a call about one resource."""
@@ -115,7 +115,7 @@ class World:
         self.reply(Reply(call, error=error))
 
     def reply(self, reply: Reply) -> None:
-        assert self.tenures.handle(reply, self.now_ms)
+        assert self.claims.handle(reply, self.now_ms)
 
     def find_coordinator(self, node: int) -> None:
         """Answer the one call that is due, which asks for the coordinator of the group."""
@@ -130,9 +130,9 @@ class World:
         grant: dict[str, Any] = {"generation": 1, "incarnation": incarnation, "fence_offset": 40}
         self.answer_all(call, *(standing(each, **grant) for each in named_in(call)))
 
-    def states(self) -> list[TenureState]:
+    def states(self) -> list[ClaimState]:
         """What has been told since the last call."""
-        told, self._told = self._told + self.tenures.take_events(), []
+        told, self._told = self._told + self.claims.take_events(), []
         return [event.state for event in told]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from broker.ownership.settings import OwnershipSettings
 from clients.errors import ClosedError, RequestTimeoutError
+from clients.exclusive_producer import ExclusiveProducer
 from clients.message import Message
-from clients.ownership.events import OwnershipEvent, TenureState
-from clients.ownership.exclusive import ExclusiveProducer
+from clients.ownership.events import ClaimState, OwnershipEvent
 from protocol.errors import ErrorCode, OwnershipRefusedError, ProducerFencedError
 from protocol.messages.ownership import LossReason, ReleaseRequest
 from protocol.messages.produce import ProduceRequest
@@ -54,7 +54,7 @@ class Owner(ExclusiveProducer):
         )
 
     @property
-    def states(self) -> list[TenureState]:
+    def states(self) -> list[ClaimState]:
         return [event.state for event in self.told]
 
     def write(self, *values: str) -> list[int]:
@@ -73,7 +73,7 @@ def asked(cluster: FakeCluster, kind: type[Any], node: int = 1) -> list[Any]:
     return [request for request in cluster.brokers[node].requests if isinstance(request, kind)]
 
 
-def turn_until_told(owner: Owner, state: TenureState) -> OwnershipEvent:
+def turn_until_told(owner: Owner, state: ClaimState) -> OwnershipEvent:
     """Run the loop of a producer until it is told of such an event; the last of them."""
     while state not in owner.states:
         owner.turn(WAIT_MS)
@@ -107,7 +107,7 @@ def test_partitions_are_asked_for_one_after_the_other_and_nothing_is_written_bef
     ben = Owner(cluster, EXCLUSIVE, 2)
     anna = Owner(cluster, WAITING, 2, 0, 1, is_waiting=False)
     early = anna.send(Message(LOG, value="early", partition=0))
-    turn_until_told(anna, TenureState.QUEUED)
+    turn_until_told(anna, ClaimState.QUEUED)
     claims = [
         request.partition
         for request in asked(cluster, ProducerAccessRequest)
@@ -151,8 +151,8 @@ def test_the_first_time_no_epoch_is_named_and_then_always_the_one_that_was_given
     assert values_in(cluster) == [b"a", b"b", b"c", b"d"]
     assert [request.epoch for request in asked(cluster, ProducerAccessRequest)] == [-1, 1, 1]
     assert anna.epoch() == 1
-    assert anna.states == [TenureState.HELD, *[TenureState.DETACHED, TenureState.HELD] * 2]
-    assert [event.is_resumed for event in anna.told if event.state is TenureState.HELD] == [False, True, True]
+    assert anna.states == [ClaimState.HELD, *[ClaimState.DETACHED, ClaimState.HELD] * 2]
+    assert [event.is_resumed for event in anna.told if event.state is ClaimState.HELD] == [False, True, True]
     anna.close()
 
 
@@ -182,7 +182,7 @@ def test_what_was_under_way_when_access_was_lost_fails_and_is_not_sent_again(
     assert len(asked(cluster, ProduceRequest)) == 2
     with pytest.raises(ProducerFencedError):
         anna.send(Message(LOG, value="later", partition=0))
-    lost = turn_until_told(anna, TenureState.LOST)
+    lost = turn_until_told(anna, ClaimState.LOST)
     assert (lost.reason, lost.generation, lost.owner_id) == (LossReason.DISCONNECTED, 2, ben.producer_id)
     assert ben.write("b") == [fence]
     anna.close()
@@ -217,7 +217,7 @@ def test_one_that_a_broker_calls_a_stranger_asks_whether_it_is_one(cluster: Fake
 
     assert anna.write("b", "c") == [1, 2]
     assert anna.epoch() == 1
-    assert anna.states == [TenureState.HELD, TenureState.DETACHED, TenureState.HELD]
+    assert anna.states == [ClaimState.HELD, ClaimState.DETACHED, ClaimState.HELD]
     assert values_in(cluster) == [b"a", b"b", b"c"]
     anna.close()
 
@@ -297,8 +297,8 @@ def test_what_is_sent_in_the_queue_goes_out_when_it_is_promoted(cluster: FakeClu
     ben = Owner(cluster, WAITING, is_waiting=False)
     carl = Owner(cluster, WAITING, is_waiting=False)
     responses = [ben.send(Message(LOG, value=str(number), partition=0)) for number in range(3)]
-    assert turn_until_told(ben, TenureState.QUEUED).position == 1
-    assert turn_until_told(carl, TenureState.QUEUED).position == 2
+    assert turn_until_told(ben, ClaimState.QUEUED).position == 1
+    assert turn_until_told(carl, ClaimState.QUEUED).position == 2
     assert anna.write("a") == [0] and not any(response.done for response in responses)
 
     anna.close()
@@ -321,7 +321,7 @@ def test_one_that_waits_is_promoted_when_the_last_shared_producer_leaves(cluster
     assert [each.write("s") for each in shared] == [[0], [1]]
     assert [each.epoch() for each in shared] == [None, None]
     waiting = Owner(cluster, WAITING, is_waiting=False)
-    turn_until_told(waiting, TenureState.QUEUED)
+    turn_until_told(waiting, ClaimState.QUEUED)
     for each in shared:
         assert not waiting.has_access
         each.close()
@@ -338,7 +338,7 @@ def test_one_that_is_closed_in_the_queue_leaves_it(cluster: FakeCluster) -> None
     carl = Owner(cluster, WAITING, is_waiting=False)
     waiting = ben.send(Message(LOG, value="never", partition=0))
     for each in (ben, carl):
-        turn_until_told(each, TenureState.QUEUED)
+        turn_until_told(each, ClaimState.QUEUED)
 
     ben.close(1000)
 
@@ -346,7 +346,7 @@ def test_one_that_is_closed_in_the_queue_leaves_it(cluster: FakeCluster) -> None
     assert asked(cluster, ReleaseRequest)[-1].owner_id == ben.producer_id
     anna.close()
     carl.claim(WAIT_MS)
-    assert carl.epoch() == 2 and TenureState.HELD not in ben.states
+    assert carl.epoch() == 2 and ClaimState.HELD not in ben.states
     carl.close()
 
 

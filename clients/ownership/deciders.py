@@ -13,7 +13,7 @@ from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.topic_partition import TopicPartition
 
 
-class Home(Protocol):
+class Decider(Protocol):
     """The broker that decides about a resource."""
 
     def node(self) -> int:
@@ -23,7 +23,7 @@ class Home(Protocol):
         """It has proved to be another: look for it again."""
 
 
-class LeaderHome:
+class LeaderDecider:
     """The leader of a partition, as the metadata have it."""
 
     def __init__(self, connection: Connection, partition: TopicPartition) -> None:
@@ -41,7 +41,7 @@ class LeaderHome:
         self._metadata.renew()
 
 
-class CoordinatorHome:
+class CoordinatorDecider:
     """The coordinator of a group, which is asked for."""
 
     def __init__(self, group: str, retry_backoff_ms: int) -> None:

@@ -20,11 +20,11 @@ from clients.connection.network import ClientNetwork
 from clients.errors import ConfigError, RequestTimeoutError
 from clients.feedback.events import OnEvent
 from clients.message import Message
+from clients.ownership.claim import FOR_EVER, ClaimSettings
+from clients.ownership.claim_requests import ProducerAccessDialect
+from clients.ownership.claims import OwnershipClaims
 from clients.ownership.events import OwnershipEvent
-from clients.ownership.tenure import FOR_EVER, TenureSettings
-from clients.ownership.tenures import Tenures
-from clients.ownership.ways import AccessWay
-from clients.ownership.writing import Writing
+from clients.ownership.write_access import ClaimedWriteAccess
 from clients.producer import Producer, Serializer, to_bytes
 from clients.sending.expectations import Expectation
 from clients.sending.partitioner import Partitioner, by_key
@@ -85,21 +85,21 @@ class ExclusiveProducer(Producer):
             self._wait_ms = None if waits else settings["max.block.ms"]
         self._partitioner = partitioner
         self._turns: Iterator[int] = count()
-        way = AccessWay(self.producer_id, session_timeout_ms, mode)
+        way = ProducerAccessDialect(self.producer_id, session_timeout_ms, mode)
         third_ms = settings["request.timeout.ms"] // 3
-        terms = TenureSettings(session_timeout_ms, settings["retry.backoff.ms"], queued_wait_ms=third_ms)
+        terms = ClaimSettings(session_timeout_ms, settings["retry.backoff.ms"], queued_wait_ms=third_ms)
         queue_ms = 0
         if mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE:
             queue_ms = FOR_EVER if self._wait_ms is None else self._wait_ms
 
-        def own(connection: Connection) -> Writing:
+        def own(connection: Connection) -> ClaimedWriteAccess:
             if not self.partitions:
                 try:
                     self.partitions = _partitions_of(connection, topic, settings["max.block.ms"])
                 except BaseException:
                     connection.close()
                     raise
-            self._tenures = Tenures(
+            self._claims = OwnershipClaims(
                 connection,
                 way,
                 {TopicPartition(topic, number): IF_FREE for number in self.partitions},
@@ -107,7 +107,7 @@ class ExclusiveProducer(Producer):
                 wait_ms=queue_ms,
                 answer_timeout_ms=2 * third_ms,
             )
-            return Writing(self._tenures, on_ownership)
+            return ClaimedWriteAccess(self._claims, on_ownership)
 
         super().__init__(
             properties,
@@ -138,13 +138,11 @@ class ExclusiveProducer(Producer):
         """Wait until access is granted. Raises what the constructor does."""
         with self._lock:
             self._network.wake()
-            self._wait_until(
-                lambda: self._tenures.is_held or self._queues.fatal_error is not None, timeout_ms
-            )
+            self._wait_until(lambda: self._claims.is_held or self._queues.fatal_error is not None, timeout_ms)
             if self._queues.fatal_error is not None:
                 raise self._queues.fatal_error
-            if not self._tenures.is_held:
-                because = self._tenures.last_error
+            if not self._claims.is_held:
+                because = self._claims.last_error
                 detail = "others have it" if because is None else str(because)
                 waited = f"{self.topic}: no access within {timeout_ms} ms: {detail}"
                 raise RequestTimeoutError(waited) from because
@@ -153,18 +151,18 @@ class ExclusiveProducer(Producer):
     def has_access(self) -> bool:
         """Whether all partitions are this producer's, as far as can be known (see `Lease.is_held`)."""
         with self._lock:
-            return self._queues.fatal_error is None and self._tenures.is_valid(self._network.now_ms())
+            return self._queues.fatal_error is None and self._claims.is_valid(self._network.now_ms())
 
     def epoch(self, partition: int = 0) -> int | None:
         """The topic epoch that was granted; None before that, and for SHARED."""
         with self._lock:
-            grant = self._tenures.tenures[TopicPartition(self.topic, partition)].grant
+            grant = self._claims.by_resource[TopicPartition(self.topic, partition)].grant
             return None if grant is None or grant.generation < 0 else grant.generation
 
     def fence_offset(self, partition: int = 0) -> int | None:
         """Where the partition ended when access was granted: nobody before writes there or later."""
         with self._lock:
-            grant = self._tenures.tenures[TopicPartition(self.topic, partition)].grant
+            grant = self._claims.by_resource[TopicPartition(self.topic, partition)].grant
             return None if grant is None or grant.fence_offset < 0 else grant.fence_offset
 
     # Sending ------------------------------------------------------------------------------------------
@@ -206,11 +204,11 @@ class ExclusiveProducer(Producer):
         if not self._entrance.is_closed and self._queues.fatal_error is None and not self._is_own_thread():
             self.flush(timeout_ms)
             with self._lock:
-                self._tenures.release()
+                self._claims.release()
                 self._network.wake()
                 limit_ms = _CLOSE_MS if timeout_ms is None else min(timeout_ms, _CLOSE_MS)
                 self._wait_until(
-                    lambda: self._tenures.has_ended or self._queues.fatal_error is not None, limit_ms
+                    lambda: self._claims.has_ended or self._queues.fatal_error is not None, limit_ms
                 )
         super().close(timeout_ms)
 

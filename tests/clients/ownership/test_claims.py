@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from clients.connection.metadata import NO_NODE
-from clients.ownership.events import OwnedResource, TenureState
-from clients.ownership.tenure import FOR_EVER
-from clients.ownership.ways import AccessWay
+from clients.ownership.claim import FOR_EVER
+from clients.ownership.claim_requests import ProducerAccessDialect
+from clients.ownership.events import ClaimState, OwnedResource
 from protocol.errors import ErrorCode, OwnershipRefusedError
 from protocol.messages.ownership import OwnRequest, ReleaseRequest, RenewRequest, ResumeRequest
 from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
-from tests.clients.ownership.tenure_world import (
+from tests.clients.ownership.claim_world import (
     LOG,
     OTHER,
     SESSION_MS,
     THIRD,
     World,
+    claims_of,
     named_in,
     standing,
-    tenures_of,
 )
 
 
@@ -41,8 +41,8 @@ def test_those_of_one_broker_are_claimed_by_one_request_in_ascending_order() -> 
     assert isinstance(claim.request, OwnRequest) and claim.request.wait_timeout_ms == 0
     assert named_in(claim) == [LOG, OTHER, THIRD]
     world.answer_all(claim, *(standing(each, generation=1, incarnation=7) for each in named_in(claim)))
-    assert world.tenures.is_held
-    assert world.states() == [TenureState.HELD] * 3
+    assert world.claims.is_held
+    assert world.states() == [ClaimState.HELD] * 3
 
 
 def test_those_of_several_brokers_are_claimed_broker_after_broker() -> None:
@@ -50,13 +50,13 @@ def test_those_of_several_brokers_are_claimed_broker_after_broker() -> None:
     first = world.call()
     assert (first.node, named_in(first)) == (1, [LOG, THIRD])
     world.answer_all(first, *(standing(each, generation=1, incarnation=7) for each in named_in(first)))
-    assert not world.tenures.is_held
+    assert not world.claims.is_held
 
     second = world.call()
 
     assert (second.node, named_in(second)) == (2, [OTHER])
     world.answer(second, generation=1, incarnation=7)
-    assert world.tenures.is_held
+    assert world.claims.is_held
 
 
 def test_nothing_is_claimed_before_it_is_known_which_brokers_decide() -> None:
@@ -82,9 +82,9 @@ def test_where_one_is_refused_nothing_of_the_same_request_is_to_be_released() ->
         standing(OTHER, ErrorCode.RESOURCE_OWNED, generation=4, owner_id="ben"),
     )
 
-    assert isinstance(world.tenures.error, OwnershipRefusedError)
-    assert world.states() == [TenureState.RELEASED, TenureState.REFUSED]
-    assert world.tenures.has_ended and world.calls() == []
+    assert isinstance(world.claims.error, OwnershipRefusedError)
+    assert world.states() == [ClaimState.RELEASED, ClaimState.REFUSED]
+    assert world.claims.has_ended and world.calls() == []
 
 
 def test_where_one_is_refused_what_other_brokers_have_granted_is_released_together() -> None:
@@ -97,7 +97,7 @@ def test_where_one_is_refused_what_other_brokers_have_granted_is_released_togeth
     assert isinstance(release.request, ReleaseRequest)
     assert (release.node, named_in(release)) == (1, [LOG, THIRD])
     world.answer_all(release, standing(LOG), standing(THIRD))
-    assert world.tenures.has_ended
+    assert world.claims.has_ended
 
 
 def test_a_request_that_has_gone_to_the_wrong_broker_is_sent_again_whole() -> None:
@@ -126,15 +126,15 @@ def test_those_of_one_broker_are_renewed_by_one_request_and_resumed_by_one() -> 
     world.answer_all(
         resume, standing(LOG, generation=1, incarnation=7), standing(OTHER, ErrorCode.OWNERSHIP_FENCED)
     )
-    states = [tenure.state for tenure in world.tenures.tenures.values()]
-    assert states == [TenureState.HELD, TenureState.LOST]
+    states = [claim.state for claim in world.claims.by_resource.values()]
+    assert states == [ClaimState.HELD, ClaimState.LOST]
 
 
 def test_what_a_response_leaves_out_is_an_error_of_the_broker() -> None:
     world = World(LOG, OTHER)
     world.answer_all(world.call(), standing(LOG, generation=1, incarnation=7))
-    assert getattr(world.tenures.error, "code", None) is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert "log-1" in str(world.tenures.error)
+    assert getattr(world.claims.error, "code", None) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "log-1" in str(world.claims.error)
 
 
 def test_more_than_one_request_may_name_are_claimed_by_several() -> None:
@@ -145,7 +145,7 @@ def test_more_than_one_request_may_name_are_claimed_by_several() -> None:
         claim = next(call for call in world.calls() if isinstance(call.request, OwnRequest))
         counts.append(len(named_in(claim)))
         world.answer_all(claim, *(standing(each, generation=1, incarnation=7) for each in named_in(claim)))
-    assert counts == [100, 50] and world.tenures.is_held
+    assert counts == [100, 50] and world.claims.is_held
 
 
 class TestWaiting:
@@ -178,13 +178,13 @@ class TestWaiting:
 
         assert named_in(third) == [THIRD]
         world.answer(third, generation=1, incarnation=7)
-        assert world.tenures.is_held
+        assert world.claims.is_held
 
     def test_what_comes_later_at_the_same_broker_is_not_had_before_what_is_next(self) -> None:
         """Else two that wait for the same could wait for each other."""
         world = two_brokers(wait_ms=FOR_EVER)
         claimed: list[list[OwnedResource]] = []
-        while not world.tenures.is_held:
+        while not world.claims.is_held:
             (claim,) = (call for call in world.calls() if isinstance(call.request, OwnRequest))
             claimed += [named_in(claim)]
             world.answer(claim, generation=1, incarnation=7)
@@ -203,7 +203,7 @@ class TestWaiting:
         waiting = world.call()
         assert isinstance(waiting.request, RenewRequest) and waiting.request.max_wait_ms > 0
 
-        world.tenures.release()
+        world.claims.release()
 
         calls = world.calls()
         assert [(call.node, type(call.request)) for call in calls] == [
@@ -214,7 +214,7 @@ class TestWaiting:
         world.answer(calls[1], ErrorCode.REQUEST_TIMED_OUT)
         for call in calls[::2]:
             world.answer(call)
-        assert world.tenures.has_ended
+        assert world.claims.has_ended
 
     def test_all_wait_together_for_one_time(self) -> None:
         world = two_brokers(wait_ms=500)
@@ -236,7 +236,7 @@ def test_a_claim_that_names_a_generation_does_not_wait() -> None:
 
 
 def test_producer_access_is_asked_for_partition_by_partition() -> None:
-    way = AccessWay("anna", SESSION_MS, ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+    way = ProducerAccessDialect("anna", SESSION_MS, ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
     world = World(OTHER, LOG, wait_ms=FOR_EVER, way=way)
     claim = world.call()
     assert isinstance(claim.request, ProducerAccessRequest)
@@ -245,4 +245,4 @@ def test_producer_access_is_asked_for_partition_by_partition() -> None:
 
 def test_there_is_no_owner_of_nothing() -> None:
     with pytest.raises(ValueError, match="no resource"):
-        tenures_of({})
+        claims_of({})

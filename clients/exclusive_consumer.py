@@ -17,10 +17,10 @@ from typing import Any
 from clients.config import Properties
 from clients.consumer import Consumer
 from clients.message import OffsetAndMetadata
-from clients.ownership.events import OwnedResource, OwnershipEvent, TenureState
-from clients.ownership.tenure import TenureSettings
-from clients.ownership.tenures import Tenures
-from clients.ownership.ways import OwnWay
+from clients.ownership.claim import ClaimSettings
+from clients.ownership.claim_requests import OwnDialect
+from clients.ownership.claims import OwnershipClaims
+from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
 from protocol.messages.ownership import IF_FREE, Access
 from protocol.topic_partition import TopicPartition
 
@@ -57,12 +57,12 @@ class ExclusiveConsumer(Consumer):
         super().__init__(properties, **more)
         self.owner_id = owner_id or str(uuid.uuid4())
         self._on_ownership = on_ownership
-        way = OwnWay(own_group, self.owner_id, session_timeout_ms, Access.READ)
-        self._own = Tenures(
+        way = OwnDialect(own_group, self.owner_id, session_timeout_ms, Access.READ)
+        self._own = OwnershipClaims(
             self._connection,
             way,
             dict.fromkeys(partitions, generation),
-            TenureSettings(session_timeout_ms, self.settings["retry.backoff.ms"]),
+            ClaimSettings(session_timeout_ms, self.settings["retry.backoff.ms"]),
             wait_ms=wait_ms,
             answer_timeout_ms=2 * self.settings["request.timeout.ms"] // 3,
         )
@@ -70,7 +70,7 @@ class ExclusiveConsumer(Consumer):
         self._begun: dict[OwnedResource, None] = {}
 
     def _partitions(self) -> list[TopicPartition]:
-        return [key for key in self._own.tenures if isinstance(key, TopicPartition)]
+        return [key for key in self._own.by_resource if isinstance(key, TopicPartition)]
 
     @property
     def is_owner(self) -> bool:
@@ -79,7 +79,7 @@ class ExclusiveConsumer(Consumer):
 
     def generation(self, partition: TopicPartition) -> int | None:
         """The generation in which a partition was granted; None before that."""
-        grant = self._own.tenures[partition].grant
+        grant = self._own.by_resource[partition].grant
         return None if grant is None else grant.generation
 
     # The loop -----------------------------------------------------------------------------------------
@@ -112,13 +112,13 @@ class ExclusiveConsumer(Consumer):
             position = self._fetcher.positions.get(key)
             if position is not None:
                 was_unowned = position.is_unowned
-                position.is_unowned = not self._own.tenures[key].is_valid(now_ms)
+                position.is_unowned = not self._own.by_resource[key].is_valid(now_ms)
                 if position.is_unowned and not was_unowned:
                     self._handout.put_back(position)
 
     def _begin(self, event: OwnershipEvent) -> None:
         """Take up a partition that is granted: not before, since its owner may have committed until then."""
-        if event.state is not TenureState.HELD or event.resource in self._begun:
+        if event.state is not ClaimState.HELD or event.resource in self._begun:
             return
         self._begun[event.resource] = None
         if isinstance(event.resource, TopicPartition):

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from clients.errors import RequestTimeoutError
+from clients.exclusive_consumer import ExclusiveConsumer
 from clients.message import Message
-from clients.ownership.events import OwnershipEvent, TenureState
-from clients.ownership.reader import ExclusiveConsumer
-from clients.ownership.tenure import FOR_EVER
+from clients.ownership.claim import FOR_EVER
+from clients.ownership.events import ClaimState, OwnershipEvent
 from clients.producer import Producer
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.fetch import FetchRequest
@@ -58,7 +58,7 @@ class Reader(ExclusiveConsumer):
         )
 
     @property
-    def states(self) -> list[TenureState]:
+    def states(self) -> list[ClaimState]:
         return [event.state for event in self.told]
 
     def read(self, count: int) -> list[bytes]:
@@ -109,7 +109,7 @@ def test_two_readers_never_both_own_a_partition(cluster: FakeCluster) -> None:
 
     assert not anna.is_owner
     lost = anna.told[-1]
-    assert (lost.state, lost.reason, lost.generation) == (TenureState.LOST, LossReason.STOLEN, 2)
+    assert (lost.state, lost.reason, lost.generation) == (ClaimState.LOST, LossReason.STOLEN, 2)
     assert ben.read(1) == [b"e"] and ben.is_owner
     with pytest.raises(OwnershipFencedError):
         anna.poll(0)
@@ -125,7 +125,7 @@ def test_while_it_is_not_known_whether_it_is_still_held_nothing_is_handed_out(cl
         cluster.brokers[1].fail_next(ResumeRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     cut_all(cluster)
     write(cluster, "e")
-    while TenureState.DETACHED not in reader.states:
+    while ClaimState.DETACHED not in reader.states:
         reader.poll(0, 1)
 
     resumed_after_ms = cluster.time_ms
@@ -142,7 +142,7 @@ def test_a_reader_goes_on_after_a_break_with_nothing_lost_or_doubled(cluster: Fa
         cut_all(cluster)
         write(cluster, value)
     assert reader.read(5) == [b"b", b"c", b"d", b"e", b"f"]
-    assert reader.states == [TenureState.HELD, TenureState.DETACHED, TenureState.HELD]
+    assert reader.states == [ClaimState.HELD, ClaimState.DETACHED, ClaimState.HELD]
     (resume,) = asked(cluster, ResumeRequest)
     assert resume.resources[0].generation == 1
     reader.close()
@@ -199,7 +199,7 @@ def test_one_that_is_closed_in_the_queue_leaves_it(cluster: FakeCluster) -> None
     anna.read(4)
     ben, carl = (Reader(cluster, wait_ms=FOR_EVER) for _ in range(2))
     for standby in (ben, carl):
-        while TenureState.QUEUED not in standby.states:
+        while ClaimState.QUEUED not in standby.states:
             standby.poll(1000)
 
     ben.close(timeout_ms=1000)
