@@ -18,8 +18,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from broker.call import Handler, RequestContext
-from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append
-from broker.replication.conditions import Condition
+from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append, Condition
 from broker.replication.replicas import Replicas
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
 from protocol.messages.leader_hint import LeaderIdAndEpoch

@@ -1,35 +1,42 @@
 """Appends of one request: all prepared, then all admitted, then all appended, then awaited.
 
-The order matters. Nothing of a request is in a log before all of it has been judged, so that a condition on
-one partition can refuse the rest (KIP-27).
+The order matters: nothing of a request is in a log before every partition of it has been checked, so that a
+failed condition on one partition can refuse the rest (KIP-27).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend
 from broker.replication.admission import Origin
-from broker.replication.conditions import Condition
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
-from coordinator.controller.topic_rules import INTERNAL_TOPICS
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
-
-if TYPE_CHECKING:
-    from broker.replication.replicas import Replicas
+from protocol.topic_partition import TopicPartition
 
 ACKS_ALL = -1
 ACKS_LEADER = 1
 ACKS_NONE = 0
 NO_EXPECTATION = -1
-"""The offset with which a client expects nothing."""
+"""Expected offset of a client that sets no condition."""
+ANY_EPOCH = -1
+UNNUMBERED = -1
+"""Attempt of a client that does not number its attempts."""
+
+
+class Condition(NamedTuple):
+    """Where a client expects the log to end, and the leader epoch it expects of the last record."""
+
+    expected_offset: int
+    expected_leader_epoch: int = ANY_EPOCH
+    attempt: int = UNNUMBERED
 
 
 class Append:
-    """What is appended to one partition, and what becomes of it. `error` is set where it failed.
+    """Batches for one partition, and the outcome of appending them; `error` is set once it has failed.
 
-    What the broker itself appends (`AppendOrigin.COORDINATOR`) nobody's admission is asked for.
+    Batches of the broker itself (`AppendOrigin.COORDINATOR`) need no admission.
     """
 
     __slots__ = (
@@ -63,53 +70,58 @@ class Append:
         self.error: BrokerError | None = None
         self.condition = condition
         self.settles_at: int | None = None
-        """Of a condition that did not hold, or holds without anything to append: the offset that has to be
-        committed before it is answered."""
+        """Offset to be committed before the client is answered, for a condition that failed and for one that
+        held with nothing to append; None for any other append."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.index)
 
     @property
     def is_guard(self) -> bool:
-        """Whether there is nothing to append: only its condition counts, for the others of the request."""
+        """Whether this is a condition without batches, on which the request's other appends depend."""
         return self.condition is not None and not self.records
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether it repeats what is in the log already."""
+        """Whether the log already has these batches, from an earlier attempt."""
         return self.prepared is not None and self.prepared.duplicate is not None
 
-    def prepare(self, replicas: Replicas, acks: int, now_ms: int) -> None:
-        """Find the partition, and check the batches and the right to append them here."""
+    def prepare(self, partition: Partition, acks: int, now_ms: int) -> None:
+        """Check that `partition` is led here and takes the batches now; an error goes to `error`."""
         try:
-            if self.topic in INTERNAL_TOPICS and self.origin is AppendOrigin.CLIENT:
-                raise BrokerError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"{self.topic} is written by the brokers alone"
-                )
-            partition = replicas.partition(self.topic, self.index)
             leadership = partition.leadership()
-            if acks == ACKS_ALL and len(leadership.isr) < partition.log.config.min_insync_replicas:
+            config = partition.log.config
+            if acks == ACKS_ALL and len(leadership.isr) < config.min_insync_replicas:
                 raise BrokerError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"{len(leadership.isr)} in-sync replicas, min.insync.replicas is "
-                    f"{partition.log.config.min_insync_replicas}",
+                    f"{config.min_insync_replicas}",
                 )
             self.partition = partition
             if self.condition is not None and self.is_guard:
                 self.settles_at = partition.log.log_end_offset
                 return
             self.prepared = partition.log.prepare_append(self.records, origin=self.origin, now_ms=now_ms)
-            if partition.log.config.check_expected_offsets and self.condition is None:
+            if config.check_expected_offsets and self.condition is None:
                 self._expect_base_offset(self.prepared)
         except BrokerError as error:
-            self.error = error
+            self.fail(error)
+
+    def fail(self, error: BrokerError) -> None:
+        """Record the reason of failure, without its traceback: that leads back here, and a cycle of
+        references lives until the next garbage collection."""
+        self.error = error.with_traceback(None)
 
     def _expect_base_offset(self, prepared: PreparedAppend) -> None:
-        """Take the offset that came with the records as the one that is expected; -1 expects nothing
+        """Expect the log to end at the base offset that the client wrote into the batch, unless that is -1
         (KIP-27)."""
         expected_offset = prepared.headers[0].base_offset
         if self.origin is AppendOrigin.CLIENT and expected_offset != NO_EXPECTATION:
             self.condition = Condition(expected_offset)
 
     def admit(self, origin: Origin | None, acks: int) -> None:
-        """Ask whoever guards the partition. A retry of an append that succeeded is not asked about."""
+        """Ask the partition's owner check. A retry of an append that succeeded needs no admission."""
         partition, prepared = self.partition, self.prepared
         if (
             partition is None
@@ -122,10 +134,10 @@ class Append:
         try:
             partition.admission.admit(origin, acks)
         except BrokerError as error:
-            self.error = error
+            self.fail(error)
 
     def append(self, now_ms: int) -> None:
-        """Put the batches into the log, unless something spoke against it."""
+        """Write the batches into the log, unless the append has failed or is a guard."""
         if self.error is not None or (self.condition is not None and self.is_guard):
             return
         assert self.partition is not None and self.prepared is not None
@@ -134,10 +146,10 @@ class Append:
                 self.prepared, self.partition.leader_epoch, now_ms=now_ms
             )
         except BrokerError as error:
-            self.error = error
+            self.fail(error)
 
     def is_settled(self, acks: int) -> bool:
-        """Whether the append may be answered: it failed, or is as safe as `acks` asks for."""
+        """Whether the append may be answered: it failed, or is as durable as `acks` demands."""
         if self.settles_at is not None:
             return self._is_condition_settled(self.settles_at)
         if self.error is not None or acks == ACKS_NONE:
@@ -158,7 +170,7 @@ class Append:
         return True
 
     def _is_condition_settled(self, offset: int) -> bool:
-        """Whether what a condition's answer rests on is committed: a refusal tells of nothing else."""
+        """Whether the log is committed up to `offset`, from which the condition's answer was derived."""
         partition = self.partition
         assert partition is not None
         if not isinstance(partition.role, Leadership):
@@ -167,8 +179,8 @@ class Append:
         return partition.high_watermark >= offset
 
     def log_end(self) -> tuple[int, int]:
-        """In answer to a condition: the offset after the log's last record, or after this append's, and the
-        leader epoch of the record before it."""
+        """The log's end for the answer to a condition: the offset after this append's last record, or after
+        the log's where nothing was appended, and the leader epoch of the record before that offset."""
         error, partition = self.error, self.partition
         if isinstance(error, OffsetMismatchError):
             return error.next_offset, error.last_leader_epoch

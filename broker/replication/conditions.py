@@ -8,29 +8,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from broker.replication.admission import Origin
+from broker.replication.appends import ACKS_ALL, ANY_EPOCH, UNNUMBERED, Append, Condition
+from broker.replication.partition import Partition
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from protocol.topic_partition import TopicPartition
 
-if TYPE_CHECKING:
-    from broker.replication.appends import Append
-    from broker.replication.partition import Partition
-
-ANY_EPOCH = -1
-UNNUMBERED = -1
-"""The attempt of a client that does not number them."""
-_ACKS_ALL = -1
 REFUSALS_MAX = 10_000
-"""Partitions of one connection of which a refusal is remembered: no client has as many in flight."""
-
-
-class Condition(NamedTuple):
-    """Where a client expects the log to end, and which leader epoch it expects its last record to have."""
-
-    expected_offset: int
-    expected_leader_epoch: int = ANY_EPOCH
-    attempt: int = UNNUMBERED
+"""Maximum number of partitions per connection whose refusals are remembered: more than any client has in
+flight."""
 
 
 class _Refusal:
@@ -57,7 +44,7 @@ class Conditions:
     """Judges conditions, and remembers refusals for as long as the connection lives."""
 
     def __init__(self) -> None:
-        self._refusals: weakref.WeakKeyDictionary[Origin, dict[tuple[str, int], _Refusal]] = (
+        self._refusals: weakref.WeakKeyDictionary[Origin, dict[TopicPartition, _Refusal]] = (
             weakref.WeakKeyDictionary()
         )
         self._has_refused = False
@@ -98,7 +85,7 @@ class Conditions:
     def _refusal(self, append: Append, origin: Origin | None, acks: int) -> BrokerError | None:
         partition, condition = append.partition, append.condition
         assert partition is not None and condition is not None
-        if acks != _ACKS_ALL:
+        if acks != ACKS_ALL:
             return BrokerError(
                 ErrorCode.INVALID_REQUIRED_ACKS,
                 "a conditional append needs acks=all: otherwise what it rests on could be lost",
@@ -125,7 +112,7 @@ class Conditions:
         return OffsetMismatchError(ErrorCode.OFFSET_MISMATCH, message, end_offset, last_epoch)
 
     def _is_poisoned(self, append: Append, condition: Condition, origin: Origin) -> bool:
-        refusal = self._refusals.get(origin, {}).get((append.topic, append.index))
+        refusal = self._refusals.get(origin, {}).get(append.topic_partition)
         return refusal is not None and refusal.covers(condition, origin)
 
     def _remember(self, refused: Sequence[Append], origin: Origin) -> None:
@@ -133,7 +120,7 @@ class Conditions:
         of_origin = self._refusals.setdefault(origin, {})
         for append in refused:
             assert append.condition is not None
-            where = (append.topic, append.index)
+            where = append.topic_partition
             refusal = of_origin.get(where)
             if refusal is None:
                 refusal = of_origin[where] = _Refusal()
@@ -146,6 +133,6 @@ class Conditions:
         """A conditional append was answered with an error: what comes in from now on may know of it."""
         if origin is None:
             return
-        refusal = self._refusals.get(origin, {}).get((append.topic, append.index))
+        refusal = self._refusals.get(origin, {}).get(append.topic_partition)
         if refusal is not None:
             refusal.last_request = origin.received_requests

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.fetch import FetchPartition
+from protocol.topic_partition import TopicPartition
 
 NO_SESSION = 0
 """The session id of a reader that has no session."""
@@ -32,8 +33,6 @@ _EVICTABLE_MS = 120_000
 """A session that was not used, or that was there, for so long may have to make way for another."""
 _NOT_TOLD = -1
 
-FetchSessionKey: TypeAlias = "tuple[str, int]"
-"""Topic and index, as `Partition.key` has it."""
 NamedPartition: TypeAlias = "tuple[UUID | str, int]"
 """Topic id, or name, and index: a partition as the session's reader names it."""
 
@@ -55,7 +54,7 @@ class Sleeper(Protocol):
         ...
 
 
-class SessionHolder(NamedTuple):
+class FetchReader(NamedTuple):
     """Who holds a session. `replica_id` is -1 for a consumer; `connection_id` may change from use to use."""
 
     principal: str
@@ -80,7 +79,7 @@ class SessionPartition:
     session: FetchSession
     named: NamedPartition
     wanted: FetchPartition
-    key: FetchSessionKey | None = None
+    key: TopicPartition | None = None
     """None while there is no topic of that id."""
     high_watermark: int = _NOT_TOLD
     log_start_offset: int = _NOT_TOLD
@@ -115,7 +114,7 @@ class FetchSession:
     id: int
     by_ids: bool
     """Whether the reader names topics by their ids (from version 13 on)."""
-    reader: SessionHolder
+    reader: FetchReader
     created_ms: int
     used_ms: int
     epoch: int = 1
@@ -153,14 +152,14 @@ class FetchSessions:
         self._draw = draw
         self._limits = limits or SessionLimits()
         self._sessions: dict[int, FetchSession] = {}
-        self.watchers: dict[FetchSessionKey, dict[SessionPartition, None]] = {}
+        self.watchers: dict[TopicPartition, dict[SessionPartition, None]] = {}
         """Who holds each partition; for others to see whether anybody does."""
         self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def __contains__(self, key: FetchSessionKey) -> bool:
+    def __contains__(self, key: TopicPartition) -> bool:
         """Whether any session holds the partition."""
         return key in self.watchers
 
@@ -171,9 +170,7 @@ class FetchSessions:
 
     # -- requests ----------------------------------------------------------------------------------------
 
-    def open(
-        self, reader: SessionHolder, *, by_ids: bool, partitions: int, now_ms: int
-    ) -> FetchSession | None:
+    def open(self, reader: FetchReader, *, by_ids: bool, partitions: int, now_ms: int) -> FetchSession | None:
         """A session for a reader of so many partitions, none of which it has yet; None where there is no
         room."""
         if not partitions or not self._make_room(reader, partitions, now_ms):
@@ -185,7 +182,7 @@ class FetchSessions:
         return session
 
     def use(
-        self, session_id: int, epoch: int, reader: SessionHolder, *, by_ids: bool, now_ms: int
+        self, session_id: int, epoch: int, reader: FetchReader, *, by_ids: bool, now_ms: int
     ) -> FetchSession:
         """The session that a request goes on with.
 
@@ -263,7 +260,7 @@ class FetchSessions:
         if not session.partitions:
             self._remove(session)
 
-    def watch(self, partition: SessionPartition, key: FetchSessionKey) -> None:
+    def watch(self, partition: SessionPartition, key: TopicPartition) -> None:
         """The partition that the reader has named is this one: what moves there stirs it."""
         if partition.key != key and partition.session.partitions.get(partition.named) is partition:
             self._stop_watching(partition)
@@ -276,7 +273,7 @@ class FetchSessions:
 
     # -- what moves --------------------------------------------------------------------------------------
 
-    def stir(self, key: FetchSessionKey, *, followers: bool = False, consumers: bool = False) -> None:
+    def stir(self, key: TopicPartition, *, followers: bool = False, consumers: bool = False) -> None:
         """Something has moved in a partition; of the fetches that wait in sessions, those of followers, or of
         consumers, are told at once."""
         watchers = self.watchers.get(key)
@@ -289,7 +286,7 @@ class FetchSessions:
             if session.waiting is not None and (followers if session.reader.is_follower else consumers):
                 session.waiting.ask(partition)
 
-    def content(self, key: FetchSessionKey) -> Iterator[tuple[int, int]]:
+    def content(self, key: TopicPartition) -> Iterator[tuple[int, int]]:
         """The followers that have had all of a partition since it last moved, and when each last fetched:
         that counts for all partitions that its session holds, named or not."""
         for partition in self.watchers.get(key, ()):
@@ -299,7 +296,7 @@ class FetchSessions:
 
     # -- room --------------------------------------------------------------------------------------------
 
-    def _make_room(self, reader: SessionHolder, partitions: int, now_ms: int) -> bool:
+    def _make_room(self, reader: FetchReader, partitions: int, now_ms: int) -> bool:
         limits = self._limits
         if not limits.sessions_max or partitions > limits.partitions_max:
             return False
@@ -312,7 +309,7 @@ class FetchSessions:
             self._remove(victim)
         return True
 
-    def _victim(self, reader: SessionHolder, partitions: int, now_ms: int) -> FetchSession | None:
+    def _victim(self, reader: FetchReader, partitions: int, now_ms: int) -> FetchSession | None:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.used_ms > _EVICTABLE_MS:
             return oldest

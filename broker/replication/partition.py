@@ -19,6 +19,7 @@ from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadersh
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import FileSlice
 from protocol.messages.fetch import FetchPartition
+from protocol.topic_partition import TopicPartition
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -83,7 +84,7 @@ class Partition:
     ) -> None:
         self.topic = topic
         self.index = index
-        self.key = (topic, index)
+        self.key = TopicPartition(topic, index)
         self.topic_id = topic_id
         self.local_id = local_id
         self.log = log

@@ -1,26 +1,28 @@
-"""Reads of one fetch request: as many partitions as its bytes allow, and a wait for more where there is too
-little."""
+"""Reads of one fetch request: as many partitions as its bytes allow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker.metadata import ZERO_ID
 from broker.replication.admission import NO_CONNECTION
 from broker.replication.fetch_sessions import SessionPartition
-from broker.replication.partition import CONSUMER_ID, PartitionRead
+from broker.replication.partition import PartitionRead
 from broker.replication.replicas import Replicas
-from broker.replication.waiting import Parked
 from protocol.errors import BrokerError
 from protocol.frames import FileSlice
 from protocol.messages.fetch import FetchPartition
+from protocol.topic_partition import TopicPartition
 
 
 class Read:
-    """What is wanted of one partition, and what it gives; `member`: its place in a session, if it has one.
-    `connection` is the id of the one that reads."""
+    """What a fetch wants of one partition, and what was read.
+
+    `member` is the partition's place in the fetch session, if there is one; `connection` the id of the
+    connection that reads.
+    """
 
     __slots__ = ("connection", "error", "member", "read", "topic", "topic_id", "wanted")
 
@@ -42,8 +44,14 @@ class Read:
         self.read: PartitionRead | None = None
 
     @property
-    def key(self) -> Hashable:
-        return (self.topic, self.wanted.partition)
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.wanted.partition)
+
+    def fail(self, error: BrokerError) -> None:
+        """Record why the partition cannot be read, without the traceback: that leads back here, and a cycle
+        of references lives until the next garbage collection."""
+        self.error = error.with_traceback(None)
+        self.read = None
 
     @property
     def size(self) -> int:
@@ -52,12 +60,17 @@ class Read:
 
     @property
     def is_final(self) -> bool:
-        """Whether the fetch is to be answered at once for what this partition says, be it empty."""
+        """Whether the fetch must be answered at once, with whatever else it has: this partition failed, or
+        the reader must truncate."""
         return self.error is not None or (self.read is not None and self.read.diverging is not None)
 
 
+AnswerReads: TypeAlias = "Callable[[int, Sequence[Read]], None]"
+"""Answers a fetch with the id of its session (`NO_SESSION`: none) and the partitions to tell."""
+
+
 class ReadLimits(NamedTuple):
-    """How much, and how long to wait for it."""
+    """How many bytes a fetch wants at least and at most, and how long it waits for the least."""
 
     min_bytes: int
     max_bytes: int
@@ -72,13 +85,13 @@ def read_all(
     *,
     stops_when_full: bool = False,
 ) -> int:
-    """Read each partition within what the others before it left of `max_bytes`. Returns the bytes read.
+    """Read the partitions in order, each within what is left of `max_bytes`. Returns the bytes read.
 
-    The first batch that there is comes whole, however large (KIP-74). Those for whom nothing is left are
-    looked at all the same; with `stops_when_full` they are not, and have no `read`.
+    The first batch comes whole, however large (KIP-74). Partitions for which no bytes are left are still
+    looked up, for their high watermark; with `stops_when_full` they are not, and have no `read`.
     """
     total = 0
-    # Looked at once: a fetch that has begun to be answered may take the rate somewhat over its limit.
+    # Asked once: a fetch that has begun to read may take the rate somewhat over its limit.
     holds_back = replica_id >= 0 and replicas.throttle.is_over(replicas.monotonic_ms())
     for read in reads:
         wanted = read.wanted
@@ -98,8 +111,7 @@ def read_all(
                 connection=read.connection,
             )
         except BrokerError as error:
-            read.error = error
-            read.read = None
+            read.fail(error)
             continue
         if found.records is not None:
             total += found.records.length
@@ -107,7 +119,7 @@ def read_all(
 
 
 def _is_held_back(replicas: Replicas, read: Read, replica_id: int) -> bool:
-    """Whether a follower is given no records of a partition for now."""
+    """Whether the throttle withholds records of a partition from a follower."""
     partition = replicas.find(read.topic, read.wanted.partition)
     return (
         partition is not None and replicas.throttle.covers(partition) and not partition.is_in_sync(replica_id)
@@ -115,7 +127,7 @@ def _is_held_back(replicas: Replicas, read: Read, replica_id: int) -> bool:
 
 
 def record_given(replicas: Replicas, reads: Iterable[Read]) -> None:
-    """Take note of what a follower's fetch is answered with."""
+    """Count what a follower's fetch is answered with against the throttle."""
     if not replicas.throttle.is_set:
         return
     now_ms = replicas.monotonic_ms()
@@ -125,48 +137,8 @@ def record_given(replicas: Replicas, reads: Iterable[Read]) -> None:
             replicas.throttle.record(partition, read.size, now_ms)
 
 
-def fetch(
-    replicas: Replicas,
-    reads: Sequence[Read],
-    limits: ReadLimits,
-    replica_id: int,
-    answer: Callable[[], None],
-) -> Parked | None:
-    """Read, and call `answer` once there are `min_bytes`, an error, or no time left.
-
-    Returns the request as it waits; None where it did not have to.
-    """
-    total = read_all(replicas, reads, limits.max_bytes, replica_id)
-    wait = limits.max_wait_ms > 0 and total < limits.min_bytes
-    if not wait or not reads or any(read.is_final for read in reads):
-        answer()
-        return None
-    by_key = {read.key: read for read in reads}
-    sizes = {key: read.size for key, read in by_key.items()}
-
-    def check(key: Hashable) -> bool:
-        """Only the partition that was woken is read again: waking costs the same however many are wanted."""
-        read = by_key[key]
-        read_all(replicas, [read], limits.max_bytes, replica_id)
-        sizes[key] = read.size
-        if not read.is_final and sum(sizes.values()) < limits.min_bytes:
-            return False
-        if len(reads) > 1:
-            finish()
-        else:
-            answer()
-        return True
-
-    def finish() -> None:
-        read_all(replicas, reads, limits.max_bytes, replica_id)
-        answer()
-
-    waiting = replicas.readers if replica_id == CONSUMER_ID else replicas.followers
-    return waiting.park(list(by_key), limits.max_wait_ms, check, finish)
-
-
 def cold_slices(reads: Sequence[Read]) -> list[FileSlice]:
-    """The slices that the device, and not memory, would have to give."""
+    """The slices that the system does not have in memory: sending them would wait for the device."""
     return [
         read.read.records
         for read in reads
@@ -178,7 +150,7 @@ _WARM_BYTES = 1 << 20
 
 
 def warm(slices: Sequence[FileSlice]) -> None:
-    """Read the slices once, so that sending them finds them in memory. To be run in a worker thread."""
+    """Read the slices into the system's memory, before they are sent. To be run in a worker thread."""
     for piece in slices:
         for offset in range(piece.offset, piece.offset + piece.length, _WARM_BYTES):
             piece.file.pread(min(_WARM_BYTES, piece.offset + piece.length - offset), offset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from broker.log.append import AppendOrigin
 from broker.log.flusher import Flusher
 from broker.log.timestamps import LookUp
 from broker.metadata import MetadataCache
@@ -26,6 +27,7 @@ from broker.replication.partition import (
 from broker.replication.throttle import leader_throttle
 from broker.replication.waiting import Waiting
 from coordinator.clock import Clock
+from coordinator.controller.topic_rules import INTERNAL_TOPICS
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import FetchPartition
 from protocol.topic_partition import TopicPartition
@@ -184,7 +186,7 @@ class Replicas:
         now_ms = int(self._clock.seconds() * 1000)
         is_guarded = is_conditional = False
         for append in appends:
-            append.prepare(self, acks, now_ms)
+            self._prepare(append, acks, now_ms)
             partition = append.partition
             is_guarded = is_guarded or (partition is not None and partition.admission is not None)
             is_conditional = is_conditional or append.condition is not None
@@ -197,6 +199,19 @@ class Replicas:
             append.append(now_ms)
             if append.result is not None and append.partition is not None:
                 self.grown(append.partition)
+
+    def _prepare(self, append: Append, acks: int, now_ms: int) -> None:
+        if append.topic in INTERNAL_TOPICS and append.origin is AppendOrigin.CLIENT:
+            append.error = BrokerError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"only brokers write to the internal topic {append.topic}"
+            )
+            return
+        try:
+            partition = self.partition(append.topic, append.index)
+        except BrokerError as error:
+            append.fail(error)
+        else:
+            append.prepare(partition, acks, now_ms)
 
     def grown(self, partition: Partition) -> None:
         """A partition's log has grown, or this broker answers for it from now on."""
@@ -343,8 +358,4 @@ class Replicas:
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermarks to write to disk."""
-        return {
-            TopicPartition(*partition.key): partition.high_watermark
-            for partition in self
-            if not partition.is_offline
-        }
+        return {partition.key: partition.high_watermark for partition in self if not partition.is_offline}

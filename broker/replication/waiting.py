@@ -1,23 +1,36 @@
 """Requests that wait: for the high watermark to pass, for bytes to arrive, for a low watermark to rise.
 
-A request is parked under the keys (partitions) that can complete it. Waking a key asks only the requests that
-wait for it, and costs one dictionary look-up where none does.
+A request is parked under the keys (partitions) that can complete it. Waking a key asks only the requests
+parked under it, and costs one dictionary look-up where there are none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 from coordinator.clock import Clock, DelayedCall
 
+K = TypeVar("K", bound=Hashable)
+
 MAX_WAIT_MS = 24 * 60 * 60 * 1000
-"""No request waits longer, whatever it asks for."""
+"""Maximum time that a request waits, whatever it asks for."""
+
+
+def _check_nothing(key: Hashable) -> bool:
+    return True
+
+
+def _expire_nothing() -> None: ...
 
 
 class Parked:
-    """One waiting request; ends by completing, by its timeout or by `cancel`, whichever comes first."""
+    """One waiting request; ends by completing, by its timeout or by `cancel`, whichever comes first.
 
-    __slots__ = ("_check", "_expire", "_is_asked", "_keys", "_missed", "_timer", "_waiting")
+    An ended request refers to nothing any more, so that those who still hold it make no cycle of references.
+    """
+
+    __slots__ = ("_check", "_expire", "_is_asked", "_keys", "_missed", "_owner", "_timer", "_waiting")
 
     def __init__(
         self,
@@ -25,11 +38,13 @@ class Parked:
         keys: Sequence[Hashable],
         check: Callable[[Hashable], bool],
         expire: Callable[[], None],
+        owner: int | None,
     ) -> None:
         self._waiting = waiting
         self._keys = keys
         self._check = check
         self._expire = expire
+        self._owner = owner
         self._timer: DelayedCall | None = None
         self._is_asked = False
         self._missed: list[Hashable] = []
@@ -37,26 +52,27 @@ class Parked:
 
     @property
     def is_over(self) -> bool:
+        """Whether the request has ended."""
         return self._timer is None
 
     def cancel(self) -> None:
-        """Forget the request: neither its check nor its expiry runs any more. Harmless once it is over."""
+        """Forget the request without answering it. No effect once it has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._forget()
 
     def expire(self) -> None:
-        """End the wait now, as if time were up. Harmless once it is over."""
-        if self._timer is not None:
+        """End the wait now, as if the timeout had passed. No effect once the request has ended, nor while it
+        is being asked: it may just be answering."""
+        if self._timer is not None and not self._is_asked:
             self._timer.cancel()
-            self._forget()
-            self._expire()
+            self._run_out()
 
     def ask(self, key: Hashable) -> None:
-        """Find out whether the request is over, now that `key` has been woken.
+        """Check whether the request is complete, now that `key` has been woken.
 
-        Its answer may itself wake keys that it waits for: it reads, and the disk fails. It is not asked, and
-        so not answered, a second time within the first.
+        The check may itself wake keys that the request waits for: it reads, and the disk fails. Those keys
+        are checked afterwards, not within the first check, so that no request is answered twice.
         """
         if self._is_asked:
             self._missed.append(key)
@@ -71,23 +87,31 @@ class Parked:
             self._timer.cancel()
             self._forget()
 
+    def _run_out(self) -> None:
+        expire = self._expire
+        self._forget()
+        expire()
+
     def _forget(self) -> None:
         self._timer = None
-        self._waiting._remove(self, self._keys)
+        self._waiting._remove(self, self._keys, self._owner)
+        self._check, self._expire = _check_nothing, _expire_nothing
 
 
 class Waiting:
     """The requests that wait for one kind of event.
 
-    `capacity` bounds how many are parked: one more is not parked but expires at once, which is always a valid
-    answer, if an early one.
+    At most `capacity` requests are parked. One more expires at once, which is a valid answer, if an early
+    one.
     """
 
     def __init__(self, clock: Clock, capacity: int = 1_000_000) -> None:
         self._clock = clock
         self._capacity = capacity
         self.parked: dict[Hashable, dict[Parked, None]] = {}
-        """By key, the requests that wait; for others to see whether there are any."""
+        """The waiting requests by key; public for callers that skip waking a key under which there are
+        none."""
+        self._by_owner: dict[int, dict[Parked, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -100,25 +124,29 @@ class Waiting:
         timeout_ms: int,
         check: Callable[[Hashable], bool],
         expire: Callable[[], None],
+        owner: int | None = None,
     ) -> Parked:
         """Park a request under `keys` for at most `timeout_ms`.
 
-        `check(key)` is called when `key` is woken and says whether the request is over, having answered it
-        if so. `expire()` is called when time is up and must answer. Exactly one of them ends the request.
+        `check(key)` is called when `key` is woken; it returns whether the request has ended, and has answered
+        it if so. `expire()` is called when the timeout has passed and must answer. Exactly one of them ends
+        the request. `owner` is the id of the connection whose end cancels it, if any does.
         """
-        parked = Parked(self, keys, check, expire)
+        parked = Parked(self, keys, check, expire, owner)
         if self._count >= self._capacity:
             expire()
             return parked
         self._count += 1
         for key in keys:
             self.parked.setdefault(key, {})[parked] = None
+        if owner is not None:
+            self._by_owner.setdefault(owner, {})[parked] = None
         timeout_ms = min(max(timeout_ms, 0), MAX_WAIT_MS)
-        parked._timer = self._clock.callLater(timeout_ms / 1000, self._run_out, parked)
+        parked._timer = self._clock.callLater(timeout_ms / 1000, parked._run_out)
         return parked
 
     def wake(self, key: Hashable) -> None:
-        """Ask every request parked under `key` whether it is complete now."""
+        """Check every request parked under `key`."""
         waiters = self.parked.get(key)
         if not waiters:
             return
@@ -126,15 +154,27 @@ class Waiting:
         for parked in list(waiters):
             parked.ask(key)
 
-    def _run_out(self, parked: Parked) -> None:
-        parked._forget()
-        parked._expire()
+    def expire_all_of(self, owner: int) -> None:
+        """End the wait of all requests of a connection now, as if their timeouts had passed."""
+        for parked in list(self._by_owner.get(owner, ())):
+            parked.expire()
 
-    def _remove(self, parked: Parked, keys: Sequence[Hashable]) -> None:
+    def cancel_all_of(self, owner: int) -> None:
+        """Forget all requests of a connection without answering them."""
+        for parked in list(self._by_owner.get(owner, ())):
+            parked.cancel()
+
+    def _remove(self, parked: Parked, keys: Sequence[Hashable], owner: int | None) -> None:
         self._count -= 1
         for key in keys:
-            waiters = self.parked.get(key)
-            if waiters is not None:
-                waiters.pop(parked, None)
-                if not waiters:
-                    del self.parked[key]
+            _discard(self.parked, key, parked)
+        if owner is not None:
+            _discard(self._by_owner, owner, parked)
+
+
+def _discard(table: dict[K, dict[Parked, None]], key: K, parked: Parked) -> None:
+    row = table.get(key)
+    if row is not None:
+        row.pop(parked, None)
+        if not row:
+            del table[key]

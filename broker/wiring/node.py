@@ -55,6 +55,7 @@ from broker.peers import Peers
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.fetcher import FetchLimits
 from broker.replication.fetchers import Fetchers
+from broker.replication.fetches import Fetches
 from broker.replication.isr_proposals import IsrProposals
 from broker.replication.record_deletions import RecordDeletions
 from broker.replication.replicas import ReplicaLimits, Replicas
@@ -311,7 +312,9 @@ class WiredBroker:
                 self.auto_creation.create if settings["auto.create.topics.enable"] else None,
             ),
             ProduceHandler(replicas),
-            FetchHandler(replicas, metadata, self._around.workers, settings["fetch.max.bytes"]),
+            FetchHandler(
+                Fetches(replicas, metadata, self._around.workers), replicas, settings["fetch.max.bytes"]
+            ),
             ListOffsetsHandler(replicas, self._around.workers),
             OffsetForLeaderEpochHandler(replicas),
             DeleteRecordsHandler(

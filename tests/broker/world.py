@@ -29,6 +29,7 @@ from broker.metadata import MetadataCache
 from broker.network.connection import ConnectionLimits, ServerConnection
 from broker.network.interfaces import Address
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
+from broker.replication.fetches import Fetches
 from broker.replication.leadership import IsrProposal
 from broker.replication.partition import Partition
 from broker.replication.record_deletions import RecordDeletions
@@ -226,7 +227,7 @@ class World:
             [
                 ApiVersionsHandler(lambda: self.dispatcher.apis),
                 ProduceHandler(self.replicas),
-                FetchHandler(self.replicas, self.metadata, self.workers, 55 << 20),
+                FetchHandler(Fetches(self.replicas, self.metadata, self.workers), self.replicas, 55 << 20),
                 ListOffsetsHandler(self.replicas, self.workers),
                 DeleteRecordsHandler(self.deletions, self.replicas.deleters, 30_000),
                 OffsetForLeaderEpochHandler(self.replicas),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.replication.fetch_sessions import FetchSession, FetchSessions, SessionHolder, SessionLimits
+from broker.replication.fetch_sessions import FetchReader, FetchSession, FetchSessions, SessionLimits
 from protocol.errors import BrokerError
 from protocol.messages.fetch import FetchPartition
 
@@ -23,7 +23,7 @@ class Room:
         self.now_ms = 0
 
     def open(self, *, follower: int = -1, partitions: int = 1, connection: int = 1) -> FetchSession | None:
-        reader = SessionHolder("User:a", follower, connection_id=connection)
+        reader = FetchReader("User:a", follower, connection_id=connection)
         session = self.sessions.open(reader, by_ids=False, partitions=partitions, now_ms=self.now_ms)
         if session is not None:
             self.sessions.name(
@@ -132,7 +132,7 @@ def test_ids_are_never_that_of_no_session_and_never_twice_the_same() -> None:
     sessions = FetchSessions(lambda bits: next(drawn))
     ids = []
     for _ in range(2):
-        session = sessions.open(SessionHolder("User:a", -1), by_ids=True, partitions=1, now_ms=0)
+        session = sessions.open(FetchReader("User:a", -1), by_ids=True, partitions=1, now_ms=0)
         assert session is not None
         ids.append(session.id)
     assert ids == [5, 6]

@@ -14,7 +14,7 @@ from broker.ownership.operations import RecordsByKey
 from broker.ownership.resources import Entry, Resource
 from broker.ownership.rules import ClaimRefused, Shared, Verdict, judge_access
 from broker.ownership.state import TableState
-from broker.replication import reads
+from broker.replication import plain_fetch
 from broker.replication.admission import NO_CONNECTION
 from broker.replication.appends import Append
 from broker.replication.conditions import Conditions
@@ -95,7 +95,7 @@ def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
             read.connection = NO_CONNECTION
         return total
 
-    return [(TableState, "_lose", lose_gently), (reads, "read_all", read_without_asking_again)]
+    return [(TableState, "_lose", lose_gently), (plain_fetch, "read_all", read_without_asking_again)]
 
 
 def _look_at_guards_afterwards() -> Sequence[Patch]:

@@ -1,5 +1,5 @@
-"""Fetches of a session (KIP-227): what is stirred is read, what is new is answered, and what has nothing more
-to say is left in peace until something stirs it.
+"""Fetches of a session (KIP-227): stirred partitions are read, what is new in them is answered, and a
+partition without news is not read again until something stirs it.
 """
 
 from __future__ import annotations
@@ -7,32 +7,37 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import cast
 
-from broker.replication.fetch_sessions import FetchSession, SessionPartition
-from broker.replication.reads import Read, ReadLimits, read_all
+from broker.replication.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
 from broker.replication.replicas import Replicas
-from broker.replication.waiting import Parked
 
 
 class SessionFetch:
     """One fetch of a session, from its request to its answer.
 
-    `locate` finds the partition that a member of the session is; `answer` is called once there are
-    `min_bytes`, an error, or no time left, and then asks for `news`. The first fetch of a session `is_full`:
-    all its partitions are answered.
+    `locate(member, connection)` finds the partition that a member of the session names. `answer` is called
+    once there are `min_bytes`, an error, or no time left. The first fetch of a session `is_full`: all its
+    partitions are answered.
     """
+
+    __slots__ = (
+        "_answer", "_by_member", "_connection", "_is_full", "_limits", "_locate", "_reads", "_replicas",
+        "_session", "_total",
+    )  # fmt: skip
 
     def __init__(
         self,
         replicas: Replicas,
         session: FetchSession,
         limits: ReadLimits,
-        locate: Callable[[SessionPartition], Read],
-        answer: Callable[[], None],
+        locate: Callable[[SessionPartition, int], Read],
+        answer: AnswerReads,
         *,
         is_full: bool,
     ) -> None:
         self._replicas = replicas
         self._session = session
+        self._connection = session.reader.connection_id
         self._limits = limits
         self._locate = locate
         self._answer = answer
@@ -41,8 +46,8 @@ class SessionFetch:
         self._by_member: dict[SessionPartition, Read] = {}
         self._total = 0
 
-    def begin(self) -> Parked | None:
-        """Read, and answer or wait. Returns the request as it waits; None where it did not have to."""
+    def begin(self) -> None:
+        """Read, and answer or wait."""
         session, limits = self._session, self._limits
         self._find_reads()
         if session.reader.is_follower:
@@ -51,23 +56,21 @@ class SessionFetch:
         self._read()
         wait = limits.max_wait_ms > 0 and self._total < limits.min_bytes
         if not wait or any(read.is_final for read in self._reads):
-            self._answer()
-            return None
+            self._end()
+            return
         self._by_member = {cast(SessionPartition, read.member): read for read in self._reads}
         replicas = self._replicas
         waiting = replicas.followers if session.reader.is_follower else replicas.readers
-        parked = waiting.park((), limits.max_wait_ms, self._check, self._finish)
-        if parked.is_over:
-            return None
-        session.waiting = parked
-        return parked
+        parked = waiting.park((), limits.max_wait_ms, self._check, self._finish, self._connection)
+        if not parked.is_over:
+            session.waiting = parked
 
     def _find_reads(self) -> None:
-        # A copy: to be found stirs nothing, but a partition that is found is watched from then on.
-        self._reads = [self._locate(member) for member in list(self._session.stirred)]
+        # A copy: locating a partition stirs nothing, but the partition is watched from then on.
+        self._reads = [self._locate(member, self._connection) for member in list(self._session.stirred)]
 
     def _record(self, read: Read) -> None:
-        """A follower's position counts for what it has named, and again for what has moved since."""
+        """Record a follower's position in a partition that it has named or that has moved since."""
         if read.error is not None:
             return
         reader = self._session.reader
@@ -86,18 +89,18 @@ class SessionFetch:
         )
 
     def _check(self, key: Hashable) -> bool:
-        """Only the partition that moved is read: that costs the same however many are stirred."""
+        """Read only the partition that moved: that costs the same however many are stirred."""
         member = cast(SessionPartition, key)
         read = self._by_member.get(member)
         if read is None:
-            read = self._by_member[member] = self._locate(member)
+            read = self._by_member[member] = self._locate(member, self._connection)
         before = read.size
         read_all(self._replicas, [read], self._limits.max_bytes, self._session.reader.replica_id)
         self._total += read.size - before
         if not read.is_final and self._total < self._limits.min_bytes:
             return False
         if len(self._session.stirred) == 1 and not self._is_full:
-            # Nobody else has a share in the answer: what was read is what there is.
+            # No other partition can add to the answer.
             self._reads = [read]
             self._end()
         else:
@@ -111,11 +114,13 @@ class SessionFetch:
         self._end()
 
     def _end(self) -> None:
-        self._session.waiting = None
-        self._answer()
+        session = self._session
+        session.waiting = None
+        session_id = session.id if self._replicas.sessions.is_open(session) else NO_SESSION
+        self._answer(session_id, self._news())
 
-    def news(self) -> list[Read]:
-        """What the answer has to say; it counts as said."""
+    def _news(self) -> list[Read]:
+        """The partitions to answer; they count as answered."""
         return [read for read in self._reads if self._is_news(read) or self._is_full]
 
     def _is_news(self, read: Read) -> bool:
@@ -125,7 +130,7 @@ class SessionFetch:
             return True
         found = read.read
         if found is None:
-            return False  # There was no room: its turn comes.
+            return False  # There was no room: a later fetch reads it.
         is_news = member.is_news(found.high_watermark, found.log_start_offset)
         if found.records is not None:
             # Until the reader asks for what comes after them it may want them again.
@@ -136,7 +141,7 @@ class SessionFetch:
         return is_news
 
     def _may_join(self, read: Read) -> bool:
-        """Whether a follower's next fetch may take it into the in-sync set."""
+        """Whether the follower's next fetch may add it to the in-sync set."""
         reader = self._session.reader
         if not reader.is_follower:
             return False

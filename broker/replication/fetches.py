@@ -1,0 +1,158 @@
+"""Fetch requests from arrival to answer: their sessions, their reads, and the end of their connection."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from broker.metadata import ZERO_ID, MetadataCache
+from broker.replication.fetch_sessions import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    NO_SESSION,
+    FetchReader,
+    FetchSession,
+    NamedPartition,
+    SessionPartition,
+)
+from broker.replication.plain_fetch import PlainFetch
+from broker.replication.reads import AnswerReads, Read, ReadLimits, cold_slices, record_given, warm
+from broker.replication.replicas import Replicas
+from broker.replication.session_fetch import SessionFetch
+from broker.workers import Workers
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.fetch import FetchPartition
+from protocol.topic_partition import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class FetchDemand:
+    """One fetch request. With `by_ids` it names topics by their ids, else by name."""
+
+    reader: FetchReader
+    limits: ReadLimits
+    session_id: int
+    session_epoch: int
+    by_ids: bool
+    wanted: Sequence[tuple[UUID | str, FetchPartition]]
+    forgotten: Sequence[NamedPartition] = ()
+
+
+class Fetches:
+    """The fetches of all connections.
+
+    `workers` read slices ahead that are not in memory: sending those would hold up the reactor.
+    """
+
+    def __init__(self, replicas: Replicas, metadata: MetadataCache, workers: Workers) -> None:
+        self._replicas = replicas
+        self._metadata = metadata
+        self._workers = workers
+
+    def begin(self, demand: FetchDemand, answer: AnswerReads) -> bool:
+        """Carry out a fetch; `answer` is called once, now or later. Returns whether `connection_closed` must
+        be called when the reader's connection closes.
+
+        Raises BrokerError as `FetchSessions.use` and `FetchSessions.name` do.
+        """
+        reader = demand.reader
+        if reader.is_follower:
+            # Answers leave in the order of requests, so this one's would wait for an earlier fetch that waits
+            # for records. A follower that asks again, for other partitions, must not wait for those.
+            self._replicas.readers.expire_all_of(reader.connection_id)
+            self._replicas.followers.expire_all_of(reader.connection_id)
+        session = None
+        if demand.session_epoch != FINAL_EPOCH or demand.session_id != NO_SESSION:
+            session = self._session(demand)
+        give = functools.partial(self._give, reader, answer)
+        if session is None:
+            fetch = PlainFetch(self._replicas, self._reads(demand), demand.limits, reader.replica_id, give)
+            return fetch.begin(reader.connection_id)
+        is_full = demand.session_epoch == FIRST_EPOCH
+        SessionFetch(self._replicas, session, demand.limits, self._locate, give, is_full=is_full).begin()
+        return True
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Forget the waiting fetches and the sessions of a connection."""
+        self._replicas.readers.cancel_all_of(connection_id)
+        self._replicas.followers.cancel_all_of(connection_id)
+        self._replicas.sessions.close_all_of(connection_id)
+
+    # -- sessions ----------------------------------------------------------------------------------------
+
+    def _session(self, demand: FetchDemand) -> FetchSession | None:
+        """The fetch's session, opened or continued, with the partitions that the demand names and without
+        those that it forgets; None for a fetch without one."""
+        epoch, reader = demand.session_epoch, demand.reader
+        sessions, now_ms = self._replicas.sessions, self._replicas.monotonic_ms()
+        session: FetchSession | None
+        if epoch in (FIRST_EPOCH, FINAL_EPOCH):
+            if demand.session_id != NO_SESSION:
+                sessions.close(demand.session_id, reader.principal)
+            if epoch == FINAL_EPOCH:
+                return None
+            session = sessions.open(
+                reader, by_ids=demand.by_ids, partitions=len(demand.wanted), now_ms=now_ms
+            )
+            if session is None:
+                return None
+        else:
+            session = sessions.use(demand.session_id, epoch, reader, by_ids=demand.by_ids, now_ms=now_ms)
+        sessions.name(session, demand.wanted)
+        sessions.forget(session, demand.forgotten)
+        return session
+
+    def _locate(self, member: SessionPartition, connection: int) -> Read:
+        topic, index = member.named
+        read = self._read(topic, member.wanted, connection, member)
+        if read.topic and (member.key is None or member.key.topic != read.topic):
+            self._replicas.sessions.watch(member, TopicPartition(read.topic, index))
+        return read
+
+    # -- reads -------------------------------------------------------------------------------------------
+
+    def _reads(self, demand: FetchDemand) -> list[Read]:
+        reader = demand.reader
+        reads = [self._read(topic, wanted, reader.connection_id) for topic, wanted in demand.wanted]
+        if reader.is_follower:
+            for read in reads:
+                if read.error is None:
+                    read.error = self._replicas.try_record_fetch(
+                        read.topic, read.wanted, reader.replica_id, reader.broker_epoch
+                    )
+        return reads
+
+    def _read(
+        self,
+        topic: UUID | str,
+        wanted: FetchPartition,
+        connection: int,
+        member: SessionPartition | None = None,
+    ) -> Read:
+        if isinstance(topic, str):
+            return Read(topic, wanted, member=member, connection=connection)
+        name = self._metadata.name_of(topic)
+        if name is None:
+            return Read("", wanted, topic, member, BrokerError(ErrorCode.UNKNOWN_TOPIC_ID))
+        read = Read(name, wanted, topic, member, connection=connection)
+        partition = self._replicas.find(name, wanted.partition)
+        if partition is not None and topic != partition.topic_id != ZERO_ID:
+            # The topic was deleted and made anew, and the controller has told this broker only half of that.
+            read.error = BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return read
+
+    def _give(self, reader: FetchReader, answer: AnswerReads, session_id: int, reads: Sequence[Read]) -> None:
+        if reader.is_follower:
+            record_given(self._replicas, reads)
+        cold = cold_slices(reads)
+        if not cold:
+            answer(session_id, reads)
+            return
+        warmed = self._workers.run(warm, cold)
+        warmed.addErrback(lambda failure: _log.error("Reading ahead failed: %s", failure.value))
+        warmed.addCallback(lambda _: answer(session_id, reads))

@@ -1,0 +1,67 @@
+"""A fetch without a session: all its partitions are read, and answered together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from broker.replication.fetch_sessions import NO_SESSION
+from broker.replication.partition import CONSUMER_ID
+from broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
+from broker.replication.replicas import Replicas
+
+
+class PlainFetch:
+    """One fetch without a session, from its request to its answer.
+
+    `answer` is called once there are `min_bytes`, an error, or no time left.
+    """
+
+    __slots__ = ("_answer", "_by_key", "_limits", "_reads", "_replica_id", "_replicas", "_sizes")
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        reads: Sequence[Read],
+        limits: ReadLimits,
+        replica_id: int,
+        answer: AnswerReads,
+    ) -> None:
+        self._replicas = replicas
+        self._reads = reads
+        self._limits = limits
+        self._replica_id = replica_id
+        self._answer = answer
+        self._by_key: dict[Hashable, Read] = {}
+        self._sizes: dict[Hashable, int] = {}
+
+    def begin(self, connection: int) -> bool:
+        """Read, and answer or wait. Returns whether it waits; the end of `connection` cancels it then."""
+        reads, limits = self._reads, self._limits
+        total = read_all(self._replicas, reads, limits.max_bytes, self._replica_id)
+        wait = limits.max_wait_ms > 0 and total < limits.min_bytes
+        if not wait or not reads or any(read.is_final for read in reads):
+            self._answer(NO_SESSION, reads)
+            return False
+        self._by_key = {read.key: read for read in reads}
+        self._sizes = {key: read.size for key, read in self._by_key.items()}
+        replicas = self._replicas
+        waiting = replicas.readers if self._replica_id == CONSUMER_ID else replicas.followers
+        waiting.park(list(self._by_key), limits.max_wait_ms, self._check, self._finish, connection)
+        return True
+
+    def _check(self, key: Hashable) -> bool:
+        """Read only the partition that was woken: that costs the same however many are wanted."""
+        read, limits = self._by_key[key], self._limits
+        read_all(self._replicas, [read], limits.max_bytes, self._replica_id)
+        self._sizes[key] = read.size
+        if not read.is_final and sum(self._sizes.values()) < limits.min_bytes:
+            return False
+        if len(self._reads) > 1:
+            self._finish()
+        else:
+            self._answer(NO_SESSION, self._reads)
+        return True
+
+    def _finish(self) -> None:
+        read_all(self._replicas, self._reads, self._limits.max_bytes, self._replica_id)
+        self._answer(NO_SESSION, self._reads)

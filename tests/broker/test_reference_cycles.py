@@ -1,0 +1,375 @@
+"""Requests that have ended leave nothing for the garbage collector: no cycle of references, answered or not.
+
+A cycle for each request would have the collector look through the whole broker several times a second, which
+every client feels as a pause.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.ownership import IF_FREE, HeldResource, ReleaseRequest
+from tests.broker.groups.group_broker import (
+    GroupBroker,
+    commit_request,
+    heartbeat_request,
+    join_alone,
+    sync_request,
+)
+from tests.broker.groups.group_broker import fetch_request as offsets_request
+from tests.broker.ownership.world import Owner, OwnershipWorld
+from tests.broker.world import (
+    Client,
+    World,
+    batch,
+    fetch_request,
+    only_fetched,
+    only_produced,
+    produce_request,
+)
+
+REPETITIONS = 20
+
+
+def assert_no_cycles(act: Callable[[], None]) -> None:
+    """Repeat `act` without a garbage collector, then let one count what it alone could free."""
+    act()  # What is made only once, such as compiled codecs, may hold cycles.
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(REPETITIONS):
+            act()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        kinds = Counter(type(each).__qualname__ for each in gc.garbage)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not kinds, f"{REPETITIONS} repetitions left cycles: {kinds.most_common(12)}"
+
+
+def test_a_cycle_is_counted() -> None:
+    def act() -> None:
+        cycle: list[object] = []
+        cycle.append(cycle)
+
+    with pytest.raises(AssertionError, match="'list', 20"):
+        assert_no_cycles(act)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    world.assign("t")
+    return world
+
+
+class TestFetch:
+    def test_answered_at_once(self, world: World) -> None:
+        client = world.client()
+        produce(client)
+        assert_no_cycles(
+            lambda: check_fetched(client.call(fetch_request(world.topic_id("t"))), ErrorCode.NONE)
+        )
+
+    @pytest.mark.parametrize("partitions", [1, 2])
+    def test_answered_by_data_after_a_wait(self, world: World, partitions: int) -> None:
+        world.assign("t", 1)
+        consumer, producer = world.client(), world.client()
+
+        def act() -> None:
+            consumer.ask(tail(world, range(partitions)))
+            assert not consumer.answers()
+            produce(producer)
+            assert consumer.answers()
+
+        assert_no_cycles(act)
+
+    def test_answered_by_its_time_out(self, world: World) -> None:
+        consumer = world.client()
+
+        def act() -> None:
+            consumer.ask(tail(world))
+            world.clock.advance(1)
+            assert consumer.answers()
+
+        assert_no_cycles(act)
+
+    def test_of_a_connection_that_closes_while_it_waits(self, world: World) -> None:
+        def act() -> None:
+            consumer = world.client()
+            consumer.ask(tail(world))
+            assert len(world.replicas.readers) == 1
+            consumer.connection.connection_lost("the client went away")
+            assert len(world.replicas.readers) == 0
+
+        assert_no_cycles(act)
+
+    def test_refused(self, world: World) -> None:
+        client = world.client()
+        request = fetch_request(world.topic_id("t"), 1 << 40)
+        assert_no_cycles(lambda: check_fetched(client.call(request), ErrorCode.OFFSET_OUT_OF_RANGE))
+
+    def test_refused_as_a_whole(self, world: World) -> None:
+        client = world.client()
+        request = fetch_request(world.topic_id("t"))
+        request.session_id, request.session_epoch = 7, 7
+        assert_no_cycles(lambda: check_code(client.call(request), ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+
+    def test_of_a_follower_that_asks_again(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), partition_epoch=1)
+        follower = world.client()
+
+        def act() -> None:
+            follower.ask(tail(world, replica_id=2))
+            follower.ask(tail(world, replica_id=2))
+            world.clock.advance(1)
+            assert len(follower.answers()) == 2
+
+        assert_no_cycles(act)
+
+
+class TestFetchSession:
+    def test_from_its_begin_to_its_end(self, world: World) -> None:
+        consumer, producer = world.client(), world.client()
+
+        def act() -> None:
+            session_id = begin_session(world, consumer)
+            consumer.ask(in_session(tail(world), session_id, 1))
+            produce(producer)
+            assert consumer.answers()
+            consumer.ask(in_session(FetchRequest(max_wait_ms=500, min_bytes=1, topics=[]), session_id, 2))
+            world.clock.advance(1)
+            assert consumer.answers()
+            consumer.call(in_session(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), session_id, -1))
+            assert len(world.replicas.sessions) == 0
+
+        assert_no_cycles(act)
+
+    def test_of_a_connection_that_closes_while_it_waits(self, world: World) -> None:
+        def act() -> None:
+            consumer = world.client()
+            session_id = begin_session(world, consumer)
+            consumer.ask(in_session(tail(world), session_id, 1))
+            assert len(world.replicas.readers) == 1
+            consumer.connection.connection_lost("the client went away")
+            assert len(world.replicas.sessions) == len(world.replicas.readers) == 0
+
+        assert_no_cycles(act)
+
+
+class TestProduce:
+    def test_acknowledged_at_once(self, world: World) -> None:
+        client = world.client()
+        assert_no_cycles(lambda: produce(client))
+
+    def test_acknowledged_when_the_in_sync_replicas_have_it(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), partition_epoch=1)
+        producer, follower = world.client(), world.client()
+
+        def act() -> None:
+            producer.ask(produce_request("t", batch(b"a")))
+            assert not producer.answers()
+            end_offset = world.replicas.partition("t", 0).log.log_end_offset
+            follower.call(fetch_request(world.topic_id("t"), end_offset, replica_id=2))
+            assert producer.answers()
+
+        assert_no_cycles(act)
+
+    def test_answered_by_its_time_out(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), partition_epoch=1)
+        producer = world.client()
+
+        def act() -> None:
+            producer.ask(produce_request("t", batch(b"a")))
+            world.clock.advance(2)
+            (answer,) = producer.answers()
+            assert only_produced(answer).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+        assert_no_cycles(act)
+
+    def test_of_a_connection_that_closes_while_it_waits(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), partition_epoch=1)
+
+        def act() -> None:
+            producer = world.client()
+            producer.ask(produce_request("t", batch(b"a")))
+            producer.connection.connection_lost("the client went away")
+            world.clock.advance(2)
+            assert len(world.replicas.writers) == 0
+
+        assert_no_cycles(act)
+
+    def test_acknowledged_after_an_fsync(self, tmp_path: Path) -> None:
+        world = World(tmp_path, topic_config={"flush.before.ack": True})
+        world.assign("t")
+        client = world.client()
+
+        def act() -> None:
+            world.workers.is_held = True
+            client.ask(produce_request("t", batch(b"a")))
+            assert not client.answers()
+            world.workers.release()
+            assert client.answers()
+
+        assert_no_cycles(act)
+
+    def test_refused(self, world: World) -> None:
+        client = world.client()
+
+        def act() -> None:
+            response = client.call(produce_request("t", batch(b"a"), index=7))
+            assert only_produced(response).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            damaged = bytearray(batch(b"abcdef"))
+            damaged[-3] ^= 1
+            response = client.call(produce_request("t", bytes(damaged)))
+            assert only_produced(response).error_code == ErrorCode.CORRUPT_MESSAGE
+
+        assert_no_cycles(act)
+
+
+class TestGroups:
+    @pytest.fixture
+    def broker(self, tmp_path: Path) -> GroupBroker:
+        broker = GroupBroker(tmp_path, group_initial_rebalance_delay_ms=100)
+        broker.assign("t", 0)
+        broker.make_offsets_topic()
+        return broker
+
+    def test_a_member_from_join_to_leave(self, broker: GroupBroker) -> None:
+        client = broker.client()
+
+        def act() -> None:
+            joined = join_alone(broker, client, "g")
+            member_id, generation = joined.member_id, joined.generation_id
+            check_code(client.call(sync_request("g", member_id, generation)), ErrorCode.NONE)
+            check_code(client.call(heartbeat_request("g", member_id, generation)), ErrorCode.NONE)
+            leaving = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member_id)])
+            check_code(client.call(leaving), ErrorCode.NONE)
+
+        assert_no_cycles(act)
+
+    def test_offsets_committed_and_fetched(self, broker: GroupBroker) -> None:
+        client = broker.client()
+
+        def act() -> None:
+            assert client.call(commit_request("g", 5)).topics
+            assert client.call(offsets_request("g")).groups
+
+        assert_no_cycles(act)
+
+    def test_refused(self, broker: GroupBroker) -> None:
+        client = broker.client()
+        request = heartbeat_request("g", "nobody", 1)
+        assert_no_cycles(lambda: check_code(client.call(request), ErrorCode.UNKNOWN_MEMBER_ID))
+
+
+class TestOwnership:
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> OwnershipWorld:
+        world = OwnershipWorld(tmp_path)
+        world.lead("t")
+        return world
+
+    def test_claimed_and_released(self, world: OwnershipWorld) -> None:
+        owner = world.owner("one")
+
+        def act() -> None:
+            assert owner.claim("t", 0).error_code == ErrorCode.NONE
+            release(owner)
+
+        assert_no_cycles(act)
+
+    def test_a_renewal_that_waits_until_its_time_is_up(self, world: OwnershipWorld) -> None:
+        owner = world.owner("one")
+        owner.claim("t")
+        owner.renew("t")
+
+        def act() -> None:
+            owner.ask(owner.renew_request("t", max_wait_ms=500))
+            assert not owner.client.answers()
+            world.clock.advance(1)
+            assert owner.client.answers()
+
+        assert_no_cycles(act)
+
+    def test_refused(self, world: OwnershipWorld) -> None:
+        world.owner("one").claim("t")
+        other = world.owner("two")
+
+        def act() -> None:
+            assert other.claim("t", generation=IF_FREE).error_code == ErrorCode.RESOURCE_OWNED
+
+        assert_no_cycles(act)
+
+    def test_a_claim_that_waits_until_its_time_is_up(self, world: OwnershipWorld) -> None:
+        world.owner("one").claim("t")
+        other = world.owner("two")
+
+        def act() -> None:
+            other.ask(other.claim_request("t", generation=IF_FREE, wait_timeout_ms=500))
+            world.clock.advance(1)
+            assert other.client.answers()
+
+        assert_no_cycles(act)
+
+    def test_an_owner_whose_connection_closes(self, world: OwnershipWorld) -> None:
+        def act() -> None:
+            owner = world.owner("one")
+            assert owner.claim("t", 0).error_code == ErrorCode.NONE
+            owner.client.connection.connection_lost("the client went away")
+            world.clock.advance(1)
+
+        assert_no_cycles(act)
+
+
+def release(owner: Owner) -> None:
+    resource = HeldResource(name="t", partition=0, incarnation=owner.incarnation)
+    response = owner.client.call(
+        ReleaseRequest(group=owner.group, owner_id=owner.owner_id, resources=[resource])
+    )
+    check_code(response, ErrorCode.NONE)
+
+
+def check_code(response: object, expected: ErrorCode) -> None:
+    assert getattr(response, "error_code") == expected  # noqa: B009
+
+
+def produce(client: Client) -> None:
+    assert only_produced(client.call(produce_request("t", batch(b"a")))).error_code == ErrorCode.NONE
+
+
+def check_fetched(response: object, expected: ErrorCode) -> None:
+    assert only_fetched(response).error_code == expected  # type: ignore[arg-type]
+
+
+def tail(world: World, indexes: range = range(1), replica_id: int = -1) -> FetchRequest:
+    """A fetch from the end of partitions of t, which waits."""
+    request = fetch_request(world.topic_id("t"), max_wait_ms=500, replica_id=replica_id)
+    request.topics[0].partitions = [
+        fetch_request(world.topic_id("t"), world.replicas.partition("t", index).log.log_end_offset, index)
+        .topics[0]
+        .partitions[0]
+        for index in indexes
+    ]
+    return request
+
+
+def in_session(request: FetchRequest, session_id: int, epoch: int) -> FetchRequest:
+    request.session_id, request.session_epoch = session_id, epoch
+    return request
+
+
+def begin_session(world: World, client: Client) -> int:
+    request = tail(world)
+    request.max_wait_ms = 0
+    return client.call(in_session(request, 0, 0)).session_id
