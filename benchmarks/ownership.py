@@ -142,7 +142,7 @@ def _conditional(bootstrap: str, topic: str, under_way_max: int, seconds: float)
 
 def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> int:
     """Claims a second, of a name each that nobody has had; each is in ZooKeeper before it is answered."""
-    way = OwnDialect(group, "claimant", SESSION_MS)
+    dialect = OwnDialect(group, "claimant", SESSION_MS)
     with Connection(bootstrap) as connection:
         node = _coordinator(connection, group)
         granted = asked = 0
@@ -152,7 +152,9 @@ def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> i
             while time.perf_counter() - began < seconds and asked - granted < under_way_max:
                 name = f"name-{asked}"
                 calls.append(
-                    Call(node, way.claim([ResourceRequest(RequestKind.CLAIM, name)], SESSION_MS), tag=name)
+                    Call(
+                        node, dialect.claim([ResourceRequest(RequestKind.CLAIM, name)], SESSION_MS), tag=name
+                    )
                 )
                 asked += 1
             for reply in connection.poll(1000, *calls):
@@ -168,13 +170,13 @@ def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> i
 
 def _coordinator(connection: Connection, group: str) -> int:
     """The coordinator of a group, once it has read what it has to."""
-    way = OwnDialect(group, "claimant", SESSION_MS)
+    dialect = OwnDialect(group, "claimant", SESSION_MS)
     deadline = time.monotonic() + WAIT_S
     while True:
         with contextlib.suppress(BrokerError):
             node = place_in(connection.ask(ANY_NODE, find_coordinator_request(group))).node
             response = connection.ask(
-                node, way.claim([ResourceRequest(RequestKind.CLAIM, "first")], SESSION_MS)
+                node, dialect.claim([ResourceRequest(RequestKind.CLAIM, "first")], SESSION_MS)
             )
             (standing,) = standings_in(response, ["first"])
             if standing.error_code == 0:

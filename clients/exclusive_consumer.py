@@ -57,10 +57,10 @@ class ExclusiveConsumer(Consumer):
         super().__init__(properties, **more)
         self.owner_id = owner_id or str(uuid.uuid4())
         self._on_ownership = on_ownership
-        way = OwnDialect(own_group, self.owner_id, session_timeout_ms, Access.READ)
+        dialect = OwnDialect(own_group, self.owner_id, session_timeout_ms, Access.READ)
         self._own = OwnershipClaims(
             self._connection,
-            way,
+            dialect,
             dict.fromkeys(partitions, generation),
             ClaimSettings(session_timeout_ms, self.settings["retry.backoff.ms"]),
             wait_ms=wait_ms,

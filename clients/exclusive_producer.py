@@ -85,9 +85,11 @@ class ExclusiveProducer(Producer):
             self._wait_ms = None if waits else settings["max.block.ms"]
         self._partitioner = partitioner
         self._turns: Iterator[int] = count()
-        way = ProducerAccessDialect(self.producer_id, session_timeout_ms, mode)
+        dialect = ProducerAccessDialect(self.producer_id, session_timeout_ms, mode)
         third_ms = settings["request.timeout.ms"] // 3
-        terms = ClaimSettings(session_timeout_ms, settings["retry.backoff.ms"], queued_wait_ms=third_ms)
+        claim_settings = ClaimSettings(
+            session_timeout_ms, settings["retry.backoff.ms"], queued_wait_ms=third_ms
+        )
         queue_ms = 0
         if mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE:
             queue_ms = FOR_EVER if self._wait_ms is None else self._wait_ms
@@ -101,9 +103,9 @@ class ExclusiveProducer(Producer):
                     raise
             self._claims = OwnershipClaims(
                 connection,
-                way,
+                dialect,
                 {TopicPartition(topic, number): IF_FREE for number in self.partitions},
-                terms,
+                claim_settings,
                 wait_ms=queue_ms,
                 answer_timeout_ms=2 * third_ms,
             )

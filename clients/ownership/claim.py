@@ -1,12 +1,14 @@
-"""One resource that is claimed, waited for, held, resumed and let go of: the machine, without any network.
+"""One resource that is claimed, waited for, held, resumed and released: the machine, without any network.
 
-It says what it has to `ask`, and takes in what it was `answered`; `clients.ownership.claims` carries that to
-and fro. An owner is a connection: `is_held` is only so while the connection on which the grant was made, or
-resumed, is the one on which the host's next request would go.
+`clients.ownership.claims` sends the requests that a claim is due to send and hands in the answers. A grant
+belongs to a connection: `is_held` is true only while the connection on which the grant was made or resumed is
+the one on which the next request would be sent.
 
-While it is held it is renewed: a silent owner loses what it has. A connection that breaks makes it DETACHED,
-and it is resumed on the next. What is LOST stays lost: whether to take it again, by another claim, is for the
-application to say.
+A held claim is renewed, since a broker takes the resource from an owner that is silent for a session timeout.
+A claim whose connection breaks is DETACHED, and resumed on the next connection. A claim that is LOST stays
+lost: the application decides whether to make another one.
+
+The phases and the transitions between them are in `clients.ownership.claim_states`.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from clients.connection.link import Call
 from clients.connection.metadata import NO_NODE
 from clients.errors import RequestTimeoutError, is_retriable
 from clients.ownership.claim_requests import NO_GRANT, RequestKind, ResourceRequest
+from clients.ownership.claim_states import REQUEST_IN, STATE_OF, ClaimInput, ClaimPhase, next_phase
 from clients.ownership.deciders import Decider
 from clients.ownership.events import ENDED, ClaimState, OwnedResource, OwnershipEvent
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import IF_FREE, ResourceStanding
 
 FOR_EVER = -1
-"""The `wait_ms` of one that waits as long as it lives."""
+"""The `wait_ms` of a claim that waits without a limit."""
 _FENCED = (ErrorCode.OWNERSHIP_FENCED, ErrorCode.PRODUCER_FENCED)
 _MOVED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -33,12 +36,14 @@ _MOVED = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.OWNERSHIP_DETACHED,
 )
+_WANTED = (ClaimPhase.UNCLAIMED, ClaimPhase.CLAIMING)
+_RELEASED = (ClaimPhase.RELEASING, ClaimPhase.PROBING)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSettings:
-    """All times in ms. A Renew may wait at the broker for `held_wait_ms` while the resource is held, and for
-    `queued_wait_ms` while it is waited for: 0 where other answers must not wait behind it."""
+    """All times in ms. `held_wait_ms` and `queued_wait_ms` are how long the broker may hold back the answer
+    to a Renew of a held or a queued claim; 0 where answers to other requests must not wait behind it."""
 
     session_timeout_ms: int
     retry_backoff_ms: int
@@ -46,19 +51,22 @@ class ClaimSettings:
     queued_wait_ms: int = 0
 
     @property
-    def third_ms(self) -> int:
-        """How often an owner is heard at least."""
+    def renewal_interval_ms(self) -> int:
+        """Longest time between two requests about a held resource."""
         return self.session_timeout_ms // 3
 
 
 class OwnershipClaim:
-    """A resource's. `generation` is what the claim names, `wait_ms` how long it may wait to be granted: 0 is
-    not at all, FOR_EVER as long as it lives. Only a claim that takes from nobody waits."""
+    """The claim of one resource.
+
+    `generation` is what the claim names. `wait_ms` is how long it may wait to be granted: 0 for not at all,
+    FOR_EVER for no limit. Only a claim with the generation IF_FREE waits; any other takes the resource.
+    """
 
     def __init__(
         self,
         connection: Connection,
-        home: Decider,
+        decider: Decider,
         resource: OwnedResource,
         settings: ClaimSettings,
         *,
@@ -66,329 +74,338 @@ class OwnershipClaim:
         wait_ms: int = 0,
     ) -> None:
         self.resource = resource
-        self.home = home
-        self.state = ClaimState.CLAIMING
+        self.decider = decider
         self.grant: ResourceStanding | None = None
-        """What was granted, with `generation`, `fence_offset` and `leader_epoch`; also after it is lost."""
+        """What was granted, with `generation`, `fence_offset` and `leader_epoch`; kept after it is lost."""
         self.error: Exception | None = None
         """Why it was refused or lost."""
         self.last_error: Exception | None = None
-        """Why the last attempt brought nothing, where that may pass."""
+        """Why the last attempt failed, if another attempt may succeed."""
         self.valid_until_ms = 0
-        """Until when the broker, by this clock, does not take the owner for dead; without a pause in between
-        it cannot have granted it to another for silence."""
+        """Time by the client's clock until which the broker cannot have missed a session timeout of ours."""
         self.events: list[OwnershipEvent] = []
-        self.may_wait = wait_ms != 0 and generation == IF_FREE
-        self.must_queue = False
-        """Whether a claim among others was refused, so that it has to stand in the queue by itself."""
+        self.may_queue = wait_ms != 0 and generation == IF_FREE
+        self.queues_alone = False
+        """Whether its claim goes out in a request of its own, which may wait in the broker's queue. Once true
+        it stays so: a claim among others was refused, or this one was the only one to claim."""
+        self._phase = ClaimPhase.UNCLAIMED
         self._connection = connection
         self._settings = settings
         self._named_generation = generation
-        self._wait_ms = wait_ms if self.may_wait else 0
+        self._wait_ms = wait_ms if self.may_queue else 0
         self._wait_until_ms: int | None = None
         self._release_until_ms: int | None = None
         self._node = NO_NODE
         self._conversation: Conversation | None = None
         self._position = 0
         self._call: Call | None = None
-        self._asked_at_ms = 0
+        self._sent_at_ms = 0
         self._not_before_ms = 0
         self._early_answers = 0
-        self._must_look = False
 
-    # What hosts ask -----------------------------------------------------------------------------------
+    # The phase ----------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> ClaimPhase:
+        """Where the claim stands."""
+        return self._phase
+
+    def _enter(self, happened: ClaimInput) -> ClaimPhase:
+        """Move to where an input leads, by the table; the phase from then on. Nothing else moves."""
+        self._phase = next_phase(self._phase, happened)
+        return self._phase
+
+    @property
+    def state(self) -> ClaimState:
+        """Where the claim stands, as an application sees it."""
+        return STATE_OF[self._phase]
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will come of it any more."""
+        """Whether the claim is lost, refused or released."""
         return self.state in ENDED
 
     @property
     def is_held(self) -> bool:
-        """Whether the next request to the broker goes out on the connection that owns the resource."""
-        return self.state is ClaimState.HELD and self._is_attached()
+        """Whether the next request to the broker is sent on the connection that owns the resource."""
+        return self._phase is ClaimPhase.HELD and self._is_attached()
 
     def is_valid(self, now_ms: int) -> bool:
-        """Whether it is held, and the broker cannot have taken the owner for dead: it has heard of it less
-        than a session timeout ago."""
+        """Whether it is held, and the broker has received a request less than a session timeout ago."""
         return self.is_held and now_ms < self.valid_until_ms
 
     def _is_attached(self) -> bool:
         return (
             self._conversation is not None
-            and self.home.node() == self._node
+            and self.decider.node() == self._node
             and self._connection.conversation(self._node) is self._conversation
         )
 
+    # What the host asks for ---------------------------------------------------------------------------
+
     def doubt(self) -> None:
-        """A broker has treated the owner as a stranger: it is asked whether it is one."""
-        if self.state is ClaimState.HELD:
-            self._detach()
+        """A broker refused a record as if it came from a stranger: resume, to find out who owns."""
+        self._leave_connection(ClaimInput.DOUBTED)
 
     def release(self) -> None:
-        """Let go: at once where nothing was asked yet."""
-        if self.has_ended or self.state is ClaimState.RELEASING:
+        """Let go of the resource; at once if no broker has a claim of ours."""
+        was = self._phase
+        now = self._enter(ClaimInput.RELEASE)
+        if now is was:
             return
-        was_claiming = self.state is ClaimState.CLAIMING
-        if was_claiming and self._call is None and self._asked_at_ms == 0:
-            self._end(ClaimState.RELEASED)
+        if now is ClaimPhase.RELEASED:
+            self._end()
             return
-        self.state = ClaimState.RELEASING
         self._not_before_ms = 0
-        if not was_claiming:
-            self._call = None  # A Renew, maybe one that waits; what it brings does not matter any more.
+        if was is not ClaimPhase.CLAIMING:
+            self._call = None  # A Renew, whose answer no longer matters and may take long.
 
     def abandon(self) -> None:
-        """Let go without telling: the connection closes."""
-        if not self.has_ended:
-            self._end(ClaimState.RELEASED)
+        """Let go without a request: the connection is about to close."""
+        was = self._phase
+        if self._enter(ClaimInput.ABANDON) is not was:
+            self._end()
 
-    # Out ----------------------------------------------------------------------------------------------
+    # Requests -----------------------------------------------------------------------------------------
 
-    def look(self, now_ms: int) -> None:
-        """Notice that the connection has broken, or that the wait is over; to be called before the next.
+    def advance(self, now_ms: int) -> None:
+        """Take in a broken connection and a deadline that has passed. To be called before `due_request`.
 
-        What nobody takes back for a session timeout is as good as released: its broker has heard nothing.
+        A release that no broker confirms within a session timeout ends: the broker has heard nothing for so
+        long that it has released the resource itself.
         """
-        if self.state is ClaimState.RELEASING:
+        if self._phase in _RELEASED:
             if self._release_until_ms is None:
                 self._release_until_ms = now_ms + self._settings.session_timeout_ms
             elif now_ms >= self._release_until_ms:
                 self.abandon()
-        if self.state in (ClaimState.HELD, ClaimState.QUEUED) and not self._is_attached():
-            self._detach()
+        if self._phase in (ClaimPhase.HELD, ClaimPhase.QUEUED) and not self._is_attached():
+            self._leave_connection(ClaimInput.CUT)
         if self._wait_ms > 0 and self._wait_until_ms is None:
             self._wait_until_ms = now_ms + self._wait_ms
-        if self.state is ClaimState.CLAIMING and self._call is None and self._is_wait_over(now_ms):
-            self._give_up_waiting(self.last_error)
+        if self._phase in _WANTED and self._call is None and self._has_wait_expired(now_ms):
+            self._expire(self.last_error)
 
     @property
-    def question(self) -> RequestKind | None:
-        """What it has to ask; None while an answer is awaited, and after the end."""
-        if self._call is not None or self.has_ended:
-            return None
-        match self.state:
-            case ClaimState.CLAIMING:
-                return RequestKind.CLAIM
-            case ClaimState.DETACHED:
-                return RequestKind.RESUME
-            case ClaimState.RELEASING:
-                return RequestKind.LOOK if self._must_look else RequestKind.RELEASE
-        return RequestKind.RENEW
+    def due_request(self) -> RequestKind | None:
+        """The request to send next; None while an answer is awaited, and after the end."""
+        return REQUEST_IN.get(self._phase) if self._call is None else None
 
     @property
     def due_ms(self) -> int:
-        """When to ask, which may have passed."""
+        """When to send it, which may have passed."""
         return self._not_before_ms
 
     @property
-    def gives_up_at_ms(self) -> int | None:
-        """When `look` will find that the wait is over, or the release pointless."""
-        if self._call is None and self.state is ClaimState.CLAIMING:
+    def expires_at_ms(self) -> int | None:
+        """When `advance` will end the wait or the release."""
+        if self._phase in _WANTED and self._call is None:
             return self._wait_until_ms
-        return self._release_until_ms if self.state is ClaimState.RELEASING else None
+        return self._release_until_ms if self._phase in _RELEASED else None
 
-    def ask(self, call_at_ms: int, *, is_alone: bool) -> ResourceRequest:
-        """What to ask now. A claim stands in the queue only where it `is_alone` in its request."""
-        question = self.question
-        assert question is not None
+    def request(self, now_ms: int, *, is_alone: bool) -> ResourceRequest:
+        """What to send now. A claim may wait in the queue only if it `is_alone` in its request."""
+        kind = self.due_request
+        assert kind is not None
         generation, incarnation = self._named_generation, NO_GRANT
         if self.grant is not None:
             generation, incarnation = self.grant.generation, self.grant.incarnation
         wait_ms = 0
-        if question is RequestKind.CLAIM:
-            self.must_queue = self.must_queue or (is_alone and self.may_wait)
-            wait_ms = self._left_to_wait_ms(call_at_ms) if self.must_queue else 0
-        elif question is RequestKind.RENEW:
-            is_held = self.state is ClaimState.HELD
-            terms = self._settings
-            wait_ms = min(terms.held_wait_ms if is_held else terms.queued_wait_ms, terms.third_ms)
-        return ResourceRequest(question, self.resource, generation, incarnation, wait_ms)
+        if kind is RequestKind.CLAIM:
+            self.queues_alone = self.queues_alone or (is_alone and self.may_queue)
+            wait_ms = self._left_to_wait_ms(now_ms) if self.queues_alone else 0
+        elif kind is RequestKind.RENEW:
+            settings = self._settings
+            is_held = self._phase is ClaimPhase.HELD
+            longest_ms = settings.held_wait_ms if is_held else settings.queued_wait_ms
+            wait_ms = min(longest_ms, settings.renewal_interval_ms)
+        return ResourceRequest(kind, self.resource, generation, incarnation, wait_ms)
 
-    def asked(self, call: Call, now_ms: int) -> None:
-        """It has been asked, in this call."""
+    def sent(self, call: Call, now_ms: int) -> None:
+        """The request was sent in this call."""
+        self._enter(ClaimInput.SENT)
         self._call = call
-        self._asked_at_ms = max(now_ms, 1)
+        self._sent_at_ms = now_ms
 
     def _left_to_wait_ms(self, now_ms: int) -> int:
         return self._wait_ms if self._wait_until_ms is None else max(self._wait_until_ms - now_ms, 1)
 
-    def _is_wait_over(self, now_ms: int) -> bool:
+    def _has_wait_expired(self, now_ms: int) -> bool:
         return self._wait_until_ms is not None and self._wait_until_ms <= now_ms
 
-    # In -----------------------------------------------------------------------------------------------
+    # Answers ------------------------------------------------------------------------------------------
 
     def awaits(self, call: Call) -> bool:
-        """Whether the answer to this call is for it; it may have gone on without it."""
+        """Whether the answer to this call still matters to the claim."""
         return self._call is call
 
     def answered(
         self, standing: ResourceStanding, node: int, conversation: Conversation | None, now_ms: int
     ) -> None:
-        """This is the answer, in that conversation with the broker."""
+        """Take in the broker's answer, which came in that conversation."""
         self._call = None
         self._node, self._conversation = node, conversation
-        if self.state is ClaimState.RELEASING:
-            self._handle_release(standing, now_ms)
-        elif standing.error_code == ErrorCode.NONE:
-            self._granted(standing, now_ms)
-        elif standing.error_code == ErrorCode.CLAIM_QUEUED:
-            self._queued(standing, now_ms)
-        else:
-            self._handle_error(standing, now_ms)
+        error = error_for(standing.error_code, standing.error_message)
+        was = self._phase
+        match self._meaning(standing, error):
+            case ClaimInput.GRANTED:
+                self._take_grant(standing, now_ms)
+            case ClaimInput.QUEUED:
+                self._take_place(standing, now_ms)
+            case ClaimInput.NOT_CLAIMED:
+                self._enter(ClaimInput.NOT_CLAIMED)
+                self.queues_alone = self.queues_alone or error.code is ErrorCode.RESOURCE_OWNED
+            case ClaimInput.TIMED_OUT:
+                self._time_out(error, now_ms)
+            case ClaimInput.MOVED:
+                if was in _RELEASED or error.code is not ErrorCode.OWNERSHIP_DETACHED:
+                    self.decider.forget()
+                self._leave_connection(ClaimInput.MOVED)
+                self._pause(error, now_ms)
+            case ClaimInput.BUSY:
+                self._enter(ClaimInput.BUSY)
+                if was in _RELEASED and error.code is not ErrorCode.CLAIM_QUEUED:
+                    self.decider.forget()
+                self._pause(error, now_ms)
+            case final:
+                if self._enter(final) is not ClaimPhase.PROBING:
+                    self._end(error, standing)
+
+    def _meaning(self, standing: ResourceStanding, error: BrokerError) -> ClaimInput:
+        """Which input an answer is."""
+        is_releasing = self._phase in _RELEASED
+        match error.code:
+            case ErrorCode.NONE if is_releasing and standing.incarnation == NO_GRANT:
+                return ClaimInput.RELEASED
+            case ErrorCode.NONE:
+                return ClaimInput.GRANTED
+            case ErrorCode.CLAIM_QUEUED if is_releasing and standing.position <= 0:
+                return ClaimInput.BUSY  # First in the queue, and its grant is being committed.
+            case ErrorCode.CLAIM_QUEUED:
+                return ClaimInput.QUEUED
+            case ErrorCode.REQUEST_TIMED_OUT:
+                return ClaimInput.TIMED_OUT
+            case ErrorCode.OPERATION_NOT_ATTEMPTED if self._phase is ClaimPhase.CLAIMING:
+                return ClaimInput.NOT_CLAIMED
+            case ErrorCode.RESOURCE_OWNED if self._may_still_queue():
+                return ClaimInput.NOT_CLAIMED
+            case code if code in _FENCED:
+                return ClaimInput.UNKNOWN if self.grant is None else ClaimInput.FENCED
+            case code if code in _MOVED:
+                return ClaimInput.MOVED
+        return ClaimInput.BUSY if error.retriable else ClaimInput.FAILED
+
+    def _may_still_queue(self) -> bool:
+        return self._phase is ClaimPhase.CLAIMING and self.may_queue and not self.queues_alone
 
     def not_answered(self, error: Exception, now_ms: int) -> None:
-        """There will be no answer."""
+        """Take in that no answer will come."""
         self._call = None
         if not is_retriable(error):
             self.fail(error)
             return
-        self.home.forget()
-        if self.state in (ClaimState.HELD, ClaimState.QUEUED):
-            self._detach()
+        self.decider.forget()
+        self._leave_connection(ClaimInput.CUT)
         self._pause(error, now_ms)
 
-    def fail(self, error: Exception, standing: ResourceStanding | None = None) -> None:
-        """Something will not pass by itself."""
-        if self.state is ClaimState.RELEASING:
-            self._end(ClaimState.RELEASED)
-        elif self.state in (ClaimState.HELD, ClaimState.DETACHED):
-            self._lose(error, standing)
-        elif not self.has_ended:
-            self._refuse(error, standing)
+    def fail(self, error: Exception) -> None:
+        """Take in an error that will not pass."""
+        was = self._phase
+        if self._enter(ClaimInput.FAILED) is not was:
+            self._end(error)
 
-    def _granted(self, standing: ResourceStanding, now_ms: int) -> None:
-        was = self.state
-        self.state = ClaimState.HELD
+    def _take_grant(self, standing: ResourceStanding, now_ms: int) -> None:
+        was = self._phase
         self.grant = standing
+        if self._enter(ClaimInput.GRANTED) is not ClaimPhase.HELD:
+            return
         self.last_error = None
-        self.valid_until_ms = self._asked_at_ms + self._settings.session_timeout_ms
-        is_news = was is not ClaimState.HELD or standing.is_contended
+        self.valid_until_ms = self._sent_at_ms + self._settings.session_timeout_ms
+        is_news = was is not ClaimPhase.HELD or standing.is_contended
         if is_news:
-            self._tell(standing, is_resumed=was is ClaimState.DETACHED)
-        self._renew_later(now_ms, self._settings.held_wait_ms, self._settings.third_ms, is_news=is_news)
+            self._report(standing, is_resumed=was is ClaimPhase.DETACHED)
+        self._renew_later(
+            now_ms, self._settings.held_wait_ms, self._settings.renewal_interval_ms, is_news=is_news
+        )
 
-    def _queued(self, standing: ResourceStanding, now_ms: int) -> None:
-        is_news = self.state is not ClaimState.QUEUED or self._position != standing.position
-        self.state = ClaimState.QUEUED
+    def _take_place(self, standing: ResourceStanding, now_ms: int) -> None:
+        was = self._phase
+        if self._enter(ClaimInput.QUEUED) is not ClaimPhase.QUEUED:
+            return
+        is_news = was is not ClaimPhase.QUEUED or self._position != standing.position
         self._position = standing.position
         self.last_error = None
         if is_news:
-            self._tell(standing)
+            self._report(standing)
         self._renew_later(
             now_ms, self._settings.queued_wait_ms, self._settings.retry_backoff_ms, is_news=is_news
         )
 
     def _renew_later(self, now_ms: int, wait_ms: int, pause_ms: int, *, is_news: bool) -> None:
-        """One that may wait at the broker does so again at once, the others come by from time to time."""
+        """Renew at once if the broker may hold back the answer for `wait_ms`, else after a pause."""
         gap_ms = pause_ms
         if wait_ms:
-            # A first Renew need not wait, since the broker has told nothing yet. Should others not wait
-            # either, though they bring nothing new, they must not keep the broker busy.
-            is_early = not is_news and now_ms < self._asked_at_ms + self._settings.retry_backoff_ms
+            # The broker answers the first Renew at once, since it has reported nothing yet. If it answers the
+            # next ones at once too, though they report nothing new, they must not keep it busy.
+            is_early = not is_news and now_ms < self._sent_at_ms + self._settings.retry_backoff_ms
             self._early_answers = self._early_answers + 1 if is_early else 0
             gap_ms = self._settings.retry_backoff_ms if self._early_answers > 1 else 0
-        self._not_before_ms = max(now_ms, self._asked_at_ms + min(gap_ms, self._settings.third_ms))
+        self._not_before_ms = max(now_ms, self._sent_at_ms + min(gap_ms, self._settings.renewal_interval_ms))
 
-    def _handle_error(self, standing: ResourceStanding, now_ms: int) -> None:
-        error = error_for(standing.error_code, standing.error_message)
-        code = error.code
-        is_claiming = self.state is ClaimState.CLAIMING
-        if code is ErrorCode.REQUEST_TIMED_OUT and is_claiming:
-            # The grant stands, or the place in the queue does: Renew tells.
-            self.state = ClaimState.QUEUED
+    def _time_out(self, error: BrokerError, now_ms: int) -> None:
+        was = self._phase
+        now = self._enter(ClaimInput.TIMED_OUT)
+        if now is ClaimPhase.RELEASED:
+            self._end()
+        elif was is ClaimPhase.CLAIMING:
             self._position = 0
-        elif code is ErrorCode.OPERATION_NOT_ATTEMPTED and is_claiming:
-            self._asked_at_ms = 0  # Another could not be had: of this one nothing has come.
-        elif code is ErrorCode.RESOURCE_OWNED and is_claiming and self.may_wait and not self.must_queue:
-            self.must_queue = True
-            self._asked_at_ms = 0
-        elif code in _FENCED and self.grant is not None:
-            self._lose(error, standing)
-        elif code is ErrorCode.REQUEST_TIMED_OUT and self.state is ClaimState.QUEUED:
-            self._left_queue(error, now_ms)
-        elif code in _MOVED or error.retriable:
-            if code in _MOVED and code is not ErrorCode.OWNERSHIP_DETACHED:
-                self.home.forget()
-            if self.state in (ClaimState.HELD, ClaimState.QUEUED) and code in _MOVED:
-                self._detach()
+        elif was is ClaimPhase.QUEUED and self._has_wait_expired(now_ms):
+            self._expire(error)
+        else:
+            if now is ClaimPhase.RELEASING:
+                self.decider.forget()
             self._pause(error, now_ms)
-        else:
-            self.fail(error, standing)
-
-    def _left_queue(self, error: Exception, now_ms: int) -> None:
-        """The broker lets it wait no longer. How long that is this clock alone says: should the broker's be
-        ahead, it goes on for what is left."""
-        self.state = ClaimState.CLAIMING
-        if self._is_wait_over(now_ms):
-            self._give_up_waiting(error)
-        else:
-            self._pause(error, now_ms)
-
-    def _handle_release(self, standing: ResourceStanding, now_ms: int) -> None:
-        code = standing.error_code
-        if code == ErrorCode.NONE and standing.incarnation != NO_GRANT:
-            # The answer to the claim, or to the look: now there is something to release.
-            self.grant = standing
-            self._must_look = False
-        elif code == ErrorCode.CLAIM_QUEUED and standing.position > 0:
-            self._must_look = False
-        elif code == ErrorCode.CLAIM_QUEUED:
-            self._pause(error_for(code, standing.error_message), now_ms)  # Promoted, and not complete yet.
-        elif code == ErrorCode.REQUEST_TIMED_OUT and self._must_look:
-            self._end(ClaimState.RELEASED)  # Neither in the queue any more nor promoted.
-        elif code in _FENCED and self.grant is None and not self._must_look:
-            self._must_look = True  # It may have been promoted while its release was on the way.
-        elif code in _MOVED or error_for(code).retriable:
-            self.home.forget()
-            self._pause(error_for(code, standing.error_message), now_ms)
-        else:
-            self._end(ClaimState.RELEASED)
 
     def _pause(self, error: Exception, now_ms: int) -> None:
         self.last_error = error
         self._not_before_ms = now_ms + self._settings.retry_backoff_ms
 
-    # States -------------------------------------------------------------------------------------------
+    # Consequences -------------------------------------------------------------------------------------
 
-    def _detach(self) -> None:
-        """The connection is another: resume on it; one that waits has lost its place, and claims anew."""
+    def _leave_connection(self, happened: ClaimInput) -> None:
+        """Drop what is tied to the connection: a grant is to be resumed, a queued claim to be sent anew."""
+        was = self._phase
+        if self._enter(happened) is was:
+            return
         self._call = None
         self._conversation = None
         self._not_before_ms = 0
-        if self.state is ClaimState.QUEUED:
-            self.state = ClaimState.CLAIMING
-            return
-        self.state = ClaimState.DETACHED
-        self._tell(self.grant)
+        if was is ClaimPhase.HELD:
+            self._report(self.grant)
 
-    def _lose(self, error: Exception, standing: ResourceStanding | None) -> None:
-        self.error = error
-        self._end(ClaimState.LOST, standing)
-
-    def _refuse(self, error: Exception, standing: ResourceStanding | None = None) -> None:
-        self.error = error
-        self._end(ClaimState.REFUSED, standing)
-
-    def _give_up_waiting(self, because: Exception | None) -> None:
+    def _expire(self, because: Exception | None) -> None:
         detail = "" if because is None else f": {because}"
         error = RequestTimeoutError(f"{self.resource}: not granted within {self._wait_ms} ms{detail}")
         error.__cause__ = because
-        self._refuse(error)
+        self._enter(ClaimInput.WAIT_EXPIRED)
+        self._end(error)
 
-    def _end(self, state: ClaimState, standing: ResourceStanding | None = None) -> None:
-        self.state = state
+    def _end(self, error: Exception | None = None, standing: ResourceStanding | None = None) -> None:
         self._call = None
         self._conversation = None
-        self._tell(standing)
+        if self._phase is ClaimPhase.RELEASED:
+            self._report(None)
+        else:
+            self.error = error
+            self._report(standing)
 
-    def _tell(self, standing: ResourceStanding | None, *, is_resumed: bool = False) -> None:
+    def _report(self, standing: ResourceStanding | None, *, is_resumed: bool = False) -> None:
         event = OwnershipEvent(self.resource, self.state, is_resumed=is_resumed, error=self.error)
         self.events.append(event if standing is None else event.with_standing(standing))
 
 
 def error_of(claim: OwnershipClaim) -> Exception:
-    """What is to be raised for a claim that has ended."""
+    """The error to raise for a claim that has ended."""
     if claim.error is not None:
         return claim.error
     return BrokerError(ErrorCode.OWNERSHIP_FENCED, f"{claim.resource} was released")

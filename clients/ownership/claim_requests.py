@@ -1,5 +1,7 @@
-"""The two ways of asking for a resource: the own API, and producer access (PIP-68). Renewing and releasing
-are the same in both."""
+"""The requests about owned resources, in two dialects: the own API, and producer access (PIP-68).
+
+The dialects differ in how a claim and its resumption are sent; renewals and releases are the same in both.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,15 @@ from protocol.messages.producer_access import (
 )
 
 NO_GRANT = -1
-"""The incarnation that one names who has no grant."""
+"""The incarnation that a request names without a grant."""
 _NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A client that writes for the owner, by what it is known as; None: by anything.
+    """The client that may write for the owner, by its client id and principal; None matches any.
 
-    For a client that cannot be changed: the owner is a process beside it.
+    For an application that cannot be changed: a process beside it owns the partition on its behalf.
     """
 
     client_id: str | None = None
@@ -50,26 +52,26 @@ NO_WRITER = Writer()
 
 
 class RequestKind(enum.Enum):
-    """What is asked about a resource."""
+    """What a request wants of a resource."""
 
     CLAIM = "claim"
     RESUME = "resume"
     RENEW = "renew"
-    LOOK = "look"
-    """As RENEW, but the answer must not wait."""
+    PROBE = "probe"
+    """As RENEW, but the broker must answer at once."""
     RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """A question about one resource.
+    """What a request says about one resource.
 
-    `generation` is what a claim names, or that of the grant that is resumed; `incarnation` that of the grant,
-    NO_GRANT without one. `wait_ms` is how long a claim may stand in the queue, -1 as long as its connection
-    lives; or how long the answer to a renewal may wait for something to happen.
+    `generation` is the one that a claim names, or that of the grant to resume; `incarnation` is that of the
+    grant, NO_GRANT without one. `wait_ms` is how long a claim may stay in the broker's queue, -1 for as long
+    as its connection lives; of a renewal, how long the broker may hold back the answer.
     """
 
-    question: RequestKind
+    kind: RequestKind
     resource: OwnedResource
     generation: int = IF_FREE
     incarnation: int = NO_GRANT
@@ -77,7 +79,7 @@ class ResourceRequest:
 
 
 class ClaimDialect(Protocol):
-    """How an owner asks. Times are in ms."""
+    """How an owner sends its claims. Times are in ms."""
 
     @property
     def group(self) -> str: ...
@@ -89,54 +91,54 @@ class ClaimDialect(Protocol):
     def session_timeout_ms(self) -> int: ...
 
     @property
-    def together_max(self) -> int:
-        """How many resources a claim, or a resumption, may name."""
+    def resources_max(self) -> int:
+        """Most resources that one claim or resumption may name."""
 
-    def claim(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
-        """Asks to be granted resources, all or none."""
+    def claim(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
+        """The request to be granted resources, all or none."""
 
-    def resume(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
-        """Asks to go on with grants on another connection."""
+    def resume(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
+        """The request to continue grants on another connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnDialect:
-    """By the own API, in a group."""
+    """The own API: claims in a group, of several resources each."""
 
     group: str
     owner_id: str
     session_timeout_ms: int
     access: Access = Access.WRITE
     writer: Writer = NO_WRITER
-    together_max: int = field(default=100, init=False)
+    resources_max: int = field(default=100, init=False)
 
-    def claim(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
+    def claim(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         claims = []
-        for ask in asks:
-            name, partition = split(ask.resource)
-            claims.append(ResourceClaim(name=name, partition=partition, generation=ask.generation))
+        for wanted in resources:
+            name, partition = split(wanted.resource)
+            claims.append(ResourceClaim(name=name, partition=partition, generation=wanted.generation))
         return OwnRequest(
             group=self.group,
             owner_id=self.owner_id,
             session_timeout_ms=self.session_timeout_ms,
             timeout_ms=timeout_ms,
-            wait_timeout_ms=asks[0].wait_ms,
+            wait_timeout_ms=resources[0].wait_ms,
             access=self.access,
             resources=claims,
             writer_client_id=self.writer.client_id,
             writer_principal=self.writer.principal,
         )
 
-    def resume(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
+    def resume(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         resumed = []
-        for ask in asks:
-            name, partition = split(ask.resource)
+        for wanted in resources:
+            name, partition = split(wanted.resource)
             resumed.append(
                 ResumedResource(
                     name=name,
                     partition=partition,
-                    generation=ask.generation,
-                    incarnation=ask.incarnation,
+                    generation=wanted.generation,
+                    incarnation=wanted.incarnation,
                 )
             )
         return ResumeRequest(
@@ -150,22 +152,25 @@ class OwnDialect:
 
 @dataclass(frozen=True, slots=True)
 class ProducerAccessDialect:
-    """By producer access, partition by partition. A generation is a topic epoch here, and the mode says what
-    is taken from whom."""
+    """Producer access (PIP-68): claims of one partition each.
+
+    A generation is a topic epoch here. The mode says whether the claim waits for other producers or takes the
+    partition from them.
+    """
 
     owner_id: str
     session_timeout_ms: int
     mode: ProducerAccessMode
     group: str = field(default=PRODUCERS_GROUP, init=False)
-    together_max: int = field(default=1, init=False)
+    resources_max: int = field(default=1, init=False)
 
-    def claim(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
-        (ask,) = asks
-        return self._request(ask.resource, _NO_EPOCH, ask.wait_ms, timeout_ms)
+    def claim(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
+        (wanted,) = resources
+        return self._request(wanted.resource, _NO_EPOCH, wanted.wait_ms, timeout_ms)
 
-    def resume(self, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
-        (ask,) = asks
-        return self._request(ask.resource, ask.generation, 0, timeout_ms)
+    def resume(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
+        (wanted,) = resources
+        return self._request(wanted.resource, wanted.generation, 0, timeout_ms)
 
     def _request(self, resource: OwnedResource, epoch: int, wait_ms: int, timeout_ms: int) -> Request[Any]:
         name, partition = split(resource)
@@ -181,39 +186,39 @@ class ProducerAccessDialect:
         )
 
 
-def request_for(way: ClaimDialect, asks: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
-    """The request that asks one question about several resources. A claim or a resumption may take
-    `timeout_ms` to be answered."""
-    question = asks[0].question
-    if question is RequestKind.CLAIM:
-        return way.claim(asks, timeout_ms)
-    if question is RequestKind.RESUME:
-        return way.resume(asks, timeout_ms)
+def request_for(dialect: ClaimDialect, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
+    """The request about several resources, of one kind. A claim or a resumption may take `timeout_ms` to be
+    answered."""
+    kind = resources[0].kind
+    if kind is RequestKind.CLAIM:
+        return dialect.claim(resources, timeout_ms)
+    if kind is RequestKind.RESUME:
+        return dialect.resume(resources, timeout_ms)
     held = []
-    for ask in asks:
-        name, partition = split(ask.resource)
-        held.append(HeldResource(name=name, partition=partition, incarnation=ask.incarnation))
-    if question is RequestKind.RELEASE:
-        return ReleaseRequest(group=way.group, owner_id=way.owner_id, resources=held)
+    for wanted in resources:
+        name, partition = split(wanted.resource)
+        held.append(HeldResource(name=name, partition=partition, incarnation=wanted.incarnation))
+    if kind is RequestKind.RELEASE:
+        return ReleaseRequest(group=dialect.group, owner_id=dialect.owner_id, resources=held)
     return RenewRequest(
-        group=way.group,
-        owner_id=way.owner_id,
-        max_wait_ms=max(ask.wait_ms for ask in asks),
+        group=dialect.group,
+        owner_id=dialect.owner_id,
+        max_wait_ms=max(wanted.wait_ms for wanted in resources),
         resources=held,
     )
 
 
 def standings_in(response: Response, resources: Sequence[OwnedResource]) -> list[ResourceStanding]:
-    """How the asker stands with the resources that it has asked about, in their order."""
+    """What a response says of each of the resources that its request named, in their order."""
     if isinstance(response, ProducerAccessResponse):
         return [_standing_of(response, resource) for resource in resources]
     whole: Any = response
     rows = {(row.name, row.partition): row for row in whole.resources}
-    return [rows.get(split(resource)) or _left_out(resource, whole) for resource in resources]
+    return [rows.get(split(resource)) or _standing_left_out(resource, whole) for resource in resources]
 
 
-def _left_out(resource: OwnedResource, whole: Any) -> ResourceStanding:
-    """What a response that says nothing of a resource says: the error of all."""
+def _standing_left_out(resource: OwnedResource, whole: Any) -> ResourceStanding:
+    """The standing of a resource that a response leaves out: the error of the whole response."""
     name, partition = split(resource)
     return ResourceStanding(
         name=name,

@@ -1,4 +1,4 @@
-"""Where resources are decided about: partitions at their leaders, names at the coordinator of their group."""
+"""Which broker decides about a resource: a partition's leader, or the coordinator of a name's group."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Decider(Protocol):
     """The broker that decides about a resource."""
 
     def node(self) -> int:
-        """Its id, NO_NODE while it is not known; then it is looked for."""
+        """The broker's id; NO_NODE while it is unknown, and then a search begins."""
 
     def forget(self) -> None:
-        """It has proved to be another: look for it again."""
+        """Search again: the broker has turned out to be another."""
 
 
 class LeaderDecider:
-    """The leader of a partition, as the metadata have it."""
+    """The leader of a partition, taken from the metadata."""
 
     def __init__(self, connection: Connection, partition: TopicPartition) -> None:
         self._metadata = connection.metadata
@@ -42,7 +42,7 @@ class LeaderDecider:
 
 
 class CoordinatorDecider:
-    """The coordinator of a group, which is asked for."""
+    """The coordinator of a group, found by FindCoordinator."""
 
     def __init__(self, group: str, retry_backoff_ms: int) -> None:
         self._group = group
@@ -60,14 +60,14 @@ class CoordinatorDecider:
         self._node = NO_NODE
 
     def calls(self, now_ms: int) -> list[Call]:
-        """What is to be asked to find it."""
-        if not self._is_searched() or now_ms < self._not_before_ms:
+        """The search to send now, if one is due."""
+        if not self._is_search_needed() or now_ms < self._not_before_ms:
             return []
         self._search = Call(ANY_NODE, find_coordinator_request(self._group))
         return [self._search]
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply; whether it was one to such a call. Raises what will not pass by itself."""
+        """Take in a reply. False if it does not answer the search. Raises errors that are not retriable."""
         if reply.call is not self._search:
             return False
         self._search = None
@@ -83,8 +83,8 @@ class CoordinatorDecider:
         return True
 
     def next_event_ms(self) -> int | None:
-        """When `calls` has something by itself."""
-        return self._not_before_ms if self._is_searched() else None
+        """When the next search is due; None if no search is needed."""
+        return self._not_before_ms if self._is_search_needed() else None
 
-    def _is_searched(self) -> bool:
+    def _is_search_needed(self) -> bool:
         return self._is_wanted and self._node == NO_NODE and self._search is None

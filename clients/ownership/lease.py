@@ -69,9 +69,9 @@ class Lease:
         self.owner_id = owner_id or str(uuid.uuid4())
         self._connection = Connection(settings["bootstrap.servers"], settings, network=network, rng=rng)
         self._network = self._connection.network
-        way = OwnDialect(group, self.owner_id, session_timeout_ms, access, writer)
+        dialect = OwnDialect(group, self.owner_id, session_timeout_ms, access, writer)
         third_ms = settings["request.timeout.ms"] // 3
-        terms = ClaimSettings(
+        claim_settings = ClaimSettings(
             session_timeout_ms=session_timeout_ms,
             retry_backoff_ms=settings["retry.backoff.ms"],
             held_wait_ms=third_ms,
@@ -82,7 +82,12 @@ class Lease:
             for resource in resources
         }
         self._claims = OwnershipClaims(
-            self._connection, way, generations, terms, wait_ms=wait_ms, answer_timeout_ms=2 * third_ms
+            self._connection,
+            dialect,
+            generations,
+            claim_settings,
+            wait_ms=wait_ms,
+            answer_timeout_ms=2 * third_ms,
         )
         self._on_event = on_event
         self._events: deque[OwnershipEvent] = deque(maxlen=_EVENTS_MAX)

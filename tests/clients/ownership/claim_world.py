@@ -58,12 +58,14 @@ def claims_of(
     generations: Mapping[OwnedResource, int],
     lines: Lines | None = None,
     wait_ms: int = 0,
-    way: ClaimDialect | None = None,
+    dialect: ClaimDialect | None = None,
 ) -> OwnershipClaims:
     """Claims of these resources; they are anna's in the group app."""
     connection = cast("Connection", lines or Lines())
-    way = way or OwnDialect("app", "anna", SESSION_MS)
-    return OwnershipClaims(connection, way, generations, SETTINGS, wait_ms=wait_ms, answer_timeout_ms=5000)
+    dialect = dialect or OwnDialect("app", "anna", SESSION_MS)
+    return OwnershipClaims(
+        connection, dialect, generations, SETTINGS, wait_ms=wait_ms, answer_timeout_ms=5000
+    )
 
 
 class World:
@@ -75,12 +77,12 @@ class World:
         *resources: OwnedResource,
         generation: int = IF_FREE,
         wait_ms: int = 0,
-        way: ClaimDialect | None = None,
+        dialect: ClaimDialect | None = None,
     ) -> None:
         self.lines = Lines()
         self.now_ms = 1000
         self._told: list[OwnershipEvent] = []
-        self.claims = claims_of(dict.fromkeys(resources or [LOG], generation), self.lines, wait_ms, way)
+        self.claims = claims_of(dict.fromkeys(resources or [LOG], generation), self.lines, wait_ms, dialect)
 
     @property
     def claim(self) -> OwnershipClaim:

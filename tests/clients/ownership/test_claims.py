@@ -236,8 +236,8 @@ def test_a_claim_that_names_a_generation_does_not_wait() -> None:
 
 
 def test_producer_access_is_asked_for_partition_by_partition() -> None:
-    way = ProducerAccessDialect("anna", SESSION_MS, ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
-    world = World(OTHER, LOG, wait_ms=FOR_EVER, way=way)
+    dialect = ProducerAccessDialect("anna", SESSION_MS, ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+    world = World(OTHER, LOG, wait_ms=FOR_EVER, dialect=dialect)
     claim = world.call()
     assert isinstance(claim.request, ProducerAccessRequest)
     assert (claim.request.partition, claim.request.wait_timeout_ms) == (0, FOR_EVER)
