@@ -64,7 +64,7 @@ class _Pending:
 
 
 class ReaderClaims:
-    """The claims of one shard of groups (`coordinator.groups.claims.Claimer`).
+    """The claims of one shard of groups (`coordinator.groups.reader_claimer.ReaderClaimer`).
 
     `leader_of` gives the leader of a partition, -1 while it has none, None where there is no such partition.
     """

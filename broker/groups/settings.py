@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clients.settings import Setting, SettingError, SettingType
-from coordinator.groups.config import GroupConfig
+from coordinator.groups.settings import GroupSettings
 from protocol.batches import Compression
 
 _INT_MAX = 2**31 - 1
@@ -136,9 +136,9 @@ def check(settings: Mapping[str, Any]) -> None:
         )
 
 
-def group_config(settings: Mapping[str, Any]) -> GroupConfig:
+def group_config(settings: Mapping[str, Any]) -> GroupSettings:
     """What the settings say to the coordinator of groups."""
-    return GroupConfig(
+    return GroupSettings(
         min_session_timeout_ms=settings["group.min.session.timeout.ms"],
         max_session_timeout_ms=settings["group.max.session.timeout.ms"],
         initial_rebalance_delay_ms=settings["group.initial.rebalance.delay.ms"],

@@ -16,8 +16,8 @@ from twisted.internet.defer import Deferred
 
 from broker.call import Handler, RequestContext
 from broker.groups.reasons import note_reason
+from coordinator.groups.classic_join import Join
 from coordinator.groups.effects import JoinAnswer
-from coordinator.groups.join import Join
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

@@ -1,7 +1,8 @@
-"""The controller's requests to one broker: in order, each until it is answered or the broker has gone.
+"""The controller's requests to one broker: sent in order, each retried until it is answered or the
+broker has gone.
 
-A request does not wait for the answer to the one before it. When very many partitions change, a broker is
-busy with its own for a while: what it may tell clients is there already when it is done.
+Up to `IN_FLIGHT_MAX` requests are in flight. When many partitions change, a broker works for a while on its
+LeaderAndIsr; the UpdateMetadata for its clients has arrived by the time it is done.
 """
 
 from __future__ import annotations
@@ -21,30 +22,30 @@ from coordinator.controller.events import BrokerResponse
 
 RETRY_DELAY_S = 0.1
 IN_FLIGHT_MAX = 2
-"""A LeaderAndIsr, and the UpdateMetadata that belongs to it."""
+"""One LeaderAndIsr and the UpdateMetadata that follows it."""
 
 _log = logging.getLogger(__name__)
 
 
 class SendRequest(Protocol):
-    """The way to brokers, this one included."""
+    """Sends requests to brokers, including this one."""
 
     def __call__(self, broker_id: int, request: BrokerRequest) -> Deferred[BrokerResponse]:
-        """Send a request; its response. Fails, with whatever error, when it may be sent again."""
+        """Send a request; fires with the response. After any failure the request may be sent again."""
         ...
 
 
 @dataclass(slots=True, eq=False)
-class _Order:
+class _SentRequest:
     request: BrokerRequest
     done: Deferred[bool] = field(default_factory=Deferred)
 
 
 class ControllerChannel:
-    """Requests to one life of a broker, which takes them in the order in which they come.
+    """Requests to one registration of a broker, which handles them in the order of arrival.
 
-    When one has failed no more are sent until it is known what has become of those behind it; then all that
-    have no answer are sent anew, so that a retry overtakes nothing.
+    After a failure nothing more is sent until every request in flight has ended; then all unanswered ones are
+    sent again in order, so a retry never arrives after a later request.
     """
 
     def __init__(
@@ -60,60 +61,61 @@ class ControllerChannel:
         self._send = send
         self._clock = clock
         self._answered = answered
-        self._orders: deque[_Order] = deque()
-        """Those without an answer. While none has failed, the first `_under_way` of them have been sent."""
-        self._under_way = 0
+        self._unanswered: deque[_SentRequest] = deque()
+        """Requests without an answer. Unless one has failed, the first `_in_flight` of them have been
+        sent."""
+        self._in_flight = 0
         self._has_failed = False
         self._closed = False
         self._failing = False
         self._retry: DelayedCall | None = None
 
     def send(self, request: BrokerRequest) -> Deferred[bool]:
-        """Send after all earlier ones; True once it is answered, False if it never will be."""
-        order = _Order(request)
-        self._orders.append(order)
+        """Send after all earlier requests. Fires with True once answered, False if it never will be."""
+        sent_request = _SentRequest(request)
+        self._unanswered.append(sent_request)
         self._next()
-        return order.done
+        return sent_request.done
 
     def close(self) -> None:
-        """Send no more: the broker has gone, or the term is over."""
+        """Send no more: the broker has gone, or the term has ended."""
         self._closed = True
         if self._retry is not None and self._retry.active():
             self._retry.cancel()
-        orders, self._orders = self._orders, deque()
-        for order in orders:
-            order.done.callback(False)
+        unanswered, self._unanswered = self._unanswered, deque()
+        for sent_request in unanswered:
+            sent_request.done.callback(False)
 
     def _next(self) -> None:
         while self._may_send():
-            order = self._orders[self._under_way]
-            self._under_way += 1
-            sent = self._send(self.broker_id, order.request)
-            sent.addCallbacks(self._succeeded, self._failed, callbackArgs=(order,))
+            sent_request = self._unanswered[self._in_flight]
+            self._in_flight += 1
+            sent = self._send(self.broker_id, sent_request.request)
+            sent.addCallbacks(self._succeeded, self._failed, callbackArgs=(sent_request,))
 
     def _may_send(self) -> bool:
-        return not (self._closed or self._has_failed) and self._under_way < min(
-            len(self._orders), IN_FLIGHT_MAX
+        return not (self._closed or self._has_failed) and self._in_flight < min(
+            len(self._unanswered), IN_FLIGHT_MAX
         )
 
-    def _succeeded(self, response: BrokerResponse, order: _Order) -> None:
-        self._under_way -= 1
+    def _succeeded(self, response: BrokerResponse, sent_request: _SentRequest) -> None:
+        self._in_flight -= 1
         if self._closed:
             return
         self._failing = False
-        self._orders.remove(order)
-        self._answered(self.broker_id, self.broker_epoch, order.request, response)
-        order.done.callback(True)
+        self._unanswered.remove(sent_request)
+        self._answered(self.broker_id, self.broker_epoch, sent_request.request, response)
+        sent_request.done.callback(True)
         self._retry_or_next()
 
     def _failed(self, failure: Failure) -> None:
-        self._under_way -= 1
+        self._in_flight -= 1
         if self._closed:
             return
         if not self._failing:
             self._failing = True
             _log.warning(
-                "broker %d does not answer the controller (%s); trying on", self.broker_id, failure.value
+                "broker %d does not answer the controller (%s); retrying", self.broker_id, failure.value
             )
         self._has_failed = True
         self._retry_or_next()
@@ -121,7 +123,7 @@ class ControllerChannel:
     def _retry_or_next(self) -> None:
         if not self._has_failed:
             self._next()
-        elif not (self._under_way or self._closed):
+        elif not (self._in_flight or self._closed):
             self._retry = self._clock.callLater(RETRY_DELAY_S, self._try_again)
 
     def _try_again(self) -> None:

@@ -1,8 +1,9 @@
 """Topics deleted: the controller's decisions. Pure.
 
-A topic that is to go is marked in ZooKeeper first. Clients stop seeing it at once; its replicas are told to
-remove their logs when all of them can be told, and when all have answered, its znodes go. While a broker
-with a replica is down the deletion waits, since the replica would come back with the broker.
+The topic is first marked in /admin/delete_topics, and clients stop seeing it at once. When every broker with
+a replica is alive, all are asked to remove their logs; when all have answered, the topic's znodes are
+removed. While a broker with a replica is down the deletion waits, because the replica would come back with
+the broker.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from protocol.topic_partition import TopicPartition
 
 
 class Deletions:
-    """Sees topics out."""
+    """Deletes topics."""
 
     def __init__(self, state: ControllerState, batch: RequestBatch) -> None:
         self._state = state
         self._batch = batch
 
     def delete(self, event: DeleteTopics) -> DecisionSteps[None]:
-        """Mark topics and begin; the requester hears of it when a topic has gone, or cannot go yet."""
+        """Mark topics and start deleting. The requester is answered per topic: once it is removed, or at once
+        if its deletion has to wait for a broker."""
         known = [name for name in event.names if name in self._state.topics]
         new = [name for name in dict.fromkeys(known) if name not in self._state.deletions]
         if new:
@@ -45,11 +47,11 @@ class Deletions:
                 result = TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
                 yield AnswerRequest(event.token, name, result)
             elif deletion is not None and not deletion.started:
-                # Clients do not see the topic any more; its znodes go when the missing broker is back.
-                yield from self._tell(name, deletion, after_told=True)
+                # Clients no longer see the topic; its znodes are removed when the missing broker is back.
+                yield from self._answer_requests(name, deletion, after_brokers_answered=True)
 
-    def order(self, names: Sequence[str]) -> DecisionSteps[None]:
-        """Begin with topics that somebody else has marked."""
+    def adopt_marked(self, names: Sequence[str]) -> DecisionSteps[None]:
+        """Start deleting topics that another process has marked in ZooKeeper."""
         for name in names:
             topic = self._state.topics.get(name)
             if topic is None:
@@ -60,7 +62,7 @@ class Deletions:
         yield from self.resume()
 
     def resume(self, names: Sequence[str] | None = None) -> DecisionSteps[None]:
-        """Begin with the deletions that wait and need not any more."""
+        """Start the waiting deletions whose replicas are all online now; all, or those of `names`."""
         for name in list(self._state.deletions) if names is None else names:
             deletion = self._state.deletions[name]
             topic = self._state.topics[name]
@@ -69,7 +71,7 @@ class Deletions:
                 for at in _partitions(topic)
                 for replica in self._state.partition(at).assignment.replicas
             ]
-            if deletion.started or not all(self._state.has_log(replica, at) for replica, at in replicas):
+            if deletion.started or not all(self._state.is_online(replica, at) for replica, at in replicas):
                 continue
             deletion.started = True
             deletion.waiting = dict.fromkeys(replicas)
@@ -81,7 +83,7 @@ class Deletions:
     def answered(
         self, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse
     ) -> DecisionSteps[None]:
-        """A broker has removed logs, or could not."""
+        """Handle a broker's answer: which logs it has removed, and which not."""
         if response.error_code != ErrorCode.NONE:
             return
         errors = {(row.topic_name, row.partition_index): row.error_code for row in response.partition_errors}
@@ -96,12 +98,12 @@ class Deletions:
                 if errors.get(at, ErrorCode.NONE) == ErrorCode.NONE:
                     deletion.waiting.pop((broker_id, at), None)
                 else:
-                    deletion.started = False  # It begins anew with the next change of brokers.
+                    deletion.started = False  # Retried at the next change of brokers.
             if deletion.started and not deletion.waiting:
                 yield from self._remove(topic.topic_name, deletion)
 
     def lose_brokers(self, gone: Collection[int]) -> None:
-        """What these brokers had not yet answered has to be said to them again when they are back."""
+        """Restart deletions that wait for answers of these brokers, once the brokers are back."""
         for deletion in self._state.deletions.values():
             if any(broker_id in gone for broker_id, _ in deletion.waiting):
                 deletion.started = False
@@ -110,13 +112,19 @@ class Deletions:
     def _remove(self, name: str, deletion: TopicDeletion) -> DecisionSteps[None]:
         yield RemoveTopic(name)
         self._state.remove_topic(name)
-        yield from self._tell(name, deletion, after_told=False)
+        yield from self._answer_requests(name, deletion, after_brokers_answered=False)
 
-    def _tell(self, name: str, deletion: TopicDeletion, *, after_told: bool) -> DecisionSteps[None]:
+    def _answer_requests(
+        self, name: str, deletion: TopicDeletion, *, after_brokers_answered: bool
+    ) -> DecisionSteps[None]:
         tokens, deletion.requests = deletion.requests, []
         for token in dict.fromkeys(tokens):
             yield AnswerRequest(
-                token, name, TopicResult(name), after_told=after_told, needed=(self._state.controller_id,)
+                token,
+                name,
+                TopicResult(name),
+                after_brokers_answered=after_brokers_answered,
+                needed=(self._state.controller_id,),
             )
 
 

@@ -1,8 +1,8 @@
-"""What the controller wants done. The machine yields these one by one; the service performs them in order.
+"""The effects that the controller machine yields, one at a time; `runtime` performs them in order.
 
-Writes are durable before the machine goes on, so what it yields afterwards (requests to brokers, answers)
-rests on what ZooKeeper holds. A write fails only with the end of the controller's term, and then the machine
-is thrown away: it never sees a lost connection.
+A write is durable in ZooKeeper before the machine resumes, so later requests to brokers and answers never
+precede it. Writes are retried over lost connections; one fails only when the controller's term ends, and the
+machine is discarded then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BrokerRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopRep
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """A partition's new state. `version` is the znode's version before; None: the znode is to be made."""
+    """A partition's new state. `version` is the expected version of the znode; None creates the znode."""
 
     at: TopicPartition
     state: PartitionState
@@ -33,10 +33,10 @@ class StateWrite:
 
 @dataclass(frozen=True, slots=True)
 class StateWritten:
-    """What a partition's znode holds after a `StateWrite`, and its version.
+    """A partition's znode after a `StateWrite`: its state and version.
 
-    `done` is False where it held something else than expected and was left alone; then the write is to be
-    decided on anew. `state` is None where there is no znode any more.
+    `done` is False if the znode was not as expected and so was not written; the machine then decides again.
+    `state` is None if the znode no longer exists.
     """
 
     done: bool
@@ -46,14 +46,14 @@ class StateWritten:
 
 @dataclass(frozen=True, slots=True)
 class WriteStates:
-    """Write partition states; the result is a list of `StateWritten`, one for each, in order."""
+    """Write partition states. Result: a `StateWritten` for each write, in order."""
 
     writes: list[StateWrite]
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """Make a topic's znode and its configs'; the result is whether it was made (False: there is one)."""
+    """Create the znodes of a topic and its config. Result: False if the topic exists already."""
 
     name: str
     assignment: TopicAssignment
@@ -67,68 +67,68 @@ class WriteAssignments:
     topics: Mapping[str, TopicAssignment]
 
 
-class Order(enum.Enum):
-    """The kinds of orders that reach the controller through ZooKeeper."""
+class ZnodeRequest(enum.Enum):
+    """The kinds of requests that reach the controller as znodes."""
 
     REASSIGNMENT = "reassignment"
-    """/admin/reassign_partitions. Read as the target replicas by partition; None where there is none."""
+    """/admin/reassign_partitions. Read as target replicas by partition, or None if there is no znode."""
     ELECTION = "election"
     """/admin/preferred_replica_election. Read as a list of partitions."""
     DELETION = "deletion"
-    """Marks in /admin/delete_topics. Read as a list of topics."""
+    """Children of /admin/delete_topics. Read as a list of topics."""
     LOG_DIRS = "log dirs"
-    """Notifications in /log_dir_event_notification. Read as the brokers that lost a directory, by the paths
-    of what says so; None where that is not understood."""
+    """Children of /log_dir_event_notification. Read as a dict: path to the id of the broker that lost a log
+    directory, None if the data is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOrder:
-    """Read what is ordered now; the result is empty where nothing is."""
+class ReadZnodeRequest:
+    """Read the current request of one kind. Result: as documented at the members of `ZnodeRequest`."""
 
-    order: Order
+    request: ZnodeRequest
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveOrders:
-    """Remove znodes of orders that have been carried out. No result."""
+class RemoveZnodeRequests:
+    """Remove znodes of requests that have been handled. No result."""
 
     paths: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class WriteReassignmentOrder:
-    """Leave in /admin/reassign_partitions what is still to be done; with nothing left it goes. No result."""
+class WriteReassignmentZnode:
+    """Replace /admin/reassign_partitions by the unfinished targets; remove it if there are none. No
+    result."""
 
     targets: Mapping[TopicPartition, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class MarkDeleted:
-    """Write down that topics are to be deleted, so that the next controller goes on with it. No result."""
+    """Mark topics for deletion in ZooKeeper, so that a later controller continues it. No result."""
 
     names: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopic:
-    """Remove everything that ZooKeeper holds of a topic, the mark last. No result."""
+    """Remove all znodes of a topic, the deletion mark last. No result."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetBrokers:
-    """The brokers to be talked to from now on. What waits for one that has gone is dropped. No result."""
+    """Replace the set of live brokers. Requests to brokers that have gone are dropped. No result."""
 
     brokers: dict[int, LiveBroker]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordBrokers:
-    """Write down, by broker id, the start epochs of those lives of brokers that all states take account of.
+    """Write to ZooKeeper, by broker id, the start epochs of the broker processes whose start was handled.
 
-    The next controller so learns who has started anew since, whatever became of the states meanwhile. No
-    result.
+    A later controller recognises by it which brokers have restarted since. No result.
     """
 
     epochs: Mapping[int, int]
@@ -136,12 +136,12 @@ class RecordBrokers:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Let whatever else this process has to do have its turn. No result."""
+    """Let other work of this process run first. No result."""
 
 
 @dataclass(frozen=True, slots=True)
-class TellBrokers:
-    """Requests to brokers, each to be sent until it is answered or the broker has gone. No result.
+class SendToBrokers:
+    """Send (broker id, request) pairs, each until it is answered or the broker has gone. No result.
 
     Requests to one broker arrive in order.
     """
@@ -151,16 +151,16 @@ class TellBrokers:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRequest:
-    """The answer to a request's part `key`. No result.
+    """Answer the part `key` of the request `token`. No result.
 
-    With `after_told` the requester is to wait until brokers know: until the requests that this event has sent
-    so far have been answered. `needed` are the brokers without which it would be of no use.
+    With `after_brokers_answered` the answer waits until all requests sent so far by this event are answered;
+    at the request's timeout it is enough that the brokers in `needed` have answered.
     """
 
     token: int
     key: Any
     result: Any
-    after_told: bool = False
+    after_brokers_answered: bool = False
     needed: tuple[int, ...] = ()
 
 
@@ -168,17 +168,17 @@ ControllerEffect: TypeAlias = (
     WriteStates
     | CreateTopic
     | WriteAssignments
-    | ReadOrder
-    | RemoveOrders
-    | WriteReassignmentOrder
+    | ReadZnodeRequest
+    | RemoveZnodeRequests
+    | WriteReassignmentZnode
     | MarkDeleted
     | RemoveTopic
     | SetBrokers
     | RecordBrokers
     | Pause
-    | TellBrokers
+    | SendToBrokers
     | AnswerRequest
 )
 T = TypeVar("T")
 DecisionSteps: TypeAlias = Generator[ControllerEffect, Any, T]
-"""A decision in progress: it yields effects, is sent their results, and returns."""
+"""A decision in progress: a generator that yields effects, is sent their results, and returns a T."""

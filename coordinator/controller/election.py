@@ -1,6 +1,6 @@
-"""Who leads a partition: functions of its replicas and of who is alive. Pure.
+"""Leader election of one partition: pure functions of its replicas, in-sync set and live brokers.
 
-Each returns the new leader and in-sync replicas, or None where nobody may lead. They never look at logs: a
+Each returns the new leader and in-sync set, or None if no replica may lead. They never look at logs: a
 member of the in-sync set has every committed record, and that is all that counts (Kafka design §4.7).
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ElectedLeader:
-    """A leader and the replicas in sync with it, the leader among them.
+    """A leader and its in-sync set, which includes the leader.
 
-    `unclean` says that the leader was not in sync: committed records may have been lost.
+    `unclean`: the leader was not in the previous in-sync set, so committed records may be lost.
     """
 
     leader: int
@@ -25,10 +25,10 @@ class ElectedLeader:
 def elect_after_failure(
     replicas: Sequence[int], isr: Sequence[int], live: Collection[int], *, unclean_allowed: bool
 ) -> ElectedLeader | None:
-    """A leader for a partition whose leader has gone: the first live replica in sync.
+    """Elect the first live replica in sync, after the leader has failed.
 
-    Where none is left and `unclean_allowed` (unclean.leader.election.enable), the first live replica, alone
-    in sync: availability before consistency, as Kafka design §4.7 offers.
+    If there is none and `unclean_allowed` (unclean.leader.election.enable), elect the first live replica,
+    alone in sync: availability before consistency, as Kafka design §4.7 offers.
     """
     for replica in replicas:
         if replica in live and replica in isr:
@@ -41,7 +41,7 @@ def elect_after_failure(
 
 
 def elect_for_new_partition(replicas: Sequence[int], live: Collection[int]) -> ElectedLeader | None:
-    """The first leader of a partition, its first live replica. All live ones are in sync, being empty."""
+    """Elect the first live replica of a new partition. All live replicas are in sync: all are empty."""
     in_sync = _alive(replicas, live)
     return ElectedLeader(in_sync[0], in_sync) if in_sync else None
 
@@ -49,7 +49,7 @@ def elect_for_new_partition(replicas: Sequence[int], live: Collection[int]) -> E
 def elect_preferred(
     replicas: Sequence[int], isr: Sequence[int], live: Collection[int]
 ) -> ElectedLeader | None:
-    """The preferred leader, the first of the replicas, if it is alive and in sync."""
+    """Elect the preferred leader, the first replica, if it is alive and in sync."""
     preferred = replicas[0]
     return ElectedLeader(preferred, tuple(isr)) if preferred in live and preferred in isr else None
 
@@ -57,7 +57,7 @@ def elect_preferred(
 def elect_for_reassignment(
     target: Sequence[int], isr: Sequence[int], live: Collection[int]
 ) -> ElectedLeader | None:
-    """A leader among the replicas that stay: the first live one in sync."""
+    """Elect the first live in-sync replica of a reassignment's `target`."""
     for replica in target:
         if replica in live and replica in isr:
             return ElectedLeader(replica, tuple(isr))
@@ -67,9 +67,9 @@ def elect_for_reassignment(
 def elect_for_controlled_shutdown(
     replicas: Sequence[int], isr: Sequence[int], live: Collection[int], shutting_down: Collection[int]
 ) -> ElectedLeader | None:
-    """A leader in place of a broker that is about to stop: the first in sync that stays.
+    """Elect the first live in-sync replica that is not shutting down.
 
-    The brokers that stop leave the in-sync set, so that nobody waits for them.
+    Brokers that shut down leave the in-sync set, so that acks=all does not wait for them.
     """
     for replica in replicas:
         if replica in live and replica in isr and replica not in shutting_down:
@@ -78,9 +78,9 @@ def elect_for_controlled_shutdown(
 
 
 def isr_without(isr: Sequence[int], gone: Collection[int]) -> tuple[int, ...]:
-    """The in-sync set without the brokers that have gone.
+    """The in-sync set without the brokers in `gone`.
 
-    When they are all of it, it stays as it is: they alone are known to have every committed record.
+    If all members have gone, the set stays unchanged: only they are known to have every committed record.
     """
     return tuple(member for member in isr if member not in gone) or tuple(isr)
 

@@ -1,6 +1,6 @@
-"""What happens to the controller: one queue of these, one handled at a time.
+"""The events of the controller, queued and handled one at a time.
 
-`token` names a request that waits for an answer (`controller_effects.Answer`).
+`token` identifies a request that waits for an answer (`coordinator.controller.effects.AnswerRequest`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from coordinator.controller.effects import BrokerRequest, Order
+from coordinator.controller.effects import BrokerRequest, ZnodeRequest
 from coordinator.controller.state import LiveBroker, Snapshot
 from coordinator.znodes.brokers import NO_EPOCH
 from protocol.errors import ErrorCode
@@ -24,12 +24,12 @@ BrokerResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | Stop
 
 NO_ID = uuid.UUID(int=0)
 DEFAULT = -1
-"""The number of partitions or replicas of which the broker's configuration decides."""
+"""A number of partitions or replicas that stands for the broker's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """A topic to be made: by numbers, or by `assignments` (the brokers of each partition, leader first)."""
+    """A topic to create: by counts, or by `assignments` (replicas by partition, preferred leader first)."""
 
     name: str
     partition_count: int = DEFAULT
@@ -40,7 +40,7 @@ class TopicCreation:
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """A topic is to have `count` partitions; `assignments`, if given, has the brokers of each new one."""
+    """Raise a topic to `count` partitions; `assignments`, if given, has the replicas of each new one."""
 
     name: str
     count: int
@@ -49,7 +49,8 @@ class MorePartitions:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What became of one topic in a request. The last three are of a topic that was (or would be) made."""
+    """The result for one topic of a request. The last three fields describe a topic that was (or would be)
+    created."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -61,7 +62,10 @@ class TopicResult:
 
 @dataclass(frozen=True, slots=True)
 class ShutdownResult:
-    """Whether a broker may stop: once `remaining`, what it leads and others might lead, is empty."""
+    """The answer to a controlled shutdown: the broker may stop once `remaining` is empty.
+
+    `remaining` are the partitions that the broker still leads although other brokers have replicas.
+    """
 
     error: ErrorCode = ErrorCode.NONE
     remaining: tuple[TopicPartition, ...] = ()
@@ -69,21 +73,21 @@ class ShutdownResult:
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """The term begins, with what was read from ZooKeeper."""
+    """The term begins; `snapshot` was read from ZooKeeper."""
 
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged:
-    """The registered brokers are these now."""
+    """The set of registered brokers, or a registration, has changed; `brokers` are all of them now."""
 
     brokers: Mapping[int, LiveBroker]
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAnswered:
-    """A broker, in its life of `broker_epoch`, has answered a request."""
+    """A broker, registered under `broker_epoch`, has answered a request."""
 
     broker_id: int
     broker_epoch: int
@@ -93,7 +97,7 @@ class BrokerAnswered:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopics:
-    """Results: a `TopicResult` for each name."""
+    """Create topics. Results: a `TopicResult` for each name."""
 
     token: int
     topics: Sequence[TopicCreation]
@@ -102,7 +106,7 @@ class CreateTopics:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics:
-    """Results: a `TopicResult` for each name, when the topic has gone."""
+    """Delete topics. Results: a `TopicResult` for each name, when the topic is removed."""
 
     token: int
     names: Sequence[str]
@@ -110,7 +114,7 @@ class DeleteTopics:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions:
-    """Results: a `TopicResult` for each name."""
+    """Add partitions to topics. Results: a `TopicResult` for each name."""
 
     token: int
     topics: Sequence[MorePartitions]
@@ -119,7 +123,7 @@ class CreatePartitions:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitions:
-    """Proposals of leaders for other in-sync sets; those that waited are handled together.
+    """AlterPartition requests: leaders propose new in-sync sets. Queued requests are handled together.
 
     Results: an `AlterPartitionResponse` for each token.
     """
@@ -129,7 +133,7 @@ class AlterPartitions:
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdown:
-    """A broker is about to stop. Result: a `ShutdownResult`. An epoch of -1 is not checked."""
+    """A broker is about to stop. Result: a `ShutdownResult`. A broker epoch of -1 is not checked."""
 
     token: int
     broker_id: int
@@ -138,18 +142,18 @@ class ControlledShutdown:
 
 @dataclass(frozen=True, slots=True)
 class UncleanElectionEnabled:
-    """A topic's unclean.leader.election.enable has become true: what was stuck may get a leader."""
+    """A topic's unclean.leader.election.enable has become true: its leaderless partitions may get leaders."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders:
-    """Give leadership back to preferred leaders; all partitions where None is named.
+    """Elect preferred leaders; `partitions` None means all.
 
-    With `unclean`, elect leaders where there are none, from replicas that are not in sync too if need be,
-    whatever the topic's settings say. Result: an `ErrorCode` for each partition named, or of which the leader
-    was changed.
+    With `unclean`, elect leaders for leaderless partitions instead, if need be from replicas out of sync and
+    whatever the topic's settings. Result: an `ErrorCode` for each named partition; for all partitions only
+    those where an election was needed.
     """
 
     token: int
@@ -159,9 +163,9 @@ class ElectLeaders:
 
 @dataclass(frozen=True, slots=True)
 class AlterReassignments:
-    """Move partitions to other brokers; None cancels a move that runs.
+    """Reassign partitions to other brokers; a target of None cancels a running reassignment.
 
-    Result: for each partition a `BrokerError`, or None where the move has begun.
+    Result: for each partition a `BrokerError`, or None if the reassignment has begun.
     """
 
     token: int
@@ -170,22 +174,25 @@ class AlterReassignments:
 
 @dataclass(frozen=True, slots=True)
 class ListReassignments:
-    """Tell which partitions are on the move, of those named or of all. Result: their `Assignment`s."""
+    """List running reassignments, of the named partitions or (None) of all.
+
+    Result: a `ReplicaAssignment` for each partition that is being reassigned.
+    """
 
     token: int
     partitions: Sequence[TopicPartition] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
-    """Somebody has left an order in ZooKeeper."""
+class ZnodeRequested:
+    """A request has appeared as a znode; its content is read when this event is handled."""
 
-    order: Order
+    request: ZnodeRequest
 
 
 @dataclass(frozen=True, slots=True)
 class BalanceDue:
-    """Time to see whether leadership has drifted away from the preferred leaders."""
+    """Time to check whether brokers lead too few of the partitions that prefer them."""
 
 
 ControllerEvent: TypeAlias = (
@@ -201,6 +208,6 @@ ControllerEvent: TypeAlias = (
     | ElectLeaders
     | AlterReassignments
     | ListReassignments
-    | Ordered
+    | ZnodeRequested
     | BalanceDue
 )

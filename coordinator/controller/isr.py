@@ -1,7 +1,7 @@
-"""In-sync sets as leaders propose them: AlterPartition (KIP-497, and KIP-903's broker epochs). Pure.
+"""AlterPartition: leaders propose in-sync sets (KIP-497; KIP-903's broker epochs). Pure.
 
-The leader sees who has caught up and who has fallen behind; the controller writes it down, and refuses what
-rests on a state that has passed.
+The leader sees which followers have caught up or fallen behind; the controller writes the new set, and
+refuses proposals that are based on an outdated state.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True)
-class _Round:
-    """Proposals that are written together. `waiting` has the rows to fill in once a write is known."""
+class _ProposalBatch:
+    """Accepted proposals, written together. `rows` are the answers to fill in, one for each write."""
 
     writes: list[StateWrite] = field(default_factory=list)
-    waiting: list[AlteredPartition] = field(default_factory=list)
-    taken: dict[TopicPartition, None] = field(default_factory=dict)
+    rows: list[AlteredPartition] = field(default_factory=list)
+    partitions: dict[TopicPartition, None] = field(default_factory=dict)
 
 
 class InSyncSets:
-    """Handles proposals."""
+    """Judges proposals and writes the accepted ones."""
 
     def __init__(self, state: ControllerState, batch: RequestBatch, leaders: Leaders) -> None:
         self._state = state
@@ -46,13 +46,13 @@ class InSyncSets:
     def alter(
         self, requests: Sequence[tuple[int, AlterPartitionRequest]]
     ) -> DecisionSteps[list[TopicPartition]]:
-        """Judge all, write what holds in one go, answer each; the partitions that were changed."""
-        proposals = _Round()
+        """Judge all requests, write the accepted proposals together, answer each; the changed partitions."""
+        proposals = _ProposalBatch()
         responses = [(token, self._judge_request(request, proposals)) for token, request in requests]
         changed = []
         if proposals.writes:
             written: list[StateWritten] = yield WriteStates(proposals.writes)
-            for write, row, result in zip(proposals.writes, proposals.waiting, written, strict=True):
+            for write, row, result in zip(proposals.writes, proposals.rows, written, strict=True):
                 self._leaders.learn(write.at, result)
                 if result.done:
                     _fill(row, write.state, result.version)
@@ -64,7 +64,9 @@ class InSyncSets:
             yield AnswerRequest(token, None, response)
         return changed
 
-    def _judge_request(self, request: AlterPartitionRequest, proposals: _Round) -> AlterPartitionResponse:
+    def _judge_request(
+        self, request: AlterPartitionRequest, proposals: _ProposalBatch
+    ) -> AlterPartitionResponse:
         broker = self._state.brokers.get(request.broker_id)
         stale = broker is None or broker.epoch != request.broker_epoch
         response = AlterPartitionResponse(
@@ -81,7 +83,7 @@ class InSyncSets:
         return response
 
     def _judge(
-        self, broker_id: int, topic: Topic | None, proposal: ProposedPartition, proposals: _Round
+        self, broker_id: int, topic: Topic | None, proposal: ProposedPartition, proposals: _ProposalBatch
     ) -> AlteredPartition:
         row = AlteredPartition(
             partition_index=proposal.partition_index,
@@ -104,28 +106,28 @@ class InSyncSets:
         members = members or dict.fromkeys(proposal.new_isr, NO_EPOCH)
         isr = tuple(members)
         if proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > version:
-            row.error_code = ErrorCode.NOT_CONTROLLER  # The leader has heard of a later controller.
+            row.error_code = ErrorCode.NOT_CONTROLLER  # The leader knows a later controller.
         elif proposal.leader_epoch < state.leader_epoch:
             row.error_code = ErrorCode.FENCED_LEADER_EPOCH
         elif state.leader != broker_id or broker_id not in members:
             row.error_code = ErrorCode.INVALID_REQUEST
         elif sorted(isr) == sorted(state.isr):
-            _fill(row, state, version)  # Sent again, because the answer was lost.
-        elif proposal.partition_epoch < version or at in proposals.taken:
+            _fill(row, state, version)  # A retry, because the answer was lost.
+        elif proposal.partition_epoch < version or at in proposals.partitions:
             row.error_code = ErrorCode.INVALID_UPDATE_VERSION
         elif not self._eligible(at, members, state.isr):
             row.error_code = ErrorCode.INELIGIBLE_REPLICA
         else:
             new = PartitionState(state.leader, state.leader_epoch, isr, self._state.controller_epoch)
-            proposals.taken[at] = None
+            proposals.partitions[at] = None
             proposals.writes.append(StateWrite(at, new, version))
-            proposals.waiting.append(row)
+            proposals.rows.append(row)
         return row
 
     def _eligible(self, at: TopicPartition, members: dict[int, int], isr: Sequence[int]) -> bool:
-        """Whether those that are to join are replicas, alive, and in the life in which they caught up.
+        """Whether all brokers that would join are live replicas under the epochs in which they caught up.
 
-        A broker that has started anew since may have lost its unflushed tail (KIP-903).
+        A broker that has restarted since may have lost its unflushed tail (KIP-903).
         """
         replicas = self._state.partition(at).assignment.replicas
         for member, epoch in members.items():

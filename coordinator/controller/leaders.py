@@ -1,7 +1,8 @@
-"""Who leads, and who is in sync: the controller's decisions about partitions. Pure.
+"""The controller's decisions on leaders and in-sync sets. Pure.
 
-Each method decides for all partitions concerned at once, writes the states in one go and adds the news for
-the brokers to the event's batch. A state whose znode turns out to be another than believed is decided anew.
+Each method decides for all its partitions at once, writes their states together and adds the requests for
+brokers to the event's batch. If a znode turns out to hold an unexpected state, that partition is decided
+again.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 Decide = Callable[[TopicPartition, PartitionRecord], PartitionState | None]
-"""A partition's next state; None: it stays as it is."""
+"""A partition's next state; None leaves it unchanged."""
 
 
 class Leaders:
-    """Elects. `unclean_allowed` tells of a topic whether it prefers an old leader to none at all."""
+    """Elects leaders. `unclean_allowed(topic)` is the topic's unclean.leader.election.enable."""
 
     def __init__(
         self, state: ControllerState, batch: RequestBatch, unclean_allowed: Callable[[str], bool]
@@ -35,21 +36,22 @@ class Leaders:
     def elect_leaderless(
         self, among: Iterable[TopicPartition] | None = None
     ) -> DecisionSteps[list[TopicPartition]]:
-        """Give a leader to every partition that has none, where one can be had; new partitions too."""
+        """Elect leaders for leaderless and new partitions, of all or `among` some; the changed partitions."""
         candidates = self._state.leaderless(among)
         return (yield from self.write(candidates, self._decide_leaderless))
 
     def lose_brokers(self, gone: Collection[int], *, restarted: bool = False) -> DecisionSteps[None]:
-        """Brokers have gone, and are out of the state already: replace them as leaders and as in sync.
+        """Replace failed brokers as leaders and remove them from in-sync sets. They have left the state
+        already.
 
-        With `restarted` they have come back, perhaps without what they had not flushed. A partition that
-        nobody can lead now then waits for the others of its in-sync set, if there are any.
+        With `restarted` they are back, perhaps without their unflushed records. A partition without a
+        possible leader then waits for the other members of its in-sync set, if there are any.
         """
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             assert partition.state is not None
             if partition.state.leader == NO_LEADER and not restarted:
-                return None  # Nothing is written meanwhile: whoever is in sync stays so.
+                return None  # Nothing is appended without a leader, so its members stay in sync.
             if partition.state.leader not in gone:
                 return self._shrunk(partition.state, gone)
             state = self._decide_leaderless(at, partition)
@@ -60,7 +62,7 @@ class Leaders:
         yield from self.write(self._concerning(gone), decide)
 
     def lose_replicas(self, broker_id: int, partitions: Sequence[TopicPartition]) -> DecisionSteps[None]:
-        """A live broker has lost the log directory of these replicas."""
+        """Replace a live broker where the log directory of its replicas has failed."""
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             assert partition.state is not None
@@ -72,9 +74,10 @@ class Leaders:
         yield from self.write(with_state, decide)
 
     def shut_down(self, broker_id: int) -> DecisionSteps[list[TopicPartition]]:
-        """Take leadership, and its place in sync, from a broker that is about to stop; what it still leads.
+        """Move leadership off a broker that is about to stop, and remove it from in-sync sets.
 
-        Partitions of which it keeps the only replica are not counted: nobody could take them.
+        Returns the partitions that it still leads. Partitions with a single replica are not counted: no other
+        broker could lead them.
         """
         shutting_down = self._state.shutting_down
 
@@ -107,7 +110,7 @@ class Leaders:
     def elect_preferred(
         self, partitions: Sequence[TopicPartition]
     ) -> DecisionSteps[dict[TopicPartition, ErrorCode]]:
-        """Give leadership to preferred leaders; what came of it for each partition."""
+        """Elect preferred leaders; an error code for each partition."""
         known, results = self._known(partitions)
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
@@ -126,7 +129,8 @@ class Leaders:
     def elect_unclean(
         self, partitions: Sequence[TopicPartition]
     ) -> DecisionSteps[dict[TopicPartition, ErrorCode]]:
-        """Give a leader to partitions without, in sync or not; what came of each (KIP-460)."""
+        """Elect leaders for leaderless partitions, in sync or not (KIP-460); an error code for each
+        partition."""
         known, results = self._known(partitions)
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
@@ -145,7 +149,7 @@ class Leaders:
     def _known(
         self, partitions: Sequence[TopicPartition]
     ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
-        """Those of the partitions that exist, and the results of the others."""
+        """The partitions that exist, and the error codes of the others."""
         known: list[TopicPartition] = []
         unknown: dict[TopicPartition, ErrorCode] = {}
         for at in partitions:
@@ -157,10 +161,10 @@ class Leaders:
         return known, unknown
 
     def imbalanced(self, percentage_max: float) -> list[TopicPartition]:
-        """The partitions to give back, of brokers that lead too few of those they are preferred for.
+        """The partitions to give back to preferred leaders that are out of balance.
 
-        A broker is out of balance when more than `percentage_max` of the partitions that prefer it are led by
-        others.
+        A broker is out of balance when other brokers lead more than `percentage_max` percent of the
+        partitions that prefer it.
         """
         preferred: dict[int, list[TopicPartition]] = {}
         for at, partition in self._state.partitions():
@@ -176,7 +180,7 @@ class Leaders:
     def write(
         self, partitions: Iterable[TopicPartition], decide: Decide
     ) -> DecisionSteps[list[TopicPartition]]:
-        """Decide, write and tell; the partitions that have another state now."""
+        """Decide and write states, and batch the requests for brokers; the partitions that changed."""
         changed: list[TopicPartition] = []
         pending = list(partitions)
         while pending:
@@ -193,17 +197,17 @@ class Leaders:
                     self.learn(write.at, result)
                     if result.done:
                         changed.append(write.at)
-                        self._tell(write)
+                        self._batch_requests(write)
                     elif result.state is not None:
                         pending.append(write.at)
         return changed
 
     def learn(self, at: TopicPartition, written: StateWritten) -> None:
-        """Take over what a partition's znode holds."""
+        """Remember what a partition's znode holds."""
         partition = self._state.partition(at)
         partition.state, partition.version = written.state, written.version
 
-    def _tell(self, write: StateWrite) -> None:
+    def _batch_requests(self, write: StateWrite) -> None:
         if write.state.leader != NO_LEADER:
             replicas = self._state.partition(write.at).assignment.replicas
             self._batch.leader_and_isr(replicas, [write.at], is_new=write.version is None)
@@ -214,7 +218,7 @@ class Leaders:
     ) -> PartitionState | None:
         state = partition.state
         adding = partition.assignment.adding
-        # Those that are still copying come last: where nobody is in sync, they have the least.
+        # Replicas being added come last: in an unclean election they have the fewest records.
         replicas = (*(each for each in partition.assignment.replicas if each not in adding), *adding)
         live = self._state.may_lead(at)
         if state is None:
@@ -225,7 +229,7 @@ class Leaders:
         if state.leader in live:
             return None
         found = election.elect_after_failure(replicas, state.isr, live, unclean_allowed=unclean_allowed)
-        # Asked only where it matters: it costs far more than the election.
+        # Looked up only if needed: it costs far more than the election.
         if found is None and not unclean_allowed and self._unclean_allowed(at[0]):
             found = election.elect_after_failure(replicas, state.isr, live, unclean_allowed=True)
         if found is None and state.leader != NO_LEADER:
@@ -237,7 +241,7 @@ class Leaders:
         return None if isr == state.isr else self.next_state(state, ElectedLeader(state.leader, isr))
 
     def next_state(self, state: PartitionState, leadership: ElectedLeader | None) -> PartitionState | None:
-        """The state under another leader epoch; None where there is no leadership to write."""
+        """`state` with `leadership` under the next leader epoch; None if `leadership` is None."""
         if leadership is None:
             return None
         return PartitionState(
@@ -249,7 +253,8 @@ class Leaders:
         return NO_LEADER if state is None else state.leader
 
     def _concerning(self, gone: Collection[int]) -> list[TopicPartition]:
-        """The partitions led by, or in sync with, any of these brokers; deletions aside."""
+        """The partitions whose leader or in-sync set includes any of these brokers; not those being
+        deleted."""
         return [
             at
             for at, partition in self._state.partitions()

@@ -1,10 +1,8 @@
-"""The controller: one machine that decides for the cluster. Events go in, effects come out. Pure.
+"""The controller: one pure machine that decides for the cluster. Events go in, effects come out.
 
-`handle` takes one event and yields effects (`controller_effects`), whose results are sent back into it; the
-next event is handled when it has returned. The decisions stand in rooms of their own: who leads
-(controller_leaders), who is in sync (controller_isr), replicas moved (controller_reassignments), topics
-made and grown (controller_topics) and deleted (controller_deletions). Here stands only which event concerns
-whom, and in what order.
+`handle` takes one event and yields effects (`effects.py`), whose results are sent back into it; the next
+event is handled when it has returned. This file dispatches events and orders the steps. The decisions are in
+`leaders`, `isr`, `reassignments`, `topics` (creation and new partitions) and `deletions`.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ from coordinator.controller.deletions import Deletions
 from coordinator.controller.effects import (
     AnswerRequest,
     DecisionSteps,
-    Order,
-    ReadOrder,
+    ReadZnodeRequest,
     RecordBrokers,
-    RemoveOrders,
     RemoveTopic,
+    RemoveZnodeRequests,
     SetBrokers,
+    ZnodeRequest,
 )
 from coordinator.controller.events import (
     AlterPartitions,
@@ -38,9 +36,9 @@ from coordinator.controller.events import (
     Elected,
     ElectLeaders,
     ListReassignments,
-    Ordered,
     ShutdownResult,
     UncleanElectionEnabled,
+    ZnodeRequested,
 )
 from coordinator.controller.isr import InSyncSets
 from coordinator.controller.leaders import Leaders
@@ -59,10 +57,10 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ControllerPolicy:
-    """What the broker's configuration decides, and where chance comes from.
+    """The settings that the controller follows, and its source of topic ids.
 
-    `inter_broker_listener` is the name of the listener by which brokers reach each other; `unclean_allowed`
-    tells of a topic whether unclean.leader.election.enable holds for it; `imbalance_percentage_max` tells
+    `inter_broker_listener` is the name of the listener through which brokers reach each other;
+    `unclean_allowed(topic)` is the topic's unclean.leader.election.enable; `imbalance_percentage_max()` is
     leader.imbalance.per.broker.percentage.
     """
 
@@ -75,7 +73,7 @@ class ControllerPolicy:
 
 
 class Controller:
-    """One term of a controller."""
+    """The controller during one term."""
 
     def __init__(self, controller_id: int, controller_epoch: int, policy: ControllerPolicy) -> None:
         self.state = ControllerState(controller_id, controller_epoch)
@@ -96,7 +94,7 @@ class Controller:
         self._reassignments = Reassignments(self.state, self._batch, self._leaders)
 
     def handle(self, event: ControllerEvent) -> DecisionSteps[None]:
-        """Decide what an event asks for. Nothing else may be handled until this has returned."""
+        """Handle one event. The next event may be handled only after this has returned."""
         match event:
             case Elected():
                 yield from self._begin(event.snapshot)
@@ -117,22 +115,22 @@ class Controller:
             case ControlledShutdown():
                 yield from self._shut_down(event)
             case UncleanElectionEnabled():
-                yield from self._elect_in(event.name)
+                yield from self._elect_in_topic(event.name)
             case ElectLeaders():
                 yield from self._elect(event)
             case AlterReassignments():
                 yield from self._reassignments.alter(event)
             case ListReassignments():
                 yield from self._reassignments.listed(event)
-            case Ordered():
-                yield from self._carry_out(event.order)
+            case ZnodeRequested():
+                yield from self._handle_znode_request(event.request)
             case BalanceDue():
                 lost = self._leaders.imbalanced(self._policy.imbalance_percentage_max())
                 yield from self._leaders.elect_preferred(lost)
         yield from self._batch.flush()
 
     def _begin(self, snapshot: Snapshot) -> DecisionSteps[None]:
-        """Take over: mend what the last controller left undone, then tell every broker everything."""
+        """Take over: finish what the last controller left undone, then send every broker the full state."""
         state = self.state
         self._recorded_epochs = snapshot.recorded_epochs
         state.brokers = dict(snapshot.brokers)
@@ -144,20 +142,20 @@ class Controller:
             else:
                 yield RemoveTopic(name)
         yield SetBrokers(state.brokers)
-        yield from self._lose_unseen(snapshot)
+        yield from self._handle_missed_failures(snapshot)
         yield from self._record(state.brokers)
         yield from self._leaders.elect_leaderless()
         for broker_id in state.brokers:
             self._batch.everything(broker_id)
         yield from self._reassignments.resume()
-        yield from self._reassignments.order()
+        yield from self._reassignments.adopt_requested()
         yield from self._deletions.resume()
 
-    def _lose_unseen(self, snapshot: Snapshot) -> DecisionSteps[None]:
-        """Take from brokers what they lost while no controller was looking.
+    def _handle_missed_failures(self, snapshot: Snapshot) -> DecisionSteps[None]:
+        """Handle the failures of brokers while no controller was active.
 
-        Some have gone. Others are back already, and what they had not flushed may be lost (KIP-380 tells only
-        their requests apart).
+        Some brokers have gone. Others have restarted, and may have lost unflushed records; broker epochs
+        (KIP-380) only tell their requests apart.
         """
         state = self.state
         bounced = self._bounced(snapshot)
@@ -170,18 +168,18 @@ class Controller:
         state.brokers = {
             broker_id: broker for broker_id, broker in snapshot.brokers.items() if broker_id not in bounced
         }
-        # Those first that may have lost something: who has only gone keeps what it has, and its place in sync
-        # where nobody else is left.
+        # Restarted brokers first, since they may have lost records: a broker that is only gone keeps its
+        # records, and stays in sync if no other member is left.
         yield from self._leaders.lose_brokers(bounced, restarted=True)
         yield from self._leaders.lose_brokers(gone)
         state.brokers = dict(snapshot.brokers)
 
     def _bounced(self, snapshot: Snapshot) -> dict[int, None]:
-        """The live brokers that have started anew since the last controller saw to them.
+        """The live brokers that have restarted since the last controller handled their start.
 
-        Who has only lost its session is not among them. Where none has recorded whom it saw to, as in a
-        cluster that Kafka has run, these are told by their first registration: it is younger than a state
-        that counts them in.
+        Brokers that only lost their session are not among them. If no controller has recorded start epochs,
+        as in a cluster that Kafka has run, a broker counts as restarted if its first registration is younger
+        than a partition state that has it in sync.
         """
         brokers, recorded = self.state.brokers, snapshot.recorded_epochs
         if recorded is not None:
@@ -199,9 +197,9 @@ class Controller:
         }
 
     def _record(self, brokers: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
-        """These lives of brokers have been seen to: no state counts an earlier one in.
+        """Record that the start of these brokers is handled: no partition state relies on an earlier process.
 
-        Who has gone stays in the record: coming back as the process that it was, it has lost nothing.
+        Brokers that have gone stay in the record: one that returns as the same process has lost nothing.
         """
         epochs = {broker_id: broker.start_epoch for broker_id, broker in brokers.items()}
         epochs = {**(self._recorded_epochs or {}), **epochs}
@@ -210,11 +208,11 @@ class Controller:
             self._recorded_epochs = epochs
 
     def _brokers_changed(self, now: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
-        """Brokers have come or gone. One that has both, since we last looked, has another epoch.
+        """Handle brokers that have gone, come or registered again.
 
-        If it has the same start epoch it has lost nothing, and goes on with what it leads and is in sync of:
-        its session had run out, and nobody took notice. It only has to be told everything again, since words
-        to its earlier registration may not have reached it.
+        A broker with a new epoch and the same start epoch only lost its session: it has lost no records and
+        keeps its leaderships and places in sync. It is sent everything again, since requests to its earlier
+        registration may not have reached it.
         """
         before = self.state.brokers
         gone = [
@@ -228,14 +226,14 @@ class Controller:
             if broker_id not in before or before[broker_id].epoch != broker.epoch
         ]
         self._deletions.lose_brokers([broker_id for broker_id in joined if broker_id in before])
-        # Those first that are back already, and may have lost something: see `_lose_unseen`.
-        yield from self._lose([each for each in gone if each in now], restarted=True)
-        yield from self._lose([each for each in gone if each not in now])
+        # Restarted brokers first, since they may have lost records: see `_handle_missed_failures`.
+        yield from self._remove_brokers([each for each in gone if each in now], restarted=True)
+        yield from self._remove_brokers([each for each in gone if each not in now])
         yield from self._record(now)
         if joined or self.state.brokers != now:
-            yield from self._welcome(joined, now)
+            yield from self._add_brokers(joined, now)
 
-    def _lose(self, gone: list[int], *, restarted: bool = False) -> DecisionSteps[None]:
+    def _remove_brokers(self, gone: list[int], *, restarted: bool = False) -> DecisionSteps[None]:
         if not gone:
             return
         state = self.state
@@ -251,7 +249,7 @@ class Controller:
         self._batch.metadata([at for broker_id in gone for at in state.partitions_on(broker_id)])
         yield from self._batch.flush()
 
-    def _welcome(self, joined: list[int], now: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
+    def _add_brokers(self, joined: list[int], now: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
         state = self.state
         state.brokers = dict(now)
         yield SetBrokers(state.brokers)
@@ -274,7 +272,7 @@ class Controller:
                 yield from self._deletions.answered(event.broker_id, request, response)
 
     def _replicas_reported(self, broker_id: int, response: LeaderAndIsrResponse) -> DecisionSteps[None]:
-        """A broker has said which replicas it could take up, and which are on a disk that has failed."""
+        """Handle a broker's report on its replicas: which are online, and which are on a failed disk."""
         offline = self.state.offline_replicas.setdefault(broker_id, {})
         lost, back = [], []
         for topic in response.topics:
@@ -309,29 +307,31 @@ class Controller:
         self.state.shutting_down[event.broker_id] = None
         remaining = yield from self._leaders.shut_down(event.broker_id)
         yield from self._batch.flush()
-        yield AnswerRequest(event.token, None, ShutdownResult(remaining=tuple(remaining)), after_told=True)
+        yield AnswerRequest(
+            event.token, None, ShutdownResult(remaining=tuple(remaining)), after_brokers_answered=True
+        )
 
-    def _carry_out(self, order: Order) -> DecisionSteps[None]:
-        """Do what has been ordered through ZooKeeper. An order stands there until it is sure to be done."""
-        match order:
-            case Order.REASSIGNMENT:
-                yield from self._reassignments.order()
-            case Order.ELECTION:
-                wanted: list[TopicPartition] = yield ReadOrder(order)
+    def _handle_znode_request(self, request: ZnodeRequest) -> DecisionSteps[None]:
+        """Handle a request that arrived as a znode, and remove the znode only once it is handled."""
+        match request:
+            case ZnodeRequest.REASSIGNMENT:
+                yield from self._reassignments.adopt_requested()
+            case ZnodeRequest.ELECTION:
+                wanted: list[TopicPartition] = yield ReadZnodeRequest(request)
                 yield from self._leaders.elect_preferred(wanted)
-                yield RemoveOrders([PREFERRED_REPLICA_ELECTION])
-            case Order.DELETION:
-                names: list[str] = yield ReadOrder(order)
-                yield from self._deletions.order(names)
-            case Order.LOG_DIRS:
-                # What these brokers answer says which replicas are lost.
-                lost: dict[str, int | None] = yield ReadOrder(order)
+                yield RemoveZnodeRequests([PREFERRED_REPLICA_ELECTION])
+            case ZnodeRequest.DELETION:
+                names: list[str] = yield ReadZnodeRequest(request)
+                yield from self._deletions.adopt_marked(names)
+            case ZnodeRequest.LOG_DIRS:
+                # The answers of these brokers say which replicas are lost.
+                lost: dict[str, int | None] = yield ReadZnodeRequest(request)
                 for broker_id in dict.fromkeys(lost.values()):
                     if broker_id is not None:
                         self._batch.leader_and_isr([broker_id], self.state.partitions_on(broker_id))
-                yield RemoveOrders(list(lost))
+                yield RemoveZnodeRequests(list(lost))
 
-    def _elect_in(self, name: str) -> DecisionSteps[None]:
+    def _elect_in_topic(self, name: str) -> DecisionSteps[None]:
         topic = self.state.topics.get(name)
         if topic is not None:
             yield from self._leaders.elect_leaderless(
@@ -349,4 +349,4 @@ class Controller:
         if asked is None:
             results = {at: code for at, code in results.items() if code != ErrorCode.ELECTION_NOT_NEEDED}
         yield from self._batch.flush()
-        yield AnswerRequest(event.token, None, results, after_told=True)
+        yield AnswerRequest(event.token, None, results, after_brokers_answered=True)

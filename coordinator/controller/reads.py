@@ -1,4 +1,4 @@
-"""What the controller reads from ZooKeeper, pipelined: brokers, topics, partition states, deletions."""
+"""The controller's pipelined reads from ZooKeeper: brokers, topics, partition states, deletions."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from coordinator.zookeeper.pipelined import outcomes, read_all
 from protocol.topic_partition import TopicPartition
 
 _TOPICS_AT_ONCE = 50
-"""A topic of ten thousand partitions is a znode of 250 KB."""
+"""Topic znodes read in one request: one of ten thousand partitions has 250 KB."""
 
 
 async def read_brokers(
     session: ZooKeeperSession, watch: ZnodeWatch, watch_for: Callable[[int], ZnodeWatch | None]
 ) -> dict[int, LiveBroker]:
-    """The registered brokers. `watch` sees brokers come and go, `watch_for(id)`, if any, one's change."""
+    """The registered brokers. `watch` sees brokers come and go; `watch_for(id)`, unless None, sees one
+    change."""
     numbers = sorted(int(name) for name in await session.children(BROKER_IDS, watch))
     found = await outcomes([session.get(broker_path(number), watch_for(number)) for number in numbers])
     brokers = {}
     for number, outcome in zip(numbers, found, strict=True):
         if isinstance(outcome, NoNode):
-            continue  # It has gone since; the watch on the children says so too.
+            continue  # It has gone since; the watch on the children fires too.
         if isinstance(outcome, Exception):
             raise outcome
         data, stat = outcome
@@ -45,14 +46,14 @@ async def read_brokers(
 async def read_topics(session: ZooKeeperSession, new_topic_id: Callable[[], uuid.UUID]) -> dict[str, Topic]:
     """All topics with the states of their partitions.
 
-    A topic of a cluster that knew no topic ids gets one, which is not written here.
+    A topic without an id, written before topics had ids, gets one; it is not written here.
     """
     names = await session.children(TOPICS)
     found = await read_all(session, [topic_path(name) for name in names], _TOPICS_AT_ONCE)
     topics: dict[str, Topic] = {}
     for name, there in zip(names, found, strict=True):
         if there is None:
-            continue  # Removed by hand since: this is the only controller.
+            continue  # Removed by hand since; no other controller is active.
         read = decode_topic(name, there[0])
         partitions = {
             number: PartitionRecord(assignment) for number, assignment in sorted(read.partitions.items())
@@ -69,7 +70,7 @@ async def _read_states(session: ZooKeeperSession, topics: dict[str, Topic]) -> N
     found = await read_all(session, [partition_state_path(*each) for each in at])
     for (name, number), there in zip(at, found, strict=True):
         if there is None:
-            continue  # The last controller has not come to electing a leader.
+            continue  # The last controller did not get to elect a leader.
         data, stat = there
         partition = topics[name].partitions[number]
         partition.state = decode_partition_state(name, number, data)
@@ -78,7 +79,7 @@ async def _read_states(session: ZooKeeperSession, topics: dict[str, Topic]) -> N
 
 
 async def read_recorded_epochs(session: ZooKeeperSession) -> dict[int, int] | None:
-    """What the last controller recorded of brokers; None where it did not, or where it cannot be read."""
+    """The start epochs that the last controller recorded; None if there are none or they are malformed."""
     try:
         data, _ = await session.get(CONTROLLER_BROKERS)
         return decode_controller_brokers(data)

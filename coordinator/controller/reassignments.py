@@ -1,12 +1,14 @@
-"""Replicas moved to other brokers: the controller's decisions (KIP-455). Pure.
+"""The controller's decisions on partition reassignments (KIP-455). Pure.
 
-A reassignment is written in the topic's znode first: the target, what is still to be removed, and which of
-them come and go. The new replicas copy from the leader. When the whole target is in sync, the in-sync set
-and the leadership are drawn back to it in one write; then those that leave are told to remove their logs, and
-last the znode loses them. Whoever takes over in between finds in ZooKeeper how far it has come, and says the
-rest again. A replica that is to go stays in sync, and may lead, until all of its successors can.
+A reassignment goes through these steps, each durable in ZooKeeper before the next:
 
-A cancelled one goes back at once. That is refused where the in-sync set would be left empty.
+1. the topic's znode gets the target and old replicas, with the lists of those being added and removed;
+2. the added replicas copy from the leader; replicas to remove stay in sync, and may lead, meanwhile;
+3. when all target replicas are in sync, one write reduces the in-sync set to them and moves leadership;
+4. the brokers of removed replicas are asked to remove their logs, and the znode drops those replicas.
+
+A new controller finds the progress in ZooKeeper and repeats the rest. Cancelling reverts at once; it is
+refused if no in-sync replica would be left.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from coordinator.controller import election
 from coordinator.controller.effects import (
     AnswerRequest,
     DecisionSteps,
-    Order,
-    ReadOrder,
+    ReadZnodeRequest,
     WriteAssignments,
-    WriteReassignmentOrder,
+    WriteReassignmentZnode,
+    ZnodeRequest,
 )
 from coordinator.controller.election import ElectedLeader
 from coordinator.controller.events import AlterReassignments, ListReassignments
@@ -35,63 +37,65 @@ from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
 ReassignmentTarget: TypeAlias = Sequence[int] | None
-"""Where a partition is to be kept, the preferred leader first; None: where it was before."""
+"""The target replicas, the preferred leader first; None cancels: the replicas from before."""
 
 _log = logging.getLogger(__name__)
 
 
 class Reassignments:
-    """Begins, cancels and ends reassignments."""
+    """Starts, cancels and completes reassignments."""
 
     def __init__(self, state: ControllerState, batch: RequestBatch, leaders: Leaders) -> None:
         self._state = state
         self._batch = batch
         self._leaders = leaders
-        self._ordered: dict[TopicPartition, tuple[int, ...]] = {}
-        """What stands in /admin/reassign_partitions, and is not done yet."""
+        self._requested: dict[TopicPartition, tuple[int, ...]] = {}
+        """The unfinished targets of /admin/reassign_partitions."""
 
     def alter(self, event: AlterReassignments) -> DecisionSteps[None]:
-        """Begin and cancel; what is refused is told for each partition."""
+        """Start and cancel reassignments; answer with an error for each refused partition."""
         results: dict[TopicPartition, BrokerError | None] = yield from self._move(event.targets)
-        withdrawn = [at for at in event.targets if at in self._ordered and results[at] is None]
-        yield from self._done_with(withdrawn)
+        withdrawn = [at for at in event.targets if at in self._requested and results[at] is None]
+        yield from self._forget_requested(withdrawn)
         yield from self._batch.flush()
         yield AnswerRequest(event.token, None, results)
 
     def listed(self, event: ListReassignments) -> DecisionSteps[None]:
-        """Tell which partitions are on the move."""
+        """Answer with the running reassignments."""
         running = self._reassigning()
         asked = running if event.partitions is None else event.partitions
         found = {at: self._state.partition(at).assignment for at in asked if at in running}
         yield AnswerRequest(event.token, None, found)
 
-    def order(self) -> DecisionSteps[None]:
-        """Do what /admin/reassign_partitions asks for; what cannot be done is struck out."""
-        asked: dict[TopicPartition, tuple[int, ...]] | None = yield ReadOrder(Order.REASSIGNMENT)
-        self._ordered = dict(asked or {})
+    def adopt_requested(self) -> DecisionSteps[None]:
+        """Start what /admin/reassign_partitions requests; remove from it what is refused."""
+        asked: dict[TopicPartition, tuple[int, ...]] | None = yield ReadZnodeRequest(
+            ZnodeRequest.REASSIGNMENT
+        )
+        self._requested = dict(asked or {})
         new = {
             at: target
-            for at, target in self._ordered.items()
+            for at, target in self._requested.items()
             if not self._is_known(at) or self._state.partition(at).assignment.target != target
         }
         refused: dict[TopicPartition, BrokerError | None] = yield from self._move(new)
         for at, error in refused.items():
             if error is not None:
-                _log.warning("%s-%d is not reassigned to %s: %s", *at, new[at], error)
+                _log.warning("%s-%d cannot be reassigned to %s: %s", *at, new[at], error)
         running = self._reassigning()
-        yield from self._done_with([at for at in self._ordered if at not in running])
+        yield from self._forget_requested([at for at in self._requested if at not in running])
         if asked is not None and not asked:
-            yield WriteReassignmentOrder({})  # It was empty, or not understood.
+            yield WriteReassignmentZnode({})  # It was empty or malformed.
 
     def resume(self) -> DecisionSteps[None]:
-        """Go on with what the last controller has begun."""
+        """Continue the reassignments of the last controller."""
         reassigning = list(self._reassigning())
         if reassigning:
             yield from self.advance(reassigning)
             yield from self._announce([at for at in reassigning if at in self._reassigning()])
 
     def advance(self, partitions: Iterable[TopicPartition] | None = None) -> DecisionSteps[None]:
-        """End the reassignments, among these partitions or all, that can be ended."""
+        """Complete the reassignments whose targets are in sync, among these partitions or all."""
         ready = [
             at
             for at in (self._reassigning() if partitions is None else partitions)
@@ -99,27 +103,27 @@ class Reassignments:
         ]
         if not ready:
             return
-        ended = yield from self._leaders.write(ready, self._draw_back)
+        ended = yield from self._leaders.write(ready, self._final_state)
         for at in ended:
             partition = self._state.partition(at)
             for replica in partition.assignment.removing:
                 self._batch.stop_replica(replica, [at], delete=True)
             partition.assignment = ReplicaAssignment(partition.assignment.target)
-        # Told before the znode forgets who has to be told.
+        # Before the znode is written: it lists the brokers that must remove logs.
         yield from self._batch.flush()
         yield from self._write(ended)
-        yield from self._done_with(ended)
+        yield from self._forget_requested(ended)
 
     def forget_deleted(self) -> DecisionSteps[None]:
-        """Strike out what was ordered for topics that have gone."""
-        yield from self._done_with([at for at in self._ordered if not self._is_known(at)])
+        """Remove deleted topics from /admin/reassign_partitions."""
+        yield from self._forget_requested([at for at in self._requested if not self._is_known(at)])
 
-    # Beginning
+    # Start
 
     def _move(
         self, targets: Mapping[TopicPartition, ReassignmentTarget]
     ) -> DecisionSteps[dict[TopicPartition, BrokerError | None]]:
-        """Begin to move partitions; what has been refused, None where nothing was."""
+        """Start reassignments; for each partition the error if it was refused, else None."""
         results: dict[TopicPartition, BrokerError | None] = dict.fromkeys(targets)
         moves: dict[TopicPartition, ReplicaAssignment] = {}
         for at, target in targets.items():
@@ -138,21 +142,21 @@ class Reassignments:
                 del moves[at]
                 results[at] = BrokerError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"of the replicas that would be left none is alive and in sync; in sync are {state.isr}",
+                    f"no replica that would be left is alive and in sync; in sync are {state.isr}",
                 )
         for at, move in moves.items():
             self._state.partition(at).assignment = move
             for replica in abandoned.get(at, ()):
                 self._batch.stop_replica(replica, [at], delete=True)
         if abandoned:
-            yield from self._batch.flush()  # Told before the znode forgets who has to be told.
+            yield from self._batch.flush()  # Before the znode is written: it lists the brokers to tell.
         yield from self._write(moves)
         yield from self._announce([at for at in moves if not _is_complete(self._state.partition(at))])
         yield from self.advance(moves)
         return results
 
     def _judge(self, at: TopicPartition, target: ReassignmentTarget) -> ReplicaAssignment:
-        """The assignment that a request asks for. Raises BrokerError."""
+        """The assignment while replicas move to `target`. Raises BrokerError."""
         if not self._is_known(at):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         now = self._state.partition(at).assignment
@@ -163,18 +167,18 @@ class Reassignments:
         if not target or len(set(target)) != len(target):
             raise BrokerError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "a partition needs one replica or more, on as many different brokers",
+                "a partition needs at least one replica, each on a different broker",
             )
         move = now.reassigned_to(target)
         missing = [replica for replica in move.adding if replica not in self._state.brokers]
         if missing:
             raise BrokerError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {missing[0]}, which is named, is not alive"
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"target broker {missing[0]} is not alive"
             )
         return move
 
     def _abandoned(self, at: TopicPartition, move: ReplicaAssignment) -> tuple[int, ...]:
-        """The replicas that an earlier reassignment has added, and that are not wanted any more."""
+        """The replicas that an earlier reassignment added and `move` no longer includes."""
         now = self._state.partition(at).assignment
         return tuple(replica for replica in now.replicas if replica not in move.replicas)
 
@@ -183,9 +187,9 @@ class Reassignments:
         abandoned: Mapping[TopicPartition, Sequence[int]],
         moves: Mapping[TopicPartition, ReplicaAssignment],
     ) -> DecisionSteps[None]:
-        """Take leadership, and their places in sync, from replicas that are not wanted any more, if possible.
+        """Where possible, remove abandoned replicas from leadership and in-sync sets.
 
-        This is written before the assignment, so that never a broker leads which keeps no replica.
+        This is written before the assignment, so that a broker without a replica never leads.
         """
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
@@ -201,7 +205,8 @@ class Reassignments:
         yield from self._leaders.write(abandoned, decide)
 
     def _announce(self, partitions: Sequence[TopicPartition]) -> DecisionSteps[None]:
-        """Let leaders and replicas know of their assignment, under a new leader epoch: they hear no other."""
+        """Send the new assignment to its brokers under a new leader epoch: they ignore requests without
+        one."""
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             state = partition.state
@@ -211,10 +216,10 @@ class Reassignments:
         for at in announced:
             self._batch.leader_and_isr(self._state.partition(at).assignment.adding, [at], is_new=True)
 
-    # Ending
+    # Completion
 
-    def _draw_back(self, at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
-        """The state in which only the target is left. None while nobody of it may lead."""
+    def _final_state(self, at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
+        """The state with only target replicas in sync; None while no target replica can lead."""
         state, target = partition.state, partition.assignment.target
         if state is None or not _is_complete(partition):
             return None
@@ -230,14 +235,14 @@ class Reassignments:
         if names:
             yield WriteAssignments({name: self._state.topics[name].assignment() for name in names})
 
-    def _done_with(self, partitions: Iterable[TopicPartition]) -> DecisionSteps[None]:
-        done = [at for at in partitions if at in self._ordered]
+    def _forget_requested(self, partitions: Iterable[TopicPartition]) -> DecisionSteps[None]:
+        done = [at for at in partitions if at in self._requested]
         for at in done:
-            del self._ordered[at]
+            del self._requested[at]
         if done:
-            yield WriteReassignmentOrder(dict(self._ordered))
+            yield WriteReassignmentZnode(dict(self._requested))
 
-    # Looking
+    # Queries
 
     def _is_known(self, at: TopicPartition) -> bool:
         topic = self._state.topics.get(at[0])
@@ -252,7 +257,7 @@ class Reassignments:
 
 
 def _is_complete(partition: PartitionRecord) -> bool:
-    """Whether all replicas of the target are in sync, and only the others have to leave."""
+    """Whether a reassignment runs and all its target replicas are in sync."""
     assignment, state = partition.assignment, partition.state
     if state is None or not assignment.is_reassigning:
         return False

@@ -1,10 +1,10 @@
-"""One event's news for the brokers, gathered so that each broker gets one request of a kind."""
+"""Collects one event's updates for brokers, so that each broker gets one request of each kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.controller.effects import BrokerRequest, DecisionSteps, TellBrokers
+from coordinator.controller.effects import BrokerRequest, DecisionSteps, SendToBrokers
 from coordinator.controller.state import ControllerState
 from coordinator.znodes.brokers import NO_EPOCH
 from protocol.messages.leader_and_isr import (
@@ -29,18 +29,18 @@ from protocol.topic_partition import TopicPartition
 
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
-"""What brokers are told in place of a leader and a leader epoch when the topic is being deleted."""
+"""Sent in place of leader and leader epoch for a topic that is being deleted."""
 NO_PARTITION_LEADER = -1
 
 INCREMENTAL = 1
 FULL = 2
-"""The type of a LeaderAndIsr: whether it lists all replicas that the broker keeps."""
+"""The types of LeaderAndIsr: a full one lists all replicas of the broker."""
 
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 class RequestBatch:
-    """Gathers news; `take` makes the requests, from the state as it is then."""
+    """Collects updates; `take` builds the requests from the state at that time."""
 
     def __init__(self, state: ControllerState, inter_broker_listener: str) -> None:
         self._state = state
@@ -53,9 +53,9 @@ class RequestBatch:
     def leader_and_isr(
         self, brokers: Iterable[int], partitions: Iterable[TopicPartition], *, is_new: bool = False
     ) -> None:
-        """Tell those of `brokers` that are alive and keep these partitions who leads them.
+        """Send the leader and in-sync set to those of `brokers` that are alive and have replicas.
 
-        Of a topic that is to go nobody is told: one that has removed its log would begin another.
+        Topics being deleted are left out: a broker that has removed its log would create it again.
         """
         partitions = [at for at in partitions if not self._state.is_deleting(at)]
         for broker_id in brokers:
@@ -67,22 +67,22 @@ class RequestBatch:
                     told[at] = told.get(at, False) or is_new
 
     def everything(self, broker_id: int) -> None:
-        """Tell a broker of all the replicas that it keeps, and of the whole cluster."""
+        """Send a broker all of its replicas, and metadata of the whole cluster."""
         self._complete[broker_id] = None
         self._replicas.setdefault(broker_id, {})
         self.leader_and_isr([broker_id], self._state.partitions_on(broker_id))
         self.metadata([at for at, _ in self._state.partitions()], to=[broker_id])
 
     def metadata(self, partitions: Iterable[TopicPartition], *, to: Iterable[int] | None = None) -> None:
-        """Tell brokers, all if none are named, of these partitions; always of which brokers live."""
+        """Send metadata of these partitions and the live brokers to brokers, all by default."""
         partitions = list(partitions)
         for broker_id in self._state.brokers if to is None else to:
             self._metadata.setdefault(broker_id, {}).update(dict.fromkeys(partitions))
 
     def stop_replica(self, broker_id: int, partitions: Iterable[TopicPartition], *, delete: bool) -> None:
-        """Tell a broker to let go of its replicas, and with `delete` to remove their logs.
+        """Have a broker stop its replicas, and with `delete` remove their logs.
 
-        What it is to delete it is not told to lead or follow first.
+        Replicas to delete are taken out of the broker's LeaderAndIsr.
         """
         partitions = list(partitions)
         for at in partitions if delete else ():
@@ -90,13 +90,13 @@ class RequestBatch:
         self._stops.setdefault(broker_id, {}).update(dict.fromkeys(partitions, delete))
 
     def flush(self) -> DecisionSteps[None]:
-        """Send what was gathered."""
+        """Send what was collected."""
         requests = self.take()
         if requests:
-            yield TellBrokers(requests)
+            yield SendToBrokers(requests)
 
     def take(self) -> list[tuple[int, BrokerRequest]]:
-        """The requests, for each broker in the order in which it is to get them."""
+        """The collected requests with their broker ids, for each broker in sending order."""
         requests: list[tuple[int, BrokerRequest]] = []
         live_brokers = self._live_brokers() if self._metadata else []
         rows: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState] = {}
@@ -106,7 +106,7 @@ class RequestBatch:
             if self._replicas.get(broker_id) or broker_id in self._complete:
                 requests.append((broker_id, self._leader_and_isr_request(broker_id, rows)))
             if broker_id in self._metadata:
-                # Most often all brokers are told the same, and it may be ten thousand partitions.
+                # Usually all brokers get the same rows, possibly of ten thousand partitions: build them once.
                 if self._metadata[broker_id] != told:
                     told = self._metadata[broker_id]
                     topics = self._metadata_topics(told)
@@ -119,7 +119,7 @@ class RequestBatch:
     def _leader_and_isr_request(
         self, broker_id: int, rows: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState]
     ) -> LeaderAndIsrRequest:
-        """`rows` are those that other brokers have been told; new ones are added."""
+        """Build the request. `rows` caches rows across brokers; new ones are added."""
         topics: dict[str, LeaderAndIsrTopicState] = {}
         leaders: dict[int, None] = {}
         for at, is_new in self._replicas[broker_id].items():

@@ -1,7 +1,7 @@
-"""The controller as the rest of the broker sees it: what may be asked of it, while this broker is the one.
+"""The controller as seen by the rest of the broker: its requests, while this broker is the controller.
 
-Every request fails with `BrokerError` NOT_CONTROLLER where this broker is not the controller, or ceases to be
-it before the answer.
+Every request fails with `BrokerError` NOT_CONTROLLER if this broker is not the controller, or stops being the
+controller before the answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from twisted.internet.defer import Deferred, fail
 from coordinator.clock import Clock
 from coordinator.cluster.candidacy import Candidacy
 from coordinator.cluster.term import Term
-from coordinator.controller.answers import not_controller
 from coordinator.controller.channel import SendRequest
 from coordinator.controller.events import (
     AlterPartitions,
@@ -33,8 +32,9 @@ from coordinator.controller.events import (
     UncleanElectionEnabled,
 )
 from coordinator.controller.machine import ControllerPolicy
-from coordinator.controller.reign import Reign
+from coordinator.controller.runtime import ControllerRuntime
 from coordinator.controller.topic_rules import NAME_LENGTH_MAX
+from coordinator.controller.waiting_request import not_controller
 from coordinator.placement import ReplicaAssignment
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
@@ -42,14 +42,14 @@ from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartit
 from protocol.topic_partition import TopicPartition
 
 REQUEST_TIMEOUT_MS = 30_000
-"""How long brokers wait for the controller."""
+"""Timeout of requests from brokers to the controller."""
 
 
 class ControllerService:
-    """Reigns from one election to the next.
+    """Runs the controller whenever this broker is elected; a `CandidacyListener`.
 
-    `send` reaches every broker, this one included. `balance_interval_ms` is the time between two looks at the
-    balance of leadership, 0 for none.
+    `send` reaches every broker, including this one. `candidacy` gives up a term that an error has ended.
+    `balance_interval_ms` is the time between two checks of leader imbalance; 0 for none.
     """
 
     def __init__(
@@ -66,26 +66,26 @@ class ControllerService:
         self._send = send
         self._policy = policy
         self._balance_interval_ms = balance_interval_ms
-        self._reign: Reign | None = None
+        self._runtime: ControllerRuntime | None = None
         candidacy.add_listener(self)
 
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller."""
-        return self._reign is not None
+        return self._runtime is not None
 
     # CandidacyListener
 
     def elected(self, term: Term) -> None:
-        self._reign = Reign(
+        self._runtime = ControllerRuntime(
             term, self._policy, self._clock, self._send, self._lost, self._balance_interval_ms
         )
-        self._reign.begin()
+        self._runtime.begin()
 
     def resigned(self) -> None:
-        if self._reign is not None:
-            reign, self._reign = self._reign, None
-            reign.end()
+        if self._runtime is not None:
+            runtime, self._runtime = self._runtime, None
+            runtime.end()
 
     def controller_is(self, broker_id: int | None) -> None:
         pass
@@ -95,12 +95,12 @@ class ControllerService:
         if not isinstance(error, SessionExpired):
             self._candidacy.give_up_term()
 
-    # What may be asked
+    # Requests
 
     def create_topics(
         self, topics: Sequence[TopicCreation], timeout_ms: int, *, validate_only: bool = False
     ) -> Deferred[dict[str, TopicResult]]:
-        """Make topics. A result says NONE once brokers can serve the topic."""
+        """Create topics. A result has error NONE once brokers can serve the topic."""
         return self._ask(
             lambda token: CreateTopics(token, topics, validate_only),
             [topic.name for topic in topics],
@@ -109,13 +109,14 @@ class ControllerService:
         )
 
     def delete_topics(self, names: Sequence[str], timeout_ms: int) -> Deferred[dict[str, TopicResult]]:
-        """Delete topics. A result says NONE once the topic has gone, or is out of sight for good."""
+        """Delete topics. A result has error NONE once the topic is removed, or marked and hidden from
+        clients."""
         return self._ask(lambda token: DeleteTopics(token, names), names, timeout_ms, _late_topic)
 
     def create_partitions(
         self, topics: Sequence[MorePartitions], timeout_ms: int, *, validate_only: bool = False
     ) -> Deferred[dict[str, TopicResult]]:
-        """Add partitions to topics. A result says NONE once brokers can serve them."""
+        """Add partitions to topics. A result has error NONE once brokers can serve them."""
         return self._ask(
             lambda token: CreatePartitions(token, topics, validate_only),
             [topic.name for topic in topics],
@@ -124,7 +125,7 @@ class ControllerService:
         )
 
     def alter_partition(self, request: AlterPartitionRequest) -> Deferred[AlterPartitionResponse]:
-        """A leader proposes other in-sync sets."""
+        """Handle a leader's proposal of new in-sync sets."""
         return self._ask_one(
             lambda token: AlterPartitions([(token, request)]),
             REQUEST_TIMEOUT_MS,
@@ -134,7 +135,7 @@ class ControllerService:
         )
 
     def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Deferred[ShutdownResult]:
-        """A broker is about to stop: take leadership from it first."""
+        """Move leadership off a broker that is about to stop."""
         return self._ask_one(
             lambda token: ControlledShutdown(token, broker_id, broker_epoch),
             REQUEST_TIMEOUT_MS,
@@ -144,9 +145,9 @@ class ControllerService:
     def elect_leaders(
         self, partitions: Sequence[TopicPartition] | None, timeout_ms: int, *, unclean: bool = False
     ) -> Deferred[dict[TopicPartition, ErrorCode]]:
-        """Give leadership back to the preferred leaders, of all partitions where None are named.
+        """Elect preferred leaders; `partitions` None means all.
 
-        With `unclean`, give leaders to partitions without, at the price of committed records if need be.
+        With `unclean`, elect leaders for leaderless partitions instead, even if committed records are lost.
         """
         return self._ask_one(
             lambda token: ElectLeaders(token, partitions, unclean),
@@ -157,11 +158,12 @@ class ControllerService:
     def alter_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
     ) -> Deferred[dict[TopicPartition, BrokerError | None]]:
-        """Move partitions to other brokers, or with None cancel their moves; why not, where one is refused.
+        """Reassign partitions to other brokers; a target of None cancels a running reassignment.
 
-        This says that the moves have begun; `list_reassignments` says which still run.
+        Fires with an error for each refused partition, and None for each reassignment that has begun;
+        `list_reassignments` shows which still run.
         """
-        late = BrokerError(ErrorCode.REQUEST_TIMED_OUT, "not begun within the time given; it may begin yet")
+        late = BrokerError(ErrorCode.REQUEST_TIMED_OUT, "not begun within the timeout; it may still begin")
         return self._ask_one(
             lambda token: AlterReassignments(token, targets),
             timeout_ms,
@@ -171,9 +173,9 @@ class ControllerService:
     def list_reassignments(
         self, partitions: Sequence[TopicPartition] | None, timeout_ms: int
     ) -> Deferred[dict[TopicPartition, ReplicaAssignment]]:
-        """The partitions that are on the move, of those named or of all.
+        """The running reassignments, of the named partitions or (None) of all.
 
-        Fails with `BrokerError` REQUEST_TIMED_OUT when the time is up.
+        Fails with `BrokerError` REQUEST_TIMED_OUT after `timeout_ms`.
         """
         listed: Deferred[dict[TopicPartition, ReplicaAssignment] | None] = self._ask_one(
             lambda token: ListReassignments(token, partitions), timeout_ms, lambda key: None
@@ -181,9 +183,9 @@ class ControllerService:
         return listed.addCallback(_in_time)
 
     def unclean_election_enabled(self, topic: str) -> None:
-        """A topic's configs have changed: unclean.leader.election.enable holds for it now."""
-        if self._reign is not None:
-            self._reign.put(UncleanElectionEnabled(topic))
+        """A topic's unclean.leader.election.enable has become true."""
+        if self._runtime is not None:
+            self._runtime.put(UncleanElectionEnabled(topic))
 
     def _ask(
         self,
@@ -192,15 +194,15 @@ class ControllerService:
         timeout_ms: int,
         late: Callable[[Any], Any],
     ) -> Deferred[Any]:
-        """Queue a request of several parts; the results by part."""
-        if self._reign is None:
+        """Queue a request of several parts; fires with the results by key."""
+        if self._runtime is None:
             return fail(not_controller())
-        return self._reign.request(make_event, keys, timeout_ms, late)
+        return self._runtime.request(make_event, keys, timeout_ms, late)
 
     def _ask_one(
         self, make_event: Callable[[int], ControllerEvent], timeout_ms: int, late: Callable[[Any], Any]
     ) -> Deferred[Any]:
-        """Queue a request that has one result."""
+        """Queue a request that has one result; fires with it."""
         return self._ask(make_event, [None], timeout_ms, late).addCallback(_only)
 
 
@@ -208,8 +210,8 @@ def _late_topic(name: str) -> TopicResult:
     return TopicResult(
         name,
         ErrorCode.REQUEST_TIMED_OUT,
-        f"topic {name[:NAME_LENGTH_MAX]!r}: not finished within the time given; it goes on, ask for metadata "
-        "to see",
+        f"topic {name[:NAME_LENGTH_MAX]!r}: not finished within the timeout; the controller continues, check "
+        "the topic's metadata",
     )
 
 
@@ -217,7 +219,7 @@ def _in_time(
     result: dict[TopicPartition, ReplicaAssignment] | None,
 ) -> dict[TopicPartition, ReplicaAssignment]:
     if result is None:
-        raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "the controller has too much else to do; ask again")
+        raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "the controller is busy; retry")
     return result
 
 

@@ -1,4 +1,4 @@
-"""What may be asked for when topics are made and grown: names, numbers, replicas. Pure.
+"""Validation of requests to create topics and add partitions: names, counts, replicas. Pure.
 
 Each check raises `protocol.errors.BrokerError` with a message that says what to do.
 """
@@ -15,7 +15,7 @@ from coordinator.placement import ReplicaAssignment, place
 from protocol.errors import BrokerError, ErrorCode
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
-"""Topics that the brokers keep for themselves: everybody may read them, only brokers write them."""
+"""Topics of the brokers themselves: clients may read them, only brokers write them."""
 NAME_LENGTH_MAX = 249
 PARTITION_COUNT_MAX = 100_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -23,14 +23,14 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """What a request leaves to the broker: num.partitions, default.replication.factor."""
+    """The counts for requests that name none: num.partitions, default.replication.factor."""
 
     partition_count: int = 1
     replication_factor: int = 1
 
 
 ValidateConfigs = Callable[[Mapping[str, str | None]], None]
-"""Raises ValueError, saying what is wrong, for topic configs that are not allowed."""
+"""Raises ValueError with an explanation if topic configs are invalid."""
 
 
 def is_legal_name(name: str) -> bool:
@@ -38,52 +38,52 @@ def is_legal_name(name: str) -> bool:
     return 0 < len(name) <= NAME_LENGTH_MAX and name not in (".", "..") and bool(_LEGAL_NAME.fullmatch(name))
 
 
-def check_name(name: str, existing: Collection[str], alike: str | None) -> None:
-    """A topic's name: legal, not taken, and not one that a metric's name could not tell from another's.
+def check_name(name: str, existing: Collection[str], colliding: str | None) -> None:
+    """Check the name of a new topic: legal, unused, and distinct from others in names of metrics.
 
-    `alike` is the topic, if there is one, that metrics would give the same name.
+    `colliding` is an existing topic that has the same name in metrics, or None.
     """
     if not is_legal_name(name):
         raise BrokerError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{name[:NAME_LENGTH_MAX]!r} is no name for a topic: it takes 1 to {NAME_LENGTH_MAX} letters, "
-            "digits, '.', '_' and '-', and not '.' or '..' alone",
+            f"{name[:NAME_LENGTH_MAX]!r} is not a valid topic name: use 1 to {NAME_LENGTH_MAX} letters, "
+            "digits, '.', '_' and '-', but not '.' or '..' alone",
         )
     if name in existing:
-        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists")
-    if alike is not None:
+        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+    if colliding is not None:
         raise BrokerError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic {name!r} differs from {alike!r} only in '.' and '_', which metrics cannot tell",
+            f"topic {name!r} differs from {colliding!r} only in '.' and '_', which metrics cannot tell apart",
         )
 
 
 def check_deletable(name: str) -> None:
-    """Whether a topic may be deleted."""
+    """Check that a topic may be deleted."""
     if name in INTERNAL_TOPICS:
         raise BrokerError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{name} is internal and stays: without it every group would begin anew",
+            f"{name} is an internal topic and cannot be deleted: all groups would lose their offsets",
         )
 
 
 def assign_new_topic(
     topic: TopicCreation, defaults: TopicDefaults, racks: Mapping[int, str | None], start: int
 ) -> dict[int, ReplicaAssignment]:
-    """Where the partitions of a new topic go: where the request says, else round the brokers."""
+    """The replicas of a new topic's partitions: as requested, else spread over the brokers."""
     if topic.assignments:
         if topic.partition_count != DEFAULT or topic.replication_factor != DEFAULT:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST,
-                "give either the replicas of each partition or numbers of partitions and replicas; "
-                "with replicas, both numbers are -1",
+                "give either the replicas of each partition or counts of partitions and replicas; "
+                "with replicas, both counts are -1",
             )
         return _checked_assignments(topic.assignments, racks, first=0)
     count = defaults.partition_count if topic.partition_count == DEFAULT else topic.partition_count
     if not 1 <= count <= PARTITION_COUNT_MAX:
         raise BrokerError(
             ErrorCode.INVALID_PARTITIONS,
-            f"{count} partitions are not possible: a topic has 1 to {PARTITION_COUNT_MAX}",
+            f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}",
         )
     replicas = (
         defaults.replication_factor if topic.replication_factor == DEFAULT else topic.replication_factor
@@ -95,18 +95,18 @@ def assign_new_topic(
 def assign_more_partitions(
     growth: MorePartitions, existing: Mapping[int, ReplicaAssignment], racks: Mapping[int, str | None]
 ) -> dict[int, ReplicaAssignment]:
-    """Where the new partitions of a topic go. They have as many replicas as the ones that exist."""
+    """The replicas of a topic's new partitions, as many for each as existing partitions have."""
     have = len(existing)
     if growth.name in INTERNAL_TOPICS:
         raise BrokerError(
             ErrorCode.INVALID_PARTITIONS,
-            f"{growth.name} keeps its {have} partitions: from their number follows which one keeps a group",
+            f"{growth.name} keeps its {have} partitions: their number decides which one stores a group",
         )
     if growth.count <= have:
         raise BrokerError(
             ErrorCode.INVALID_PARTITIONS,
             f"topic {growth.name!r} has {have} partitions, and their number can only be raised; "
-            f"{growth.count} were asked for",
+            f"{growth.count} were requested",
         )
     if growth.count > PARTITION_COUNT_MAX:
         raise BrokerError(
@@ -124,13 +124,13 @@ def assign_more_partitions(
     if len(growth.assignments) != new:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"replicas are given for {len(growth.assignments)} partitions, and {new} are to be made",
+            f"replicas are given for {len(growth.assignments)} partitions, but {new} are to be added",
         )
     assigned = _checked_assignments(dict(enumerate(growth.assignments, start=have)), racks, first=have)
     if any(len(assignment.replicas) != replicas for assignment in assigned.values()):
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"the partitions of topic {growth.name!r} have {replicas} replicas each; new ones need as many",
+            f"each partition of topic {growth.name!r} has {replicas} replicas; new ones need as many",
         )
     return assigned
 
@@ -156,13 +156,13 @@ def _checked_assignments(
     sizes = {len(replicas) for replicas in assignments.values()}
     if len(sizes) > 1:
         raise BrokerError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "all partitions of a topic have the same number of replicas"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "all partitions of a topic need the same number of replicas"
         )
     for number, replicas in assignments.items():
         if not replicas or len(set(replicas)) != len(replicas):
             raise BrokerError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"partition {number} needs one replica or more, on as many different brokers",
+                f"partition {number} needs at least one replica, each on a different broker",
             )
         missing = [replica for replica in replicas if replica not in racks]
         if missing:

@@ -1,4 +1,4 @@
-"""Topics made and grown: the controller's decisions. Pure."""
+"""The controller's decisions on new topics and new partitions. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
 _TOPICS_AT_ONCE = 100
-"""A request may name tens of thousands; in between others are served."""
+"""Topics created between two pauses, since a request may name tens of thousands."""
 
 
 class TopicChanges:
-    """Makes topics and adds partitions to them."""
+    """Creates topics and adds partitions to them."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class TopicChanges:
         self._new_topic_id = new_topic_id
 
     def create(self, event: CreateTopics) -> DecisionSteps[None]:
-        """Make the topics that can be made; their partitions get their leaders in one go."""
+        """Create the valid topics of a request; the leaders of all are elected together."""
         results: dict[str, TopicResult] = {}
         new: list[TopicPartition] = []
         twice = _named_twice([topic.name for topic in event.topics])
-        # Leaders of one topic follow those of the last, so that small topics do not all start on one broker.
+        # Leaders continue after those of the last topic, so that small topics do not all start on one broker.
         start = sum(len(other.partitions) for other in self._state.topics.values())
         for number, topic in enumerate(event.topics, 1):
             if number % _TOPICS_AT_ONCE == 0:
@@ -79,7 +79,7 @@ class TopicChanges:
         yield from self._finish(event.token, new, results)
 
     def grow(self, event: CreatePartitions) -> DecisionSteps[None]:
-        """Add partitions to the topics that can have them."""
+        """Add partitions to the valid topics of a request."""
         results: dict[str, TopicResult] = {}
         new: list[TopicPartition] = []
         twice = _named_twice([topic.name for topic in event.topics])
@@ -103,7 +103,7 @@ class TopicChanges:
         yield from self._finish(event.token, new, results)
 
     def _check(self, topic: TopicCreation, start: int) -> dict[int, ReplicaAssignment]:
-        check_name(topic.name, self._state.topics, self._state.alike(topic.name))
+        check_name(topic.name, self._state.topics, self._state.colliding_topic(topic.name))
         if topic.configs:
             try:
                 self._validate_configs(topic.configs)
@@ -128,7 +128,7 @@ class TopicChanges:
         if any(assignment.is_reassigning for assignment in existing.values()):
             raise BrokerError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,
-                f"partitions of topic {growth.name!r} are being reassigned; add more when that is over",
+                f"partitions of topic {growth.name!r} are being reassigned; add partitions afterwards",
             )
         return topic, assign_more_partitions(growth, existing, self._state.racks())
 
@@ -142,7 +142,9 @@ class TopicChanges:
             made_of.setdefault(at[0], []).append(at)
         for name, result in results.items():
             made = made_of.get(name, [])
-            yield AnswerRequest(token, name, result, after_told=bool(made), needed=self._leaders_of(made))
+            yield AnswerRequest(
+                token, name, result, after_brokers_answered=bool(made), needed=self._leaders_of(made)
+            )
 
     def _leaders_of(self, partitions: Sequence[TopicPartition]) -> tuple[int, ...]:
         states = [self._state.partition(at).state for at in partitions]

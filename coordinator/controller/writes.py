@@ -1,9 +1,9 @@
-"""What the controller writes in ZooKeeper.
+"""The controller's writes to ZooKeeper.
 
-Every write is a multi that also checks the version of /controller_epoch, so that a controller which has been
-replaced changes nothing (`TermOver`). After a lost connection nobody knows whether a multi was made: what
-the znodes hold is read, and only what is missing is written again. Every write of a state carries the version
-that it expects, so that one which arrives late cannot undo another.
+Every write is a multi that also checks the version of /controller_epoch, so a replaced controller changes
+nothing (`ControllerMoved`). After a lost connection it is unknown whether a multi was applied: the znodes are
+read, and only missing changes are written again. Every write of a partition state carries the version that it
+expects, so a late write cannot undo a newer one.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from coordinator.zookeeper.pipelined import read_all, results
 from protocol.topic_partition import TopicPartition
 
 BATCH_SIZE = 200
-"""Writes in a multi: large enough that its round trip does not count, far below ZooKeeper's 1 MB."""
+"""Writes in a multi: enough to make the round trip negligible, far below ZooKeeper's limit of 1 MB."""
 
 T = TypeVar("T")
 
 
-class TermOver(Exception):
+class ControllerMoved(Exception):
     """Another controller has been elected."""
 
 
 async def write_states(term: Term, writes: Sequence[StateWrite]) -> list[StateWritten]:
-    """Write partition states, in multis that are pipelined; what each znode holds afterwards."""
+    """Write partition states in pipelined multis; the content of each znode afterwards, in order."""
     batches = await results([Deferred.fromCoroutine(_write_batch(term, batch)) for batch in _batches(writes)])
     return [written for batch in batches for written in batch]
 
@@ -83,7 +83,7 @@ async def _write_batch(term: Term, writes: Sequence[StateWrite]) -> list[StateWr
             made = await _guarded(term, operations)
         except (MultiFailed, ZooKeeperConnectionLost) as error:
             _raise_unless(error, BadVersion, NodeExists, NoNode)
-            settled |= await _look_into(term.session, open_writes)
+            settled |= await _settle_from_znodes(term.session, open_writes)
             existing = await _existing_parents(term.session, writes)
             continue
         for (index, write), end in zip(open_writes, ends, strict=True):
@@ -99,7 +99,7 @@ def _parents(write: StateWrite) -> tuple[str, str]:
 
 
 def _state_operations(write: StateWrite, existing: dict[str, None]) -> list[WriteOperation]:
-    """What writes a state; of a new one's parents, those that are not `existing`."""
+    """The operations that write a state, including creation of parents that are not in `existing`."""
     path = partition_state_path(*write.at)
     data = encode_partition_state(write.state)
     if write.version is not None:
@@ -108,10 +108,10 @@ def _state_operations(write: StateWrite, existing: dict[str, None]) -> list[Writ
     return [*made, Create(path, data)]
 
 
-async def _look_into(
+async def _settle_from_znodes(
     session: ZooKeeperSession, writes: Sequence[tuple[int, StateWrite]]
 ) -> dict[int, StateWritten]:
-    """Of writes that failed, or whose answer was lost: those about which the znodes leave no doubt."""
+    """After a failure or lost answer, read the znodes: the results of the writes that are certain now."""
     found = await read_all(session, [partition_state_path(*write.at) for _, write in writes])
     settled = {}
     for (index, write), there in zip(writes, found, strict=True):
@@ -135,7 +135,7 @@ async def _existing_parents(session: ZooKeeperSession, writes: Sequence[StateWri
 
 
 async def create_topic(term: Term, topic: CreateTopic) -> bool:
-    """Make a topic's znode and its configs'; False where a topic of that name stood there before."""
+    """Create the znodes of a topic and its config; False if the topic exists already."""
     path, data = topic_path(topic.name), encode_topic(topic.assignment)
     path_of_config = config_path("topics", topic.name)
     config = encode_config(topic.configs)
@@ -157,36 +157,40 @@ async def create_topic(term: Term, topic: CreateTopic) -> bool:
                 continue
             _raise_unless(error, NodeExists)
             found, _ = await term.session.get(path)
-            return found == data  # Its id is new: the same data is our own, made before a lost connection.
+            return (
+                found == data
+            )  # Topic ids are unique: equal data was created by us before a lost connection.
 
 
 async def write_assignments(term: Term, topics: Mapping[str, TopicAssignment]) -> None:
-    """Replace the data of topics' znodes, each in a multi of its own: a wide topic's data is large."""
+    """Replace the data of topics' znodes, each in its own multi: many partitions make large data."""
     writes = [SetData(topic_path(name), encode_topic(topic)) for name, topic in topics.items()]
-    await results([Deferred.fromCoroutine(_insist(term, [write])) for write in writes])
+    await results([Deferred.fromCoroutine(_retry(term, [write])) for write in writes])
 
 
-async def write_reassignment_order(term: Term, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-    """Replace what /admin/reassign_partitions asks for; remove it where nothing is left."""
+async def write_reassignment_znode(term: Term, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+    """Replace the data of /admin/reassign_partitions; remove it if there are no targets."""
     path = REASSIGN_PARTITIONS
     operation = SetData(path, encode_reassignment(targets)) if targets else Delete(path)
     try:
-        await _insist(term, [operation])
+        await _retry(term, [operation])
     except MultiFailed as error:
-        _raise_unless(error, NoNode)  # Somebody has withdrawn it, or this is the second try.
+        _raise_unless(
+            error, NoNode
+        )  # Removed by another process, or by our attempt before a lost connection.
 
 
-async def remove_orders(term: Term, paths: Sequence[str]) -> None:
-    """Remove orders that have been carried out."""
+async def remove_znode_requests(term: Term, paths: Sequence[str]) -> None:
+    """Remove the znodes of requests that have been handled."""
     for path in paths:
         try:
-            await _insist(term, [Delete(path)])
+            await _retry(term, [Delete(path)])
         except MultiFailed as error:
-            _raise_unless(error, NoNode)  # The second try after a lost connection.
+            _raise_unless(error, NoNode)  # Removed by our attempt before a lost connection.
 
 
 async def record_brokers(term: Term, epochs: Mapping[int, int]) -> None:
-    """Replace the record of the brokers' lives that have been seen to."""
+    """Replace the recorded start epochs of brokers."""
     path, data = CONTROLLER_BROKERS, encode_controller_brokers(epochs)
     while True:
         there = await term.session.exists(path)
@@ -199,7 +203,7 @@ async def record_brokers(term: Term, epochs: Mapping[int, int]) -> None:
 
 
 async def mark_deleted(term: Term, names: Sequence[str]) -> None:
-    """Mark topics for deletion; those that are marked already stay so."""
+    """Mark topics for deletion; topics that are marked already stay marked."""
     for batch in _batches(names):
         while True:
             paths = [delete_topic_path(name) for name in batch]
@@ -214,7 +218,7 @@ async def mark_deleted(term: Term, names: Sequence[str]) -> None:
 
 
 async def remove_topic(term: Term, name: str) -> None:
-    """Remove all znodes of a topic, the leaves first and the mark of its deletion last."""
+    """Remove all znodes of a topic, leaves first, the deletion mark last."""
     while True:
         try:
             gone = await _partition_znodes(term.session, name) + await _owner_znodes(term.session, name)
@@ -236,7 +240,7 @@ async def remove_topic(term: Term, name: str) -> None:
 
 
 async def _partition_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
-    """The znodes of a topic's partitions, each after those below it."""
+    """The znodes of a topic's partitions, children before parents."""
     try:
         numbers = [int(number) for number in await session.children(partitions_path(topic))]
     except NoNode:
@@ -252,7 +256,7 @@ async def _partition_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
 
 
 async def _owner_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
-    """The znodes that say who owns a topic's partitions, those of the partitions first."""
+    """The znodes of owners of a topic's partitions, children before parents."""
     try:
         data, _ = await session.get(topic_path(topic))
         topic_id = decode_topic(topic, data).topic_id
@@ -265,12 +269,12 @@ async def _owner_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
 
 
 def _config_change(topic: str) -> Create:
-    """Makes every broker read a topic's configs again."""
+    """The notification that makes every broker read a topic's config again."""
     return Create(CONFIG_CHANGE_PREFIX, encode_config_change("topics", topic), sequence=True)
 
 
-async def _insist(term: Term, operations: Sequence[WriteOperation]) -> None:
-    """Make operations that may be made twice."""
+async def _retry(term: Term, operations: Sequence[WriteOperation]) -> None:
+    """Apply operations that may be applied twice, again after each lost connection."""
     while True:
         try:
             await _guarded(term, operations)
@@ -280,21 +284,21 @@ async def _insist(term: Term, operations: Sequence[WriteOperation]) -> None:
 
 
 def _raise_unless(error: MultiFailed | ZooKeeperConnectionLost, *expected: type[ZooKeeperError]) -> None:
-    """Raise an error that looking again would not help against."""
+    """Raise a failed multi unless its cause is one of `expected`, after which the caller retries."""
     if isinstance(error, MultiFailed) and not isinstance(error.cause, expected):
         raise error
 
 
 async def _guarded(term: Term, operations: Sequence[WriteOperation]) -> list[OperationResult]:
-    """Make operations only while the term lasts.
+    """Apply operations in one multi, only while the term lasts.
 
-    Raises `TermOver`, `MultiFailed`, `ZooKeeperConnectionLost`.
+    Raises `ControllerMoved`, `MultiFailed`, `ZooKeeperConnectionLost`.
     """
     try:
         made = await term.session.multi([term.guard(), *operations])
     except MultiFailed as error:
         if error.index == 0:
-            raise TermOver(f"controller epoch {term.epoch} has been followed by another") from error
+            raise ControllerMoved(f"another controller has replaced controller epoch {term.epoch}") from error
         raise
     return made[1:]
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
-GroupRequest: TypeAlias = Any
+RequestToken: TypeAlias = Any
 """Whoever waits for an answer: never None, and otherwise known only to the one who hands it in."""
 
 
@@ -259,7 +259,7 @@ class ManagedListAnswer:
 
 
 class GroupReply(NamedTuple):
-    request: GroupRequest
+    request: RequestToken
     answer: object
 
 
@@ -277,5 +277,5 @@ class ShardResult:
     groups_before: dict[str, Any] = field(default_factory=dict)
     offsets_before: dict[tuple[str, TopicPartition], Any] = field(default_factory=dict)
 
-    def reply(self, request: GroupRequest, answer: object) -> None:
+    def reply(self, request: RequestToken, answer: object) -> None:
         self.replies.append(GroupReply(request, answer))

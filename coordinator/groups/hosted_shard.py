@@ -17,23 +17,23 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from coordinator.clock import Clock, DelayedCall, now_ms
-from coordinator.groups.claims import Claimer
 from coordinator.groups.effects import (
     Decision,
     GroupReply,
-    GroupRequest,
     ReaderClaim,
     RecordsRefused,
+    RequestToken,
     ShardResult,
 )
 from coordinator.groups.log import CommitWatch, GroupLog
+from coordinator.groups.reader_claimer import ReaderClaimer
 from coordinator.groups.records import MalformedRecord
 from coordinator.groups.shard import GroupShard
 from protocol.errors import BrokerError, ErrorCode
 
 _log = logging.getLogger(__name__)
 
-ShardEvent: TypeAlias = Callable[[GroupShard, GroupRequest, int], ShardResult]
+ShardEvent: TypeAlias = Callable[[GroupShard, RequestToken, int], ShardResult]
 """One request to a shard: `event(shard, request, now_ms)`, where `request` is to be answered."""
 
 _TRY_ANOTHER_BROKER = (
@@ -75,7 +75,7 @@ class HostedShard:
         monotonic_s: Callable[[], float],
         *,
         commit_timeout_ms: int,
-        claimer: Claimer | None = None,
+        claimer: ReaderClaimer | None = None,
     ) -> None:
         self.state = HostState.LOADING
         self._name = name
@@ -90,7 +90,7 @@ class HostedShard:
         self._now_ms = self._began_ms
         self._replayed = 0
         self._unreadable = 0
-        self._events_to_come: list[Callable[[GroupShard, int], ShardResult]] = []
+        self._deferred_events: list[Callable[[GroupShard, int], ShardResult]] = []
         self._end_offset = 0
         self._unanswered: deque[_Unanswered] = deque()
         self._claiming: dict[int, Sequence[GroupReply]] = {}
@@ -143,11 +143,11 @@ class HostedShard:
             return
         self.state = HostState.ACTIVE
         self._end_offset = self._log.end_offset
-        now = self._tell_time()
+        now = self._read_clock()
         self._perform(self._shard.loaded(now))
-        events, self._events_to_come = self._events_to_come, []
+        events, self._deferred_events = self._deferred_events, []
         for event in events:
-            self.happen(event)
+            self.apply(event)
         if self._replayed:
             _log.info(
                 "Groups of %s are here: %d records read in %d ms",
@@ -170,7 +170,7 @@ class HostedShard:
         """Let one request happen; `done` has its answer when it may be told, or a BrokerError."""
         error = self.refusal()
         if error is None:
-            self._perform(event(self._shard, done, self._tell_time()))
+            self._perform(event(self._shard, done, self._read_clock()))
         else:
             done.errback(error)
 
@@ -186,17 +186,17 @@ class HostedShard:
             case HostState.CLOSED:
                 return BrokerError(ErrorCode.NOT_COORDINATOR)
 
-    def happen(self, event: Callable[[GroupShard, int], ShardResult]) -> None:
+    def apply(self, event: Callable[[GroupShard, int], ShardResult]) -> None:
         """Let something happen that is nobody's request; while the shard is loading it is kept for later."""
         if self.state is HostState.ACTIVE:
-            self._perform(event(self._shard, self._tell_time()))
+            self._perform(event(self._shard, self._read_clock()))
         elif self.state is HostState.LOADING:
-            self._events_to_come.append(event)
+            self._deferred_events.append(event)
 
     def group_ids(self) -> list[str]:
         return self._shard.group_ids() if self.state is HostState.ACTIVE else []
 
-    def _tell_time(self) -> int:
+    def _read_clock(self) -> int:
         """The time of day when the shard came, and what has passed since: whoever sets the clock ends no
         session by it, and prolongs none."""
         self._now_ms = self._began_ms + int((self._monotonic_s() - self._began_s) * 1000)
@@ -215,7 +215,7 @@ class HostedShard:
                     _refuse(result.replies, ErrorCode.NOT_COORDINATOR)
                     self.close()
                     return
-                result = self._shard.refused(result, self._told_as(error, result), self._now_ms)
+                result = self._shard.refused(result, self._error_for_members(error, result), self._now_ms)
                 # That something was not done rests on nothing, and can be told at once.
                 refusals, result.replies = result.replies, []
                 _answer(refusals)
@@ -238,7 +238,7 @@ class HostedShard:
         finally:
             self._is_appending = False
 
-    def _told_as(self, error: BrokerError, result: ShardResult) -> ErrorCode:
+    def _error_for_members(self, error: BrokerError, result: ShardResult) -> ErrorCode:
         """What a refused append means to members."""
         if error.code in _TRY_ANOTHER_BROKER:
             return ErrorCode.NOT_COORDINATOR
@@ -262,7 +262,7 @@ class HostedShard:
         while self._unanswered and self._unanswered[0].offset <= committed:
             result = self._unanswered.popleft()
             if result.claims and self._claimer is not None:
-                self._have_claimed(result, self._claimer)
+                self._claim_then_answer(result, self._claimer)
             else:
                 _answer(result.replies)
         if not self._unanswered:
@@ -271,7 +271,7 @@ class HostedShard:
             self._watch = self._log.watch(self._settle)
         return not self._unanswered
 
-    def _have_claimed(self, result: _Unanswered, claimer: Claimer) -> None:
+    def _claim_then_answer(self, result: _Unanswered, claimer: ReaderClaimer) -> None:
         """Answer once the claims are made. Others need not wait for that: what is written is committed."""
         self._claimings += 1
         number = self._claimings
@@ -309,15 +309,15 @@ class HostedShard:
 
     def _on_time(self) -> None:
         self._timer = None
-        now = self._tell_time()
+        now = self._read_clock()
         due_ms = self._shard.next_deadline_ms()
         if due_ms is not None and due_ms <= now:
             self._perform(self._shard.tick(now))
         self._settle()
-        self._give_up(now)
+        self._time_out_requests(now)
         self._set_timer()
 
-    def _give_up(self, now: int) -> None:
+    def _time_out_requests(self, now: int) -> None:
         """Answer those who have waited for too long. What is written stands, and claims are still made."""
         late: list[GroupReply] = []
         for result in self._unanswered:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.groups.effects import GroupRequest, RewoundPartition
+from coordinator.groups.effects import RequestToken, RewoundPartition
 from coordinator.groups.records import ManagedGroupValue, ManagedMemberValue
-from coordinator.groups.state import CAME_FROM, GroupState, GroupType
+from coordinator.groups.states import CAME_FROM, GroupState, GroupType
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -35,10 +35,10 @@ class ManagedMember:
     owned: tuple[TopicPartition, ...] = ()
     must_register: bool = False
     """A change has begun that it takes part in: its heartbeats are answered with an error code."""
-    told: bool = False
+    notified: bool = False
     """It has had that answer. From here on heartbeats do not prolong its session: it has that long to stop
     fetching, commit and register."""
-    registering: GroupRequest = None
+    registering: RequestToken = None
     """Its RegisterConsumer, which waits for the others'."""
 
     def is_awaited(self) -> bool:
@@ -46,13 +46,13 @@ class ManagedMember:
 
 
 @dataclass(slots=True)
-class RewindUnderWay:
+class PendingRewind:
     """A RewindConsumer under way. `consumer_id` is empty for one who is not a member of the group.
 
     `refused` are the partitions of the request that cannot be rewound; they do not keep the others back.
     """
 
-    request: GroupRequest
+    request: RequestToken
     consumer_id: str
     new_offsets: Mapping[TopicPartition, int]
     refused: Sequence[RewoundPartition] = ()
@@ -77,7 +77,7 @@ class ManagedGroup:
     single_reader: bool = False
     """Whether the leaders of its partitions let nobody of it read but the member that has them."""
     members: dict[str, ManagedMember] = field(default_factory=dict)
-    rewinds: list[RewindUnderWay] = field(default_factory=list)
+    rewinds: list[PendingRewind] = field(default_factory=list)
     durable: ManagedGroupValue | None = None
 
     type = GroupType.MANAGED
@@ -135,11 +135,11 @@ class ManagedGroup:
         )
 
     @property
-    def is_changing(self) -> bool:
+    def is_rebalancing(self) -> bool:
         """Whether every member has to register."""
         return self.state is GroupState.PREPARING_REBALANCE
 
-    def awaits_nobody(self) -> bool:
+    def all_registered(self) -> bool:
         return not any(member.is_awaited() for member in self.members.values())
 
     def owners_of(self, partitions: Iterable[TopicPartition]) -> list[ManagedMember]:

@@ -14,26 +14,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from coordinator.groups.assignors import ASSIGNORS
-from coordinator.groups.config import GroupConfig
+from coordinator.groups.deadlines import TimerKey, TimerKind
 from coordinator.groups.effects import (
     ErrorAnswer,
-    GroupRequest,
     LeaveAnswer,
     LeftMember,
     ManagedHeartbeatAnswer,
     OwnedPartition,
     RegisterAnswer,
+    RequestToken,
     RewindAnswer,
     RewoundPartition,
     ShardResult,
 )
 from coordinator.groups.managed_claims import claim, claim_for_nobody
-from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup, ManagedMember, RewindUnderWay
+from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup, ManagedMember, PendingRewind
 from coordinator.groups.managed_topics import NO_OFFSET, ManagedTopics
 from coordinator.groups.offsets import GroupOffsets
-from coordinator.groups.rebalance import TimerKey, TimerKind
 from coordinator.groups.records import fits, managed_group_record
-from coordinator.groups.state import GroupState
+from coordinator.groups.settings import GroupSettings
+from coordinator.groups.states import GroupState
 from coordinator.timers import Timers
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
@@ -44,7 +44,7 @@ class ManagedRebalancer:
 
     def __init__(
         self,
-        config: GroupConfig,
+        config: GroupSettings,
         timers: Timers[TimerKey],
         offsets: GroupOffsets,
         partition_count: Callable[[str], int],
@@ -59,7 +59,7 @@ class ManagedRebalancer:
         self,
         group_id: str,
         result: ShardResult,
-        request: GroupRequest,
+        request: RequestToken,
         *,
         session_timeout_ms: int,
         topics: Sequence[str],
@@ -82,11 +82,11 @@ class ManagedRebalancer:
         result.reply(request, ErrorAnswer(ErrorCode.NONE))
         return group
 
-    def widen(
+    def add_topics(
         self,
         group: ManagedGroup,
         result: ShardResult,
-        request: GroupRequest,
+        request: RequestToken,
         topics: Iterable[str],
         now_ms: int,
     ) -> None:
@@ -96,14 +96,14 @@ class ManagedRebalancer:
             group.partitions.update(self._topics.counts(added))
             self._persist(group, result)
             if group.members:
-                self._begin_change(group, result, now_ms)
+                self._begin_rebalance(group, result, now_ms)
         result.reply(request, ErrorAnswer(ErrorCode.NONE))
 
     def register(
         self,
         group: ManagedGroup,
         result: ShardResult,
-        request: GroupRequest,
+        request: RequestToken,
         *,
         consumer_id: str,
         client_id: str,
@@ -128,13 +128,13 @@ class ManagedRebalancer:
         group.members[consumer_id] = member
         self._timers.cancel(TimerKey(group.group_id, TimerKind.UNUSED))
         self.keep_alive(group, member, now_ms)
-        self._begin_change(group, result, now_ms)
+        self._begin_rebalance(group, result, now_ms)
 
     def heartbeat(
         self,
         group: ManagedGroup,
         result: ShardResult,
-        request: GroupRequest,
+        request: RequestToken,
         *,
         consumer_id: str,
         generation: int,
@@ -152,10 +152,10 @@ class ManagedRebalancer:
                 shortest_ms = min(self._config.min_session_timeout_ms, group.session_timeout_ms)
                 longest_ms = group.session_timeout_ms
                 member.session_timeout_ms = max(shortest_ms, min(session_timeout_ms, longest_ms))
-            if not member.told:
+            if not member.notified:
                 self.keep_alive(group, member, now_ms)
             if member.must_register:
-                member.told = True
+                member.notified = True
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         result.reply(request, ManagedHeartbeatAnswer(error, group.generation))
 
@@ -163,7 +163,7 @@ class ManagedRebalancer:
         self,
         group: ManagedGroup,
         result: ShardResult,
-        request: GroupRequest,
+        request: RequestToken,
         *,
         consumer_id: str,
         generation: int,
@@ -178,7 +178,7 @@ class ManagedRebalancer:
         error = ErrorCode.NONE
         if consumer_id:
             error = group.check_generation(consumer_id, generation)
-            if error is ErrorCode.NONE and group.is_changing:
+            if error is ErrorCode.NONE and group.is_rebalancing:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         if error is not ErrorCode.NONE:
             refused = [RewoundPartition(partition, NO_OFFSET, error) for partition, _ in new_offsets]
@@ -192,10 +192,10 @@ class ManagedRebalancer:
                 accepted[partition] = offset
             else:
                 refused.append(RewoundPartition(partition, NO_OFFSET, error))
-        group.rewinds.append(RewindUnderWay(request, consumer_id, accepted, refused))
+        group.rewinds.append(PendingRewind(request, consumer_id, accepted, refused))
         if consumer_id:
             requester = group.members[consumer_id]
-            requester.must_register = requester.told = False
+            requester.must_register = requester.notified = False
             self.keep_alive(group, requester, now_ms)
         for owner in group.owners_of(accepted):
             if not group.is_rewinding(owner.consumer_id):
@@ -206,7 +206,7 @@ class ManagedRebalancer:
         self,
         group: ManagedGroup,
         result: ShardResult,
-        request: GroupRequest,
+        request: RequestToken,
         members: Iterable[tuple[str, str | None]],
         now_ms: int,
     ) -> None:
@@ -238,7 +238,7 @@ class ManagedRebalancer:
         self._topics.forget_lost_partitions(group, group.partitions)
         # Partitions have come or gone, or a topic was added in a change that was cut short
         if group.members and not self._topics.is_fully_owned(group):
-            self._begin_change(group, result, now_ms)
+            self._begin_rebalance(group, result, now_ms)
 
     def topics_changed(
         self, group: ManagedGroup, result: ShardResult, topics: Collection[str], now_ms: int
@@ -249,9 +249,11 @@ class ManagedRebalancer:
         if self._topics.forget_lost_partitions(group, topics):
             self._persist(group, result)
         if group.members and not self._topics.is_fully_owned(group):
-            self._begin_change(group, result, now_ms)
+            self._begin_rebalance(group, result, now_ms)
 
-    def session_over(self, group: ManagedGroup, result: ShardResult, consumer_id: str, now_ms: int) -> None:
+    def session_expired(
+        self, group: ManagedGroup, result: ShardResult, consumer_id: str, now_ms: int
+    ) -> None:
         member = group.members.get(consumer_id)
         if member is None:
             return
@@ -260,7 +262,7 @@ class ManagedRebalancer:
         else:
             self._remove(group, result, consumer_id, now_ms)
 
-    def unused_over(self, group: ManagedGroup, result: ShardResult) -> None:
+    def unused_expired(self, group: ManagedGroup, result: ShardResult) -> None:
         if group.ephemeral and group.state is GroupState.EMPTY:
             self.delete(group, result)
 
@@ -294,7 +296,7 @@ class ManagedRebalancer:
         self,
         group: ManagedGroup,
         result: ShardResult,
-        request: GroupRequest,
+        request: RequestToken,
         member: ManagedMember,
         now_ms: int,
     ) -> None:
@@ -302,17 +304,17 @@ class ManagedRebalancer:
             result.reply(member.registering, RegisterAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
         member.registering = request
         self.keep_alive(group, member, now_ms)
-        if group.is_changing or member.must_register:
+        if group.is_rebalancing or member.must_register:
             self._complete_if_all_registered(group, result, now_ms)
         else:
             # Nobody asked it to: it has been restarted, or the answer was lost. It gets what it has, under a
             # generation that its former self does not know.
             group.generation += 1
-            self._give(group, result, (member,), now_ms)
+            self._grant(group, result, (member,), now_ms)
             self._persist(group, result)
 
-    def _begin_change(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
-        if not group.is_changing:
+    def _begin_rebalance(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
+        if not group.is_rebalancing:
             group.transition_to(GroupState.PREPARING_REBALANCE)
         for rewind in group.rewinds:
             if rewind.consumer_id:  # it would wait for us, and we for it to register
@@ -327,14 +329,14 @@ class ManagedRebalancer:
         self._complete_if_all_registered(group, result, now_ms)
 
     def _complete_if_all_registered(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
-        if not group.awaits_nobody():
+        if not group.all_registered():
             return
-        if group.is_changing:
-            self._complete_change(group, result, now_ms)
+        if group.is_rebalancing:
+            self._complete_rebalance(group, result, now_ms)
         elif group.rewinds:
             self._complete_rewinds(group, result, now_ms)
 
-    def _complete_change(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
+    def _complete_rebalance(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
         counts = self._topics.counts(group.partitions)
         rewinds, group.rewinds = group.rewinds, []
         self._record_rewinds(group, result, rewinds, now_ms)
@@ -347,7 +349,7 @@ class ManagedRebalancer:
             assignment = ASSIGNORS[group.assignment_strategy](list(group.members), counts, owned)
             for member in group.members.values():
                 member.owned = assignment[member.consumer_id]
-            self._give(group, result, group.members.values(), now_ms)
+            self._grant(group, result, group.members.values(), now_ms)
         else:
             group.transition_to(GroupState.EMPTY)
             claim_for_nobody(group, result)
@@ -362,17 +364,17 @@ class ManagedRebalancer:
         affected = group.owners_of(partition for rewind in rewinds for partition in rewind.new_offsets)
         if affected:
             group.generation += 1
-            self._give(group, result, affected, now_ms)
+            self._grant(group, result, affected, now_ms)
             self._persist(group, result)
         self._answer_rewinds(group, result, rewinds)
 
-    def _give(
+    def _grant(
         self, group: ManagedGroup, result: ShardResult, members: Iterable[ManagedMember], now_ms: int
     ) -> None:
         """Let `members` own what is theirs from this generation on, and answer those that wait for it."""
         for member in members:
             member.generation = group.generation
-            member.must_register = member.told = False
+            member.must_register = member.notified = False
             self.keep_alive(group, member, now_ms)
             claim(group, result, member)
             request, member.registering = member.registering, None
@@ -385,14 +387,14 @@ class ManagedRebalancer:
                 result.reply(request, answer)
 
     def _record_rewinds(
-        self, group: ManagedGroup, result: ShardResult, rewinds: Iterable[RewindUnderWay], now_ms: int
+        self, group: ManagedGroup, result: ShardResult, rewinds: Iterable[PendingRewind], now_ms: int
     ) -> None:
         for rewind in rewinds:
             for partition, offset in rewind.new_offsets.items():
                 self._topics.commit(group, result, partition, offset, now_ms)
 
     def _answer_rewinds(
-        self, group: ManagedGroup, result: ShardResult, rewinds: Sequence[RewindUnderWay]
+        self, group: ManagedGroup, result: ShardResult, rewinds: Sequence[PendingRewind]
     ) -> None:
         rewound = dict.fromkeys(partition for rewind in rewinds for partition in rewind.new_offsets)
         for rewind in rewinds:
@@ -412,7 +414,7 @@ class ManagedRebalancer:
         self._timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, consumer_id))
         if member.registering is not None:
             result.reply(member.registering, RegisterAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-        self._begin_change(group, result, now_ms)
+        self._begin_rebalance(group, result, now_ms)
 
     def _persist(self, group: ManagedGroup, result: ShardResult) -> None:
         result.groups_before.setdefault(group.group_id, group.durable)

@@ -10,12 +10,12 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList, fail
 
 from coordinator.clock import Clock, DelayedCall
-from coordinator.groups.claims import Claimer
-from coordinator.groups.config import GroupConfig
 from coordinator.groups.effects import ShardResult
 from coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
 from coordinator.groups.log import GroupLog
 from coordinator.groups.partitions import OFFSETS_TOPIC
+from coordinator.groups.reader_claimer import ReaderClaimer
+from coordinator.groups.settings import GroupSettings
 from coordinator.groups.shard import GroupShard
 from protocol.errors import BrokerError, ErrorCode
 
@@ -36,7 +36,7 @@ class GroupService:
 
     def __init__(
         self,
-        config: GroupConfig,
+        config: GroupSettings,
         clock: Clock,
         monotonic_s: Callable[[], float],
         *,
@@ -44,7 +44,7 @@ class GroupService:
         new_id: Callable[[], str],
         partition_count: Callable[[str], int],
         commit_timeout_ms: int,
-        new_claimer: Callable[[], Claimer] | None = None,
+        new_claimer: Callable[[], ReaderClaimer] | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -116,31 +116,31 @@ class GroupService:
             done: Deferred[Any] = Deferred()
             host.ask(event, done)
             asked.append(done)
-        return DeferredList(asked, consumeErrors=True).addCallback(_sorted_out)
+        return DeferredList(asked, consumeErrors=True).addCallback(_merge_answers)
 
     # What concerns all
 
     def topics_changed(self, topics: Collection[str]) -> None:
         """`topics` have been created or given more partitions."""
         for host in list(self._hosts.values()):
-            host.happen(lambda shard, now: shard.topics_changed(topics, now))
+            host.apply(lambda shard, now: shard.topics_changed(topics, now))
 
     def topics_deleted(self, topics: Collection[str]) -> None:
         """`topics` are no more."""
         for host in list(self._hosts.values()):
-            host.happen(lambda shard, now: shard.topics_deleted(topics, now))
+            host.apply(lambda shard, now: shard.topics_deleted(topics, now))
 
     def expire_offsets(self) -> None:
         """Look through all groups for offsets that have been kept long enough; others get turns between."""
         if self._expiring is None:
-            self._expire_some(self._all_groups())
+            self._expire_batch(self._all_groups())
 
     def _all_groups(self) -> Iterator[tuple[HostedShard, str]]:
         for host in list(self._hosts.values()):
             for group_id in host.group_ids():
                 yield host, group_id
 
-    def _expire_some(self, groups: Iterator[tuple[HostedShard, str]]) -> None:
+    def _expire_batch(self, groups: Iterator[tuple[HostedShard, str]]) -> None:
         self._expiring = None
         for _ in range(_EXPIRED_PER_TURN):
             found = next(groups, None)
@@ -148,15 +148,15 @@ class GroupService:
                 return
             host, group_id = found
             if host.state is HostState.ACTIVE:
-                host.happen(partial(_expire, group_id))
-        self._expiring = self._clock.callLater(0, self._expire_some, groups)
+                host.apply(partial(_expire, group_id))
+        self._expiring = self._clock.callLater(0, self._expire_batch, groups)
 
 
 def _expire(group_id: str, shard: GroupShard, now_ms: int) -> ShardResult:
     return shard.expire_offsets(group_id, now_ms)
 
 
-def _sorted_out(outcomes: list[tuple[bool, Any]]) -> tuple[list[Any], ErrorCode]:
+def _merge_answers(outcomes: list[tuple[bool, Any]]) -> tuple[list[Any], ErrorCode]:
     answers = []
     error = ErrorCode.NONE
     for succeeded, outcome in outcomes:

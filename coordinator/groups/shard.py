@@ -19,25 +19,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from coordinator.groups.classic_door import ClassicDoor
-from coordinator.groups.config import GroupConfig
+from coordinator.groups.classic_group import ClassicGroup
+from coordinator.groups.classic_requests import ClassicRequests
 from coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from coordinator.groups.deadlines import TimerKey, TimerKind
 from coordinator.groups.effects import (
     DeleteAnswer,
     FetchedOffset,
-    GroupRequest,
     LeaveAnswer,
     LeftMember,
     ListAnswer,
     OffsetsAnswer,
     PartitionErrorsAnswer,
+    RequestToken,
     ShardResult,
 )
-from coordinator.groups.managed_door import ManagedDoor
 from coordinator.groups.managed_group import ManagedGroup
-from coordinator.groups.rebalance import TimerKey, TimerKind
+from coordinator.groups.managed_requests import ManagedRequests
 from coordinator.groups.records import CommittedOffset, fits
-from coordinator.groups.state import ClassicGroup, GroupState
+from coordinator.groups.settings import GroupSettings
+from coordinator.groups.states import GroupState
 from coordinator.groups.store import GroupStore
 from coordinator.groups.views import Group, describe, listed
 from protocol.errors import ErrorCode
@@ -65,15 +66,15 @@ class GroupShard:
     """
 
     def __init__(
-        self, config: GroupConfig, *, new_id: Callable[[], str], partition_count: Callable[[str], int]
+        self, config: GroupSettings, *, new_id: Callable[[], str], partition_count: Callable[[str], int]
     ) -> None:
         self._config = config
         self._store = GroupStore(config, partition_count)
         self._offsets = self._store.offsets
         self._timers = self._store.timers
-        self.classic = ClassicDoor(self._store, new_id)
+        self.classic = ClassicRequests(self._store, new_id)
         """JoinGroup, SyncGroup, Heartbeat."""
-        self.managed = ManagedDoor(self._store)
+        self.managed = ManagedRequests(self._store)
         """The requests of the client rewrite's protocol."""
 
     # The log
@@ -147,7 +148,7 @@ class GroupShard:
     # Both doors
 
     def leave(
-        self, request: GroupRequest, group_id: str, members: Sequence[tuple[str, str | None]], now_ms: int
+        self, request: RequestToken, group_id: str, members: Sequence[tuple[str, str | None]], now_ms: int
     ) -> ShardResult:
         """LeaveGroup, for groups of both types: (member id, instance id) each."""
         result = ShardResult()
@@ -165,7 +166,7 @@ class GroupShard:
 
     def commit_offsets(
         self,
-        request: GroupRequest,
+        request: RequestToken,
         group_id: str,
         offsets: Sequence[OffsetToCommit],
         *,
@@ -211,7 +212,7 @@ class GroupShard:
         return result
 
     def fetch_offsets(
-        self, request: GroupRequest, group_id: str, partitions: Iterable[TopicPartition] | None
+        self, request: RequestToken, group_id: str, partitions: Iterable[TopicPartition] | None
     ) -> ShardResult:
         """OffsetFetch of one group; None for all its partitions. A group that nobody knows has no offsets."""
         result = ShardResult()
@@ -228,7 +229,7 @@ class GroupShard:
         return result
 
     def delete_offsets(
-        self, request: GroupRequest, group_id: str, partitions: Sequence[TopicPartition]
+        self, request: RequestToken, group_id: str, partitions: Sequence[TopicPartition]
     ) -> ShardResult:
         """OffsetDelete: of an empty group any, of consumers those of topics that none of them reads."""
         result = ShardResult()
@@ -256,21 +257,21 @@ class GroupShard:
         result.reply(request, PartitionErrorsAnswer(ErrorCode.NONE, outcomes))
         return result
 
-    def describe_group(self, request: GroupRequest, group_id: str) -> ShardResult:
+    def describe_group(self, request: RequestToken, group_id: str) -> ShardResult:
         """DescribeGroups, one group at a time."""
         result = ShardResult()
         result.reply(request, describe(group_id, self._store.groups.get(group_id)))
         return result
 
     def list_groups(
-        self, request: GroupRequest, states: Collection[str] = (), types: Collection[str] = ()
+        self, request: RequestToken, states: Collection[str] = (), types: Collection[str] = ()
     ) -> ShardResult:
         """ListGroups, as far as they are this shard's."""
         result = ShardResult()
         result.reply(request, ListAnswer(listed(self._store.groups.values(), states, types)))
         return result
 
-    def delete_groups(self, request: GroupRequest, group_ids: Sequence[str]) -> ShardResult:
+    def delete_groups(self, request: RequestToken, group_ids: Sequence[str]) -> ShardResult:
         """DeleteGroups, and the client rewrite's DeleteGroup: empty groups only, and not ephemeral ones."""
         result = ShardResult()
         outcomes = [(group_id, self._store.delete(group_id, result)) for group_id in group_ids]
@@ -293,17 +294,17 @@ class GroupShard:
             managed = self._store.managed_rebalancer
             match key.kind:
                 case TimerKind.SESSION:
-                    managed.session_over(group, result, key.member_id, now_ms)
+                    managed.session_expired(group, result, key.member_id, now_ms)
                 case TimerKind.UNUSED:
-                    managed.unused_over(group, result)
+                    managed.unused_expired(group, result)
             return
         classic = self._store.rebalancer
         match key.kind:
             case TimerKind.SESSION:
-                classic.session_over(group, result, key.member_id, now_ms)
+                classic.session_expired(group, result, key.member_id, now_ms)
             case TimerKind.PENDING:
-                classic.pending_over(group, result, key.member_id, now_ms)
+                classic.pending_expired(group, result, key.member_id, now_ms)
             case TimerKind.ROUND:
-                classic.round_over(group, result, now_ms)
+                classic.join_timed_out(group, result, now_ms)
             case TimerKind.SYNC:
-                classic.sync_over(group, result, now_ms)
+                classic.sync_timed_out(group, result, now_ms)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.groups.config import GroupConfig
+from coordinator.groups.classic_group import ClassicGroup
+from coordinator.groups.classic_rebalance import ClassicRebalancer
+from coordinator.groups.deadlines import TimerKey
 from coordinator.groups.effects import RecordsRefused, ShardResult
 from coordinator.groups.managed_group import ManagedGroup
 from coordinator.groups.managed_rebalance import ManagedRebalancer
 from coordinator.groups.offsets import GroupOffsets
-from coordinator.groups.rebalance import Rebalancer, TimerKey
 from coordinator.groups.records import (
     GroupKey,
     GroupValue,
@@ -22,7 +23,8 @@ from coordinator.groups.records import (
     decode_offset_value,
     group_record,
 )
-from coordinator.groups.state import ClassicGroup, GroupState
+from coordinator.groups.settings import GroupSettings
+from coordinator.groups.states import GroupState
 from coordinator.groups.views import Group
 from coordinator.timers import Timers
 from protocol.errors import ErrorCode
@@ -31,12 +33,12 @@ from protocol.errors import ErrorCode
 class GroupStore:
     """All groups of one shard, with their offsets and deadlines, and the machines that move them."""
 
-    def __init__(self, config: GroupConfig, partition_count: Callable[[str], int]) -> None:
+    def __init__(self, config: GroupSettings, partition_count: Callable[[str], int]) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
         self.offsets = GroupOffsets()
         self.timers: Timers[TimerKey] = Timers()
-        self.rebalancer = Rebalancer(config, self.timers)
+        self.rebalancer = ClassicRebalancer(config, self.timers)
         self.managed_rebalancer = ManagedRebalancer(config, self.timers, self.offsets, partition_count)
 
     # Reading back

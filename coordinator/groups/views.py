@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
+from coordinator.groups.classic_group import ClassicGroup
 from coordinator.groups.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     encode_assignment,
@@ -17,7 +18,7 @@ from coordinator.groups.effects import (
     ManagedGroupInfo,
 )
 from coordinator.groups.managed_group import ManagedGroup
-from coordinator.groups.state import ClassicGroup, GroupState
+from coordinator.groups.states import GroupState
 
 Group: TypeAlias = ClassicGroup | ManagedGroup
 

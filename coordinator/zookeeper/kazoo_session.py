@@ -33,7 +33,7 @@ from kazoo.retry import KazooRetry
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from coordinator.zookeeper.handover import CallFromThread, Handover
+from coordinator.zookeeper.call_queue import CallFromThread, ReactorCallQueue
 from coordinator.zookeeper.interface import (
     ANY_VERSION,
     AccessDenied,
@@ -123,7 +123,7 @@ class KazooSession:
         self.session_id = 0
         self.password = b""
         self._chroot = chroot
-        self._hand_over = Handover(call_from_thread)
+        self._hand_over = ReactorCallQueue(call_from_thread)
         self._changed = changed
         self._state = ""
         self._waiting: list[Callable[[], None]] | None = []

@@ -6,7 +6,7 @@ import logging
 
 from twisted.internet.defer import Deferred
 
-from coordinator.zookeeper.handover import CallFromThread
+from coordinator.zookeeper.call_queue import CallFromThread
 from coordinator.zookeeper.interface import SessionListener
 from coordinator.zookeeper.kazoo_session import CONNECTED, SUSPENDED, KazooSession
 from coordinator.zookeeper.session_memory import SessionKey, SessionMemory

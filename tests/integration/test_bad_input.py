@@ -525,7 +525,7 @@ class TestTopics:
     def test_a_bad_name(self, broker: BackgroundBroker, name: str) -> None:
         result = create(broker, name)
         assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        assert "is no name for a topic: it takes 1 to 249 letters" in (result.error_message or "")
+        assert "is not a valid topic name: use 1 to 249 letters" in (result.error_message or "")
 
     @pytest.mark.parametrize(
         ("partitions", "replicas", "code"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clients.connection.network import Channel
-from coordinator.groups.config import GroupConfig
+from coordinator.groups.settings import GroupSettings
 from protocol.api import (
     APIS,
     Request,
@@ -79,7 +79,7 @@ from tests.models.fake_groups import FakeGroups
 from tests.models.fake_ownership import FakeOwnership
 from tests.models.fake_readers import FakeReaders
 
-GROUP_CONFIG = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
+GROUP_CONFIG = GroupSettings(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
 VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4), 23: (2, 4), 60: (0, 1)}
 
 
@@ -517,7 +517,7 @@ class FakeCluster:
     `network` gives further clients networks of their own.
     """
 
-    def __init__(self, brokers: int = 1, group_config: GroupConfig = GROUP_CONFIG) -> None:
+    def __init__(self, brokers: int = 1, group_config: GroupSettings = GROUP_CONFIG) -> None:
         self.brokers = {node: FakeBroker(self, node) for node in range(1, brokers + 1)}
         self.topics: dict[str, list[FakePartition]] = {}
         self.producer_id = 100

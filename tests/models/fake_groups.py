@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from coordinator.groups.config import GroupConfig
+from coordinator.groups.classic_join import Join
 from coordinator.groups.effects import (
     DeleteAnswer,
     DescribeAnswer,
@@ -24,7 +24,7 @@ from coordinator.groups.effects import (
     ShardResult,
     SyncAnswer,
 )
-from coordinator.groups.join import Join
+from coordinator.groups.settings import GroupSettings
 from coordinator.groups.shard import GroupShard, OffsetToCommit
 from protocol.api import Request, Response
 from protocol.errors import ErrorCode
@@ -64,7 +64,7 @@ ANYWHERE = (FindCoordinatorRequest, membership.ListConsumerGroupsRequest, member
 class FakeGroups:
     """All groups of a fake cluster, coordinated by broker `node`. It may move to another broker."""
 
-    def __init__(self, cluster: FakeCluster, config: GroupConfig) -> None:
+    def __init__(self, cluster: FakeCluster, config: GroupSettings) -> None:
         self.node = min(cluster.brokers)
         self.config = config
         self.log: list[GroupRecord] = []

@@ -13,19 +13,19 @@ from coordinator.controller.effects import (
     ControllerEffect,
     CreateTopic,
     MarkDeleted,
-    Order,
     Pause,
-    ReadOrder,
+    ReadZnodeRequest,
     RecordBrokers,
-    RemoveOrders,
     RemoveTopic,
+    RemoveZnodeRequests,
+    SendToBrokers,
     SetBrokers,
     StateWrite,
     StateWritten,
-    TellBrokers,
     WriteAssignments,
-    WriteReassignmentOrder,
+    WriteReassignmentZnode,
     WriteStates,
+    ZnodeRequest,
 )
 from coordinator.controller.events import (
     AlterPartitions,
@@ -61,12 +61,12 @@ class Store:
     states: dict[TopicPartition, tuple[PartitionState, int]] = field(default_factory=dict)
     topics: dict[str, TopicAssignment] = field(default_factory=dict)
     deleting: list[str] = field(default_factory=list)
-    orders: dict[Order, Any] = field(
+    orders: dict[ZnodeRequest, Any] = field(
         default_factory=lambda: {
-            Order.REASSIGNMENT: None,
-            Order.ELECTION: [],
-            Order.DELETION: [],
-            Order.LOG_DIRS: {},
+            ZnodeRequest.REASSIGNMENT: None,
+            ZnodeRequest.ELECTION: [],
+            ZnodeRequest.DELETION: [],
+            ZnodeRequest.LOG_DIRS: {},
         }
     )
     removed_orders: list[str] = field(default_factory=list)
@@ -157,11 +157,11 @@ class Machine:
                 return made
             case WriteAssignments():
                 self.store.topics.update(effect.topics)
-            case WriteReassignmentOrder():
-                self.store.orders[Order.REASSIGNMENT] = dict(effect.targets) or None
-            case ReadOrder():
-                return self.store.orders[effect.order]
-            case RemoveOrders():
+            case WriteReassignmentZnode():
+                self.store.orders[ZnodeRequest.REASSIGNMENT] = dict(effect.targets) or None
+            case ReadZnodeRequest():
+                return self.store.orders[effect.request]
+            case RemoveZnodeRequests():
                 self.store.removed_orders += effect.paths
             case MarkDeleted():
                 self.store.deleting += effect.names
@@ -173,7 +173,7 @@ class Machine:
                     del self.store.states[at]
             case RecordBrokers():
                 self.store.recorded_epochs = dict(effect.epochs)
-            case TellBrokers() | AnswerRequest() | SetBrokers() | Pause():
+            case SendToBrokers() | AnswerRequest() | SetBrokers() | Pause():
                 pass
         return None
 
@@ -248,7 +248,7 @@ class Machine:
 
 def sent(effects: list[ControllerEffect]) -> list[tuple[int, Any]]:
     """The requests among effects, with the brokers they go to."""
-    return [request for effect in effects if isinstance(effect, TellBrokers) for request in effect.requests]
+    return [request for effect in effects if isinstance(effect, SendToBrokers) for request in effect.requests]
 
 
 def sent_to(effects: list[ControllerEffect], broker_id: int, kind: type[R]) -> list[R]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from coordinator.controller.effects import Order
+from coordinator.controller.effects import ZnodeRequest
 from coordinator.controller.events import (
     AlterPartitions,
     AlterReassignments,
@@ -25,8 +25,8 @@ from coordinator.controller.events import (
     DeleteTopics,
     ElectLeaders,
     MorePartitions,
-    Ordered,
     TopicCreation,
+    ZnodeRequested,
 )
 from coordinator.placement import ReplicaAssignment
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -71,7 +71,7 @@ def led_by_others(machine: Machine) -> None:
 
 def ordered(machine: Machine) -> None:
     topic(machine)
-    machine.store.orders[Order.REASSIGNMENT] = {("t", 0): (3, 4), ("t", 1): (4, 3)}
+    machine.store.orders[ZnodeRequest.REASSIGNMENT] = {("t", 0): (3, 4), ("t", 1): (4, 3)}
 
 
 def brokers_without(*gone: int) -> Callable[[Machine], ControllerEvent]:
@@ -105,7 +105,9 @@ SCENARIOS = {
     "the last new replica is in sync": Scenario(half_moved, caught_up(1, 2, 3, 4)),
     "cancel": Scenario(half_moved, lambda machine: AlterReassignments(1, {("t", 0): None})),
     "move elsewhere": Scenario(half_moved, lambda machine: AlterReassignments(1, {("t", 0): (2, 4)})),
-    "an order in ZooKeeper": Scenario(ordered, lambda machine: Ordered(Order.REASSIGNMENT), again=False),
+    "an order in ZooKeeper": Scenario(
+        ordered, lambda machine: ZnodeRequested(ZnodeRequest.REASSIGNMENT), again=False
+    ),
 }
 
 

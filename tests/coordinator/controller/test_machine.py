@@ -8,8 +8,8 @@ from coordinator.controller.effects import (
     AnswerRequest,
     ControllerEffect,
     RemoveTopic,
+    SendToBrokers,
     SetBrokers,
-    TellBrokers,
     WriteStates,
 )
 from coordinator.controller.events import (
@@ -50,7 +50,7 @@ def test_a_new_topic_is_durable_before_anybody_is_told() -> None:
     machine = Machine(1, 2)
     effects = machine.create("t", (1, 2), (2, 1))
     kinds = [type(effect).__name__ for effect in effects]
-    assert kinds == ["CreateTopic", "WriteStates", "TellBrokers", "AnswerRequest"]
+    assert kinds == ["CreateTopic", "WriteStates", "SendToBrokers", "AnswerRequest"]
     assert machine.state("t", 1) == PartitionState(2, 0, (2, 1), 1)
     # One request of a kind for each broker, not one for each partition.
     assert [(to, type(request)) for to, request in sent(effects)] == [
@@ -62,7 +62,7 @@ def test_a_new_topic_is_durable_before_anybody_is_told() -> None:
     assert led(effects, 1) == {("t", 0): 1, ("t", 1): 2}
     answer = effects[-1]
     assert isinstance(answer, AnswerRequest)
-    assert answer.after_told
+    assert answer.after_brokers_answered
     assert answer.result.error == ErrorCode.NONE
     assert set(answer.needed) == {1, 2}
 
@@ -120,7 +120,7 @@ def test_added_partitions_are_written_and_told() -> None:
     assert [type(effect).__name__ for effect in effects[:3]] == [
         "WriteAssignments",
         "WriteStates",
-        "TellBrokers",
+        "SendToBrokers",
     ]
     assert machine.state("t", 1).leader == 2
     assert led(effects, 1) == {("t", 1): 2}
@@ -464,7 +464,7 @@ def test_proposals_that_waited_together_are_one_write() -> None:
     effects = machine.handle(
         AlterPartitions([(5, proposal(machine, 1)), (6, proposal(machine, 2, broker_id=2, topic="u"))])
     )
-    assert [type(effect) for effect in effects] == [WriteStates, AnswerRequest, AnswerRequest, TellBrokers]
+    assert [type(effect) for effect in effects] == [WriteStates, AnswerRequest, AnswerRequest, SendToBrokers]
     assert machine.state("t").isr == (1,)
     assert machine.state("u").isr == (2,)
     # Followers need not hear of it; clients and other brokers do.

@@ -6,14 +6,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.controller.effects import ControllerEffect, Order, TellBrokers, WriteAssignments, WriteStates
+from coordinator.controller.effects import (
+    ControllerEffect,
+    SendToBrokers,
+    WriteAssignments,
+    WriteStates,
+    ZnodeRequest,
+)
 from coordinator.controller.events import (
     AlterReassignments,
     BalanceDue,
     CreatePartitions,
     ListReassignments,
     MorePartitions,
-    Ordered,
+    ZnodeRequested,
 )
 from coordinator.placement import ReplicaAssignment
 from coordinator.znodes.topics import NO_LEADER, PartitionState
@@ -86,13 +92,13 @@ def test_the_order_of_what_is_durable_and_what_is_said() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1,))
     kinds = [type(effect) for effect in move(machine, 2)]
-    assert kinds[:3] == [WriteAssignments, WriteStates, TellBrokers]
+    assert kinds[:3] == [WriteAssignments, WriteStates, SendToBrokers]
     kinds = [type(effect) for effect in machine.propose("t", 1, 2)]
     # The in-sync set as proposed; the one without the old replica; the word to it; at last its znode.
     assert [kind for kind in kinds if kind.__name__ != "AnswerRequest"] == [
         WriteStates,
         WriteStates,
-        TellBrokers,
+        SendToBrokers,
         WriteAssignments,
     ]
 
@@ -186,7 +192,7 @@ def test_a_cancelled_move_takes_leadership_from_a_new_replica_before_anything_el
     assert assignment(machine).is_reassigning
     machine.propose("t", 3, 1)
     effects = cancel(machine)
-    assert [type(effect) for effect in effects[:3]] == [WriteStates, TellBrokers, WriteAssignments]
+    assert [type(effect) for effect in effects[:3]] == [WriteStates, SendToBrokers, WriteAssignments]
     assert refusal(effects) == ErrorCode.NONE
     assert (machine.state("t").leader, machine.state("t").isr) == (1, (1,))
     assert deleted_on(effects, 3) == deleted_on(effects, 4) == [("t", 0)]
@@ -281,15 +287,15 @@ def test_an_order_in_zookeeper_is_carried_out_and_struck_out() -> None:
     for name in ("t", "u", "still"):
         machine.create(name, (1,))
     orders = machine.store.orders
-    orders[Order.REASSIGNMENT] = {("t", 0): (2,), ("u", 0): (2,), ("still", 0): (1,), ("x", 0): (1,)}
-    machine.handle(Ordered(Order.REASSIGNMENT))
-    assert orders[Order.REASSIGNMENT] == {("t", 0): (2,), ("u", 0): (2,)}
+    orders[ZnodeRequest.REASSIGNMENT] = {("t", 0): (2,), ("u", 0): (2,), ("still", 0): (1,), ("x", 0): (1,)}
+    machine.handle(ZnodeRequested(ZnodeRequest.REASSIGNMENT))
+    assert orders[ZnodeRequest.REASSIGNMENT] == {("t", 0): (2,), ("u", 0): (2,)}
     assert assignment(machine).adding == (2,)
-    machine.handle(Ordered(Order.REASSIGNMENT))  # Our own write.
+    machine.handle(ZnodeRequested(ZnodeRequest.REASSIGNMENT))  # Our own write.
     machine.propose("t", 1, 2)
-    assert orders[Order.REASSIGNMENT] == {("u", 0): (2,)}
+    assert orders[ZnodeRequest.REASSIGNMENT] == {("u", 0): (2,)}
     cancel(machine, "u")
-    assert orders[Order.REASSIGNMENT] is None
+    assert orders[ZnodeRequest.REASSIGNMENT] is None
     assert (assignment(machine), assignment(machine, "u")) == (
         ReplicaAssignment((2,)),
         ReplicaAssignment((1,)),
@@ -299,14 +305,14 @@ def test_an_order_in_zookeeper_is_carried_out_and_struck_out() -> None:
 def test_an_order_for_a_topic_that_is_deleted_is_struck_out() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1,))
-    machine.store.orders[Order.REASSIGNMENT] = {("t", 0): (2,)}
-    machine.handle(Ordered(Order.REASSIGNMENT))
+    machine.store.orders[ZnodeRequest.REASSIGNMENT] = {("t", 0): (2,)}
+    machine.handle(ZnodeRequested(ZnodeRequest.REASSIGNMENT))
     machine.delete("t")
-    assert machine.store.orders[Order.REASSIGNMENT] is None
+    assert machine.store.orders[ZnodeRequest.REASSIGNMENT] is None
 
 
 def test_an_order_that_makes_no_sense_is_removed() -> None:
     machine = Machine(1)
-    machine.store.orders[Order.REASSIGNMENT] = {}
-    machine.handle(Ordered(Order.REASSIGNMENT))
-    assert machine.store.orders[Order.REASSIGNMENT] is None
+    machine.store.orders[ZnodeRequest.REASSIGNMENT] = {}
+    machine.handle(ZnodeRequested(ZnodeRequest.REASSIGNMENT))
+    assert machine.store.orders[ZnodeRequest.REASSIGNMENT] is None

@@ -204,15 +204,15 @@ async def test_a_controller_that_has_been_replaced_changes_nothing(zookeeper: st
         epoch_data, _ = await one.zookeeper.session.get(CONTROLLER_EPOCH)
         await one.zookeeper.session.set(CONTROLLER_EPOCH, epoch_data)  # As an election does.
         state = PartitionState(1, 7, (1,), term.epoch)
-        with pytest.raises(controller_writes.TermOver):
+        with pytest.raises(controller_writes.ControllerMoved):
             await controller_writes.write_states(term, [StateWrite(("t", 0), state, 0)])
-        with pytest.raises(controller_writes.TermOver):
+        with pytest.raises(controller_writes.ControllerMoved):
             await controller_writes.create_topic(
                 term, CreateTopic("u", TopicAssignment(None, {0: ReplicaAssignment((1,))}), {})
             )
-        with pytest.raises(controller_writes.TermOver):
+        with pytest.raises(controller_writes.ControllerMoved):
             await controller_writes.mark_deleted(term, ["t"])
-        with pytest.raises(controller_writes.TermOver):
+        with pytest.raises(controller_writes.ControllerMoved):
             await controller_writes.remove_topic(term, "t")
         assert (await state_of(members, "t")).leader_epoch == 0
         assert await one.zookeeper.session.children("/brokers/topics") == ["t"]

@@ -71,12 +71,12 @@ def test_replicas_given_are_taken() -> None:
         (
             TopicCreation("t", assignments={0: [1, 1]}),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "different brokers",
+            "on a different broker",
         ),
         (
             TopicCreation("t", assignments={0: []}),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "one replica or more",
+            "at least one replica",
         ),
         (TopicCreation("t", assignments={0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 9"),
     ],
@@ -104,8 +104,8 @@ def test_more_partitions_have_as_many_replicas() -> None:
         (MorePartitions("t", 2), ErrorCode.INVALID_PARTITIONS, "has 2 partitions"),
         (MorePartitions("t", 1), ErrorCode.INVALID_PARTITIONS, "only be raised"),
         (MorePartitions("t", 10**6), ErrorCode.INVALID_PARTITIONS, "at most"),
-        (MorePartitions("t", 4, [[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 are to be made"),
-        (MorePartitions("t", 3, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 replicas each"),
+        (MorePartitions("t", 4, [[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 are to be added"),
+        (MorePartitions("t", 3, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "has 2 replicas"),
     ],
 )
 def test_growth_that_is_refused(growth: MorePartitions, code: ErrorCode, says: str) -> None:

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.groups.config import GroupConfig
 from coordinator.groups.consumer_protocol import encode_subscription
 from coordinator.groups.effects import JoinAnswer
+from coordinator.groups.settings import GroupSettings
 from protocol.errors import ErrorCode
 from tests.coordinator.groups.world import REBALANCE_MS, SESSION_MS, SUBSCRIPTION, GroupWorld, Member
 
-AT_ONCE = GroupConfig(initial_rebalance_delay_ms=0)
+AT_ONCE = GroupSettings(initial_rebalance_delay_ms=0)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ class TestTheFirstMember:
         assert world.shard.group_ids() == []
 
     def test_it_alone_waits_for_nobody_after_the_delay(self) -> None:
-        world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=3_000))
+        world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=3_000))
         join = world.send_first_join()
         world.wait(2_999)
         assert world.is_waiting(join)
@@ -58,7 +58,7 @@ class TestTheInitialDelay:
     """KIP-134: the members of a group usually start together."""
 
     def test_each_newcomer_prolongs_it(self) -> None:
-        world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=3_000))
+        world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=3_000))
         first = world.send_first_join()
         world.wait(2_000)
         second = world.send_first_join()
@@ -69,7 +69,7 @@ class TestTheInitialDelay:
         assert world.join_answer(first).generation == world.join_answer(second).generation == 1
 
     def test_but_not_beyond_the_rebalance_timeout(self) -> None:
-        world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=3_000))
+        world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=3_000))
         first = world.send_first_join(rebalance_timeout_ms=7_000)
         for _ in range(6):
             world.wait(1_000)
@@ -79,7 +79,7 @@ class TestTheInitialDelay:
         assert len(world.join_answer(first).members) == 7
 
     def test_a_member_that_leaves_meanwhile_leaves_no_group_stuck(self) -> None:
-        world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=3_000))
+        world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=3_000))
         pending = world.join_answer(world.send_join(Member()))
         world.send_join(Member(pending.member_id))
         assert world.leave((pending.member_id, None)) == [ErrorCode.NONE]
@@ -236,7 +236,7 @@ class TestARound:
         assert world.sync_answer(sync).error == ErrorCode.REBALANCE_IN_PROGRESS
 
     def test_a_first_join_that_nobody_comes_back_for_is_given_up(self) -> None:
-        config = GroupConfig(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=30_000)
+        config = GroupSettings(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=30_000)
         world = GroupWorld(config)
         leader, slow = world.stable_group(2, session_timeout_ms=20_000, rebalance_timeout_ms=100_000)
         newcomer = world.send_first_join()
@@ -285,7 +285,7 @@ class TestJoiningAStableGroupAnew:
 
 class TestTheProtocol:
     def test_the_favourite_of_most_is_chosen_among_those_that_all_know(self) -> None:
-        world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=1_000))
+        world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=1_000))
         votes = (("a", "b", "c"), ("b", "a"), ("c", "b", "a"), ("b", "a"))
         joins = [
             world.send_first_join(Member(protocols=tuple((name, name.encode()) for name in names)))
@@ -298,7 +298,7 @@ class TestTheProtocol:
 
     def test_a_group_changes_over_member_by_member(self) -> None:
         """As clients are moved from one assignor to another in two rolling restarts."""
-        world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=1_000))
+        world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=1_000))
         both = (("cooperative", b"c"), ("range", b"r"))
         old = world.send_first_join(Member(protocols=(("range", b"r"),)))
         new = world.send_first_join(Member(protocols=both))
@@ -375,7 +375,7 @@ class TestLeaving:
 
 
 class TestTheSizeLimit:
-    CONFIG = GroupConfig(initial_rebalance_delay_ms=0, max_size=2)
+    CONFIG = GroupSettings(initial_rebalance_delay_ms=0, max_size=2)
 
     def test_one_too_many_is_turned_away_and_the_others_go_on(self) -> None:
         world = GroupWorld(self.CONFIG)
@@ -406,7 +406,7 @@ class TestTheSizeLimit:
 
 
 def test_ten_thousand_members_that_never_sync_leave_nothing_behind() -> None:
-    world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=1_000))
+    world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=1_000))
     for number in range(5_000):
         world.send_join(Member(), client_id=f"pending{number}")
     joins = [world.send_first_join() for _ in range(5_000)]

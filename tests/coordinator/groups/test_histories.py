@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coordinator.groups.config import GroupConfig
 from coordinator.groups.effects import OffsetsAnswer, ReaderClaim, RewindAnswer
+from coordinator.groups.settings import GroupSettings
 from coordinator.groups.shard import GroupShard
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
@@ -42,7 +42,7 @@ class GroupHistories(RuleBasedStateMachine):
         delay_ms=st.sampled_from([0, 3_000]), strategy=st.sampled_from(["range", "roundrobin", "sticky"])
     )
     def begin(self, delay_ms: int, strategy: str) -> None:
-        self.world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=delay_ms), orders=FIRST_PARTITIONS)
+        self.world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=delay_ms), orders=FIRST_PARTITIONS)
         self.world.create_group("managed", assignment_strategy=strategy, single_reader=True)
         self.checker = OwnershipChecker()
         self.classic = [

@@ -9,12 +9,12 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from coordinator.groups.config import GroupConfig
+from coordinator.groups.classic_join import Join
 from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
 from coordinator.groups.effects import Decision, GroupReader, GroupRecord, JoinAnswer, ReaderClaim
 from coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
-from coordinator.groups.join import Join
 from coordinator.groups.log import NOTHING_COMMITTED, Replay
+from coordinator.groups.settings import GroupSettings
 from coordinator.groups.shard import GroupShard, OffsetToCommit
 from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
@@ -79,7 +79,7 @@ class Host:
         self.clock.advance(1_000_000)
         self.log = FakeLog()
         self.clock_is_wrong_by_s = 0.0
-        config = GroupConfig(initial_rebalance_delay_ms=0)
+        config = GroupSettings(initial_rebalance_delay_ms=0)
         shard = GroupShard(config, new_id=lambda: "id", partition_count=lambda topic: 1)
         self.hosted = HostedShard(
             "offsets-0",
@@ -232,7 +232,7 @@ def test_what_happened_to_topics_while_it_loaded_is_made_up_for() -> None:
     assert host.log.replay is not None
     for record in writer.log.records:
         host.log.replay(*record)
-    host.hosted.happen(lambda shard, now: shard.topics_deleted(["t"], now))
+    host.hosted.apply(lambda shard, now: shard.topics_deleted(["t"], now))
 
     host.loaded()
 

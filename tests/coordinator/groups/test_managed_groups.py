@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.groups.config import GroupConfig
 from coordinator.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from coordinator.groups.effects import DeleteAnswer, ManagedGroupInfo, ManagedListAnswer
+from coordinator.groups.settings import GroupSettings
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
@@ -16,7 +16,7 @@ from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 
 @pytest.fixture
 def world() -> GroupWorld:
-    return GroupWorld(GroupConfig(initial_rebalance_delay_ms=0), orders=4, returns=2)
+    return GroupWorld(GroupSettings(initial_rebalance_delay_ms=0), orders=4, returns=2)
 
 
 def orders(*numbers: int, at: int = -1) -> dict[tuple[str, int], int]:
@@ -229,7 +229,7 @@ class TestStartUp:
         assert world.register_answer(world.send_register("")).error == ErrorCode.INVALID_REQUEST
 
     def test_one_too_many_is_turned_away(self) -> None:
-        world = GroupWorld(GroupConfig(max_size=1), orders=4)
+        world = GroupWorld(GroupSettings(max_size=1), orders=4)
         generation = world.registered_group("a")
         assert world.register_answer(world.send_register("b")).error == ErrorCode.GROUP_MAX_SIZE_REACHED
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.NONE

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.groups.config import GroupConfig
 from coordinator.groups.effects import DeleteAnswer, FetchedOffset, OffsetsAnswer, PartitionErrorsAnswer
+from coordinator.groups.settings import GroupSettings
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import GroupWorld, Member
 
 RETENTION_MS = 100_000
-CONFIG = GroupConfig(initial_rebalance_delay_ms=0, offsets_retention_ms=RETENTION_MS)
+CONFIG = GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_ms=RETENTION_MS)
 ORDERS = ("orders", 0)
 
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from coordinator.groups.config import GroupConfig
 from coordinator.groups.effects import RecordsRefused
+from coordinator.groups.settings import GroupSettings
 from protocol.errors import ErrorCode
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 
@@ -17,7 +17,7 @@ REFUSED = ErrorCode.NOT_ENOUGH_REPLICAS
 
 @pytest.fixture
 def world() -> GroupWorld:
-    return GroupWorld(GroupConfig(initial_rebalance_delay_ms=0), orders=4)
+    return GroupWorld(GroupSettings(initial_rebalance_delay_ms=0), orders=4)
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.groups.config import GroupConfig
 from coordinator.groups.consumer_protocol import encode_assignment
+from coordinator.groups.settings import GroupSettings
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import SESSION_MS, SUBSCRIPTION, GroupWorld, Member
@@ -17,7 +17,7 @@ ORDERS_0 = TopicPartition("orders", 0)
 
 @pytest.fixture
 def world() -> GroupWorld:
-    return GroupWorld(GroupConfig(initial_rebalance_delay_ms=1_000), orders=8)
+    return GroupWorld(GroupSettings(initial_rebalance_delay_ms=1_000), orders=8)
 
 
 def static_group(world: GroupWorld, *instance_ids: str) -> list[Member]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from coordinator.groups.config import GroupConfig
+from coordinator.groups.classic_join import Join
 from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
 from coordinator.groups.effects import (
     ErrorAnswer,
@@ -26,7 +26,7 @@ from coordinator.groups.effects import (
     ShardResult,
     SyncAnswer,
 )
-from coordinator.groups.join import Join
+from coordinator.groups.settings import GroupSettings
 from coordinator.groups.shard import GroupShard, OffsetToCommit
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
@@ -35,7 +35,7 @@ A = TypeVar("A")
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 SUBSCRIPTION = encode_subscription(["orders"])
-CONFIG = GroupConfig()
+CONFIG = GroupSettings()
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Member:
 class GroupWorld:
     """One shard, what it has written, and what it has answered so far."""
 
-    def __init__(self, config: GroupConfig = CONFIG, **topics: int) -> None:
+    def __init__(self, config: GroupSettings = CONFIG, **topics: int) -> None:
         self.config = config
         self.topics = topics
         self.now_ms = 1_000_000

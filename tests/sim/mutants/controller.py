@@ -13,7 +13,7 @@ from coordinator.controller import election
 from coordinator.controller import writes as controller_writes
 from coordinator.controller.isr import InSyncSets
 from coordinator.controller.machine import Controller
-from coordinator.controller.reign import Reign
+from coordinator.controller.runtime import ControllerRuntime
 from coordinator.controller.state import LiveBroker
 from coordinator.zookeeper.interface import SessionExpired, SetData, ZooKeeperConnectionLost
 from tests.sim.mutation import Mutation, Patch
@@ -92,7 +92,7 @@ def _accept_any_broker_epoch() -> Sequence[Patch]:
     handlers = (leader_and_isr, stop_replica, update_metadata)
     return [
         (Controller, "_brokers_changed", by_name),
-        (Controller, "_lose_unseen", unseen),
+        (Controller, "_handle_missed_failures", unseen),
         (InSyncSets, "_eligible", eligible),
         *((handler, "check_broker_epoch", lambda requested, current: None) for handler in handlers),
     ]
@@ -122,7 +122,7 @@ def _rule_after_the_end() -> Sequence[Patch]:
 
     return [
         (Candidacy, "expired", expired),
-        (Reign, "end", lambda self: None),
+        (ControllerRuntime, "end", lambda self: None),
         *_accept_replaced_controller(),
     ]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from coordinator.groups import hosted_shard as group_host
+from coordinator.groups.classic_group import ClassicGroup
 from coordinator.groups.effects import ShardResult
 from coordinator.groups.hosted_shard import HostedShard, HostState
 from coordinator.groups.managed_group import ManagedGroup
 from coordinator.groups.service import GroupService
 from coordinator.groups.shard import GroupShard
-from coordinator.groups.state import ClassicGroup
 from protocol.errors import BrokerError, ErrorCode
 from tests.sim.mutation import Mutation, Patch
 

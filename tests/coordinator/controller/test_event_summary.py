@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from coordinator.controller.account import EventAccount
+from coordinator.controller.event_summary import EventSummary
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 
@@ -29,17 +29,17 @@ def test_it_is_told_how_much_was_done_when_the_last_broker_has_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
-    account = EventAccount(clock)
+    summary = EventSummary(clock)
     clock.advance(0.2)
-    account.wrote(200)
+    summary.count_states(200)
     clock.advance(0.05)
-    account.wrote(7)
+    summary.count_states(7)
     answers: list[Deferred[bool]] = [Deferred(), Deferred(), Deferred()]
-    account.sent(LEADERS, answers[0])
-    account.sent(LEADERS, answers[1])
-    account.sent(METADATA, answers[2])
+    summary.count_request(LEADERS, answers[0])
+    summary.count_request(LEADERS, answers[1])
+    summary.count_request(METADATA, answers[2])
     answers[0].callback(True)
-    account.close([1, 3])
+    summary.finish([1, 3])
     clock.advance(0.5)
     answers[1].callback(True)
     assert caplog.messages == []
@@ -52,9 +52,9 @@ def test_it_is_told_how_much_was_done_when_the_last_broker_has_answered(
 
 
 def test_what_came_of_a_request_is_handed_on() -> None:
-    account = EventAccount(Clock())
+    summary = EventSummary(Clock())
     answer: Deferred[bool] = Deferred()
-    account.sent(LEADERS, answer)
+    summary.count_request(LEADERS, answer)
     seen: list[bool] = []
     answer.addCallback(seen.append)
     answer.callback(False)
@@ -63,7 +63,7 @@ def test_what_came_of_a_request_is_handed_on() -> None:
 
 
 def test_an_event_that_changes_nothing_is_told_of_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    EventAccount(Clock()).close([2])
+    EventSummary(Clock()).finish([2])
 
     assert caplog.messages == [
         "brokers are now [2]: 0 partition states written within 0 ms, no requests answered within 0 ms"

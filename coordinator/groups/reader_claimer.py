@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from coordinator.groups.effects import Decision, ReaderClaim
 
 
-class Claimer(Protocol):
+class ReaderClaimer(Protocol):
     """Has the claims of one shard made at the leaders of partitions."""
 
     def claim(self, claims: Sequence[ReaderClaim], decision: Decision) -> Deferred[None]:

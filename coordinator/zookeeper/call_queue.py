@@ -13,7 +13,7 @@ CallFromThread = Callable[..., Any]
 _log = logging.getLogger(__name__)
 
 
-class Handover:
+class ReactorCallQueue:
     """Hands calls from kazoo's thread to the reactor's, in order and in bunches.
 
     Waking the reactor for every one of ten thousand answers would cost more than the answers.

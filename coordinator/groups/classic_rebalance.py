@@ -1,52 +1,36 @@
 """The classic protocol between two generations: rounds, assignments, heartbeats, departures, deadlines.
 
 A round begins when a member comes, goes or wants another protocol (`prepare`), ends when everybody has
-joined or the time is up (`end_round`), and its generation is complete when the leader's assignment is in
+joined or the time is up (`complete_join`), and its generation is complete when the leader's assignment is in
 (`sync`). Behaviour is that of Kafka's coordinator, KIP-62, KIP-134, KIP-345, KIP-389 and KIP-394 included.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-from coordinator.groups.config import GroupConfig
+from coordinator.groups.classic_group import ClassicGroup, ClassicMember
+from coordinator.groups.deadlines import TimerKey, TimerKind
 from coordinator.groups.effects import (
     ErrorAnswer,
-    GroupRequest,
     JoinAnswer,
     LeaveAnswer,
     LeftMember,
+    RequestToken,
     ShardResult,
     SyncAnswer,
 )
 from coordinator.groups.records import group_record
-from coordinator.groups.state import ClassicGroup, ClassicMember, GroupState
+from coordinator.groups.settings import GroupSettings
+from coordinator.groups.states import GroupState
 from coordinator.timers import Timers
 from protocol.errors import ErrorCode
 
 
-class TimerKind(enum.Enum):
-    """What a deadline is for."""
-
-    SESSION = "the member is gone unless it heartbeats"
-    PENDING = "the member id was given out and not taken up"
-    ROUND = "the round ends without those who have not joined"
-    SYNC = "those who have not asked for their assignment are gone"
-    UNUSED = "the ephemeral group goes unless somebody registers"
-
-
-class TimerKey(NamedTuple):
-    group_id: str
-    kind: TimerKind
-    member_id: str = ""
-
-
-class Rebalancer:
+class ClassicRebalancer:
     """What happens to a `ClassicGroup`, but for JoinGroup, which is `Joiner`'s."""
 
-    def __init__(self, config: GroupConfig, timers: Timers[TimerKey]) -> None:
+    def __init__(self, config: GroupSettings, timers: Timers[TimerKey]) -> None:
         self.config = config
         self.timers = timers
 
@@ -56,7 +40,7 @@ class Rebalancer:
         self,
         group: ClassicGroup,
         result: ShardResult,
-        request: GroupRequest,
+        request: RequestToken,
         *,
         member_id: str,
         instance_id: str | None,
@@ -97,7 +81,7 @@ class Rebalancer:
         self,
         group: ClassicGroup,
         result: ShardResult,
-        request: GroupRequest,
+        request: RequestToken,
         *,
         member_id: str,
         instance_id: str | None,
@@ -116,7 +100,7 @@ class Rebalancer:
         self,
         group: ClassicGroup,
         result: ShardResult,
-        request: GroupRequest,
+        request: RequestToken,
         members: Iterable[tuple[str, str | None]],
         now_ms: int,
     ) -> None:
@@ -130,12 +114,12 @@ class Rebalancer:
             if instance_id is None and leaving_id in group.pending_members:
                 self.timers.cancel(TimerKey(group.group_id, TimerKind.PENDING, leaving_id))
                 del group.pending_members[leaving_id]
-                self.end_round_if_all_joined(group, result, now_ms)
+                self.complete_join_if_all_joined(group, result, now_ms)
             else:
                 error = group.check_member(leaving_id, instance_id)
                 if error is ErrorCode.NONE:
                     self._remove(group, result, leaving_id)
-                    self._go_on_without(group, result, now_ms)
+                    self._rebalance_after_departure(group, result, now_ms)
             left.append(LeftMember(member_id, instance_id, error))
         result.reply(request, LeaveAnswer(left))
 
@@ -156,17 +140,17 @@ class Rebalancer:
             wait_ms = delay_ms
         group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
         self.timers.set(TimerKey(group.group_id, TimerKind.ROUND), now_ms + wait_ms)
-        self.end_round_if_all_joined(group, result, now_ms)
+        self.complete_join_if_all_joined(group, result, now_ms)
 
-    def end_round_if_all_joined(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
+    def complete_join_if_all_joined(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group.initial_delay_left_ms is None
             and group.all_have_joined()
         ):
-            self.end_round(group, result, now_ms)
+            self.complete_join(group, result, now_ms)
 
-    def end_round(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
+    def complete_join(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         """Form a generation of those who have joined and of the static members, who may be away a while."""
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
@@ -181,7 +165,7 @@ class Rebalancer:
         group.generation += 1
         group.unsynced_members.clear()
         if group.members:
-            self._begin_generation(group, result, now_ms)
+            self._start_generation(group, result, now_ms)
         else:
             group.protocol_name = None
             group.topics = None
@@ -190,7 +174,7 @@ class Rebalancer:
 
     # Deadlines
 
-    def session_over(self, group: ClassicGroup, result: ShardResult, member_id: str, now_ms: int) -> None:
+    def session_expired(self, group: ClassicGroup, result: ShardResult, member_id: str, now_ms: int) -> None:
         member = group.members.get(member_id)
         if member is None:
             return
@@ -200,14 +184,14 @@ class Rebalancer:
             self.keep_alive(group, member, now_ms)
             return
         self._remove(group, result, member_id)
-        self._go_on_without(group, result, now_ms)
+        self._rebalance_after_departure(group, result, now_ms)
 
-    def pending_over(self, group: ClassicGroup, result: ShardResult, member_id: str, now_ms: int) -> None:
+    def pending_expired(self, group: ClassicGroup, result: ShardResult, member_id: str, now_ms: int) -> None:
         if member_id in group.pending_members:
             del group.pending_members[member_id]
-            self.end_round_if_all_joined(group, result, now_ms)
+            self.complete_join_if_all_joined(group, result, now_ms)
 
-    def round_over(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
+    def join_timed_out(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         left_ms = group.initial_delay_left_ms
@@ -218,9 +202,9 @@ class Rebalancer:
             self.timers.set(TimerKey(group.group_id, TimerKind.ROUND), now_ms + delay_ms)
             return
         group.new_member_added = False
-        self.end_round(group, result, now_ms)
+        self.complete_join(group, result, now_ms)
 
-    def sync_over(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
+    def sync_timed_out(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         """Drop those who never asked for their assignment, or a round would wait for them for ever."""
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
@@ -272,7 +256,7 @@ class Rebalancer:
             return ErrorCode.ILLEGAL_GENERATION
         return error
 
-    def _begin_generation(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
+    def _start_generation(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         group.protocol_name = group.choose_protocol()
         group.topics = group.subscribed_topics()
         group.transition_to(GroupState.COMPLETING_REBALANCE, now_ms)
@@ -330,9 +314,9 @@ class Rebalancer:
         group.remove(member_id)
         self.timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, member_id))
 
-    def _go_on_without(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
+    def _rebalance_after_departure(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         """Redistribute after a departure."""
         if group.can_rebalance:
             self.prepare(group, result, now_ms)
         else:
-            self.end_round_if_all_joined(group, result, now_ms)
+            self.complete_join_if_all_joined(group, result, now_ms)

@@ -1,4 +1,4 @@
-"""Requests that wait for the controller: each with its parts, their results, and a time limit."""
+"""A request to the controller that waits for the results of its parts, up to a time limit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode
 
 SentRequests = Sequence[tuple[int, Deferred[bool]]]
-"""Requests that were sent to brokers, and whether they have been answered."""
+"""(broker id, result) of requests sent to brokers; the Deferred fires with whether the broker answered."""
 
 
 class WaitingRequest:
     """One request. Its `done` fires with a result for each of `keys`, or fails with a `BrokerError`.
 
-    `late(key)` makes the result of a part that was not known in time. A negative `timeout_ms` is no time.
+    `late(key)` makes the result of a part that is not known after `timeout_ms`; a negative timeout counts as
+    0.
     """
 
     def __init__(
@@ -26,9 +27,9 @@ class WaitingRequest:
         self.done: Deferred[dict[Any, Any]] = Deferred()
         self._open = dict.fromkeys(keys)
         self._results: dict[Any, Any] = {}
-        self._told: dict[Any, tuple[Any, list[int]]] = {}
+        self._results_after_answers: dict[Any, tuple[Any, list[int]]] = {}
         self._late = late
-        self._timer = clock.callLater(max(timeout_ms, 0) / 1000, self._time_is_up)
+        self._timer = clock.callLater(max(timeout_ms, 0) / 1000, self._timed_out)
         if not self._open:
             self._end()
 
@@ -37,7 +38,7 @@ class WaitingRequest:
         return self.done.called
 
     def answer(self, key: Any, result: Any) -> None:
-        """The result of a part."""
+        """Set the result of the part `key`. Ignored if that part already has one."""
         if self.ended or key not in self._open:
             return
         del self._open[key]
@@ -46,28 +47,28 @@ class WaitingRequest:
             self._end()
 
     def answer_after(self, key: Any, result: Any, sent: SentRequests, needed: Sequence[int]) -> None:
-        """The result of a part, once brokers have answered what was sent to them.
+        """Set the result of the part `key` once brokers have answered all of `sent`.
 
-        When the time is up, it is told all the same where the `needed` ones have answered.
+        At the timeout the result still counts if all brokers in `needed` have answered.
         """
         unanswered: list[int] = []
-        self._told[key] = (result, unanswered)
+        self._results_after_answers[key] = (result, unanswered)
         for broker_id, answered in sent:
             if broker_id in needed:
                 unanswered.append(broker_id)
-                answered.addCallback(_strike_out, unanswered, broker_id)
+                answered.addCallback(_mark_answered, unanswered, broker_id)
         everyone = DeferredList([answered for _, answered in sent])
         everyone.addCallback(lambda outcome: self.answer(key, result))
 
     def fail(self, error: BrokerError) -> None:
-        """The request as a whole cannot be answered."""
+        """Fail the whole request with `error`."""
         if not self.ended:
             self._stop_timer()
             self.done.errback(error)
 
-    def _time_is_up(self) -> None:
+    def _timed_out(self) -> None:
         for key in list(self._open):
-            result, unanswered = self._told.get(key, (None, [-1]))
+            result, unanswered = self._results_after_answers.get(key, (None, [-1]))
             self.answer(key, self._late(key) if unanswered else result)
 
     def _end(self) -> None:
@@ -79,12 +80,14 @@ class WaitingRequest:
             self._timer.cancel()
 
 
-def _strike_out(answered: bool, unanswered: list[int], broker_id: int) -> bool:
+def _mark_answered(answered: bool, unanswered: list[int], broker_id: int) -> bool:
     if answered:
         unanswered.remove(broker_id)
     return answered
 
 
 def not_controller() -> BrokerError:
-    """What requests are refused with while another broker is the controller."""
-    return BrokerError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller; ask for metadata again")
+    """The error for requests to a broker that is not the controller."""
+    return BrokerError(
+        ErrorCode.NOT_CONTROLLER, "this broker is not the controller; refresh metadata and retry"
+    )

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from coordinator.cluster.log_dir_events import LogDirEvents
-from coordinator.controller.effects import Order, RemoveOrders
-from coordinator.controller.events import Ordered, TopicCreation
+from coordinator.controller.effects import RemoveZnodeRequests, ZnodeRequest
+from coordinator.controller.events import TopicCreation, ZnodeRequested
 from coordinator.placement import ReplicaAssignment
 from coordinator.znodes.admin import (
     PREFERRED_REPLICA_ELECTION,
@@ -36,15 +36,15 @@ def test_preferred_leaders_are_elected_on_order() -> None:
     machine.lose(1)
     machine.start(1)
     machine.propose("t", 2, 1)
-    machine.store.orders[Order.ELECTION] = [("t", 0), ("none", 0)]
-    effects = machine.handle(Ordered(Order.ELECTION))
+    machine.store.orders[ZnodeRequest.ELECTION] = [("t", 0), ("none", 0)]
+    effects = machine.handle(ZnodeRequested(ZnodeRequest.ELECTION))
     assert machine.state("t").leader == 1
     # The order goes after it has been carried out, not before.
     assert [type(effect).__name__ for effect in effects] == [
-        "ReadOrder",
+        "ReadZnodeRequest",
         "WriteStates",
-        "RemoveOrders",
-        "TellBrokers",
+        "RemoveZnodeRequests",
+        "SendToBrokers",
     ]
     assert machine.store.removed_orders == [PREFERRED_REPLICA_ELECTION]
 
@@ -53,11 +53,13 @@ def test_topics_that_somebody_else_has_marked_are_deleted() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     machine.store.deleting += ["t", "none"]
-    machine.store.orders[Order.DELETION] = ["t", "none"]
-    effects = machine.handle(Ordered(Order.DELETION))
+    machine.store.orders[ZnodeRequest.DELETION] = ["t", "none"]
+    effects = machine.handle(ZnodeRequested(ZnodeRequest.DELETION))
     assert sent_to(effects, 2, StopReplicaRequest)
     assert machine.store.deleting == ["t"]
-    assert not sent_to(machine.handle(Ordered(Order.DELETION)), 2, StopReplicaRequest)  # Our own mark.
+    assert not sent_to(
+        machine.handle(ZnodeRequested(ZnodeRequest.DELETION)), 2, StopReplicaRequest
+    )  # Our own mark.
     machine.answer_all(effects)
     assert (machine.store.deleting, machine.store.topics) == ([], {})
 
@@ -66,11 +68,11 @@ def test_a_broker_that_lost_a_directory_is_asked_for_its_replicas() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     machine.create("u", (2,))
-    machine.store.orders[Order.LOG_DIRS] = {"/l/1": 2, "/l/2": None, "/l/3": 9}
-    effects = machine.handle(Ordered(Order.LOG_DIRS))
+    machine.store.orders[ZnodeRequest.LOG_DIRS] = {"/l/1": 2, "/l/2": None, "/l/3": 9}
+    effects = machine.handle(ZnodeRequested(ZnodeRequest.LOG_DIRS))
     assert led(effects, 2) == {("t", 0): 1, ("u", 0): 2}
     assert not sent_to(effects, 1, LeaderAndIsrRequest)
-    assert effects[-2] == RemoveOrders(["/l/1", "/l/2", "/l/3"])
+    assert effects[-2] == RemoveZnodeRequests(["/l/1", "/l/2", "/l/3"])
     assert writes(effects) == []
 
 

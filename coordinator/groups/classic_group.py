@@ -6,49 +6,14 @@ said in group_join.py and group_rebalance.py.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from coordinator.groups.effects import GroupRequest, JoinedMember
+from coordinator.groups.effects import JoinedMember, RequestToken
 from coordinator.groups.records import GroupValue, MemberValue
+from coordinator.groups.states import CAME_FROM, GroupState, GroupType
 from protocol.errors import ErrorCode
-
-
-class GroupState(enum.Enum):
-    """Where a group stands; the values are the names that Kafka's tools show.
-
-    EMPTY: no members. It lives on for the sake of its offsets, or as a new group before its first member.
-    PREPARING_REBALANCE: waiting for every member to join (client rewrite: to register).
-    COMPLETING_REBALANCE: every member knows the generation; waiting for the leader's assignment.
-    STABLE: every member has, or can fetch, its assignment.
-    DEAD: removed. Nothing leads out of it.
-    """
-
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-_E, _P, _C, _S, _D = GroupState
-CAME_FROM: dict[GroupState, frozenset[GroupState]] = {
-    _E: frozenset({_P}),  # the last member left, and the round that followed found nobody
-    _P: frozenset({_E, _C, _S}),  # a member came, left, died or joined anew
-    _C: frozenset({_P}),  # the round is over: everybody joined, or the time was up
-    _S: frozenset({_C}),  # the leader has sent the assignment
-    _D: frozenset({_E, _P, _C, _S}),  # deleted, expired, or the partition went to another broker
-}
-"""The one table of transitions: each state, and the states from which a group may enter it."""
-
-
-class GroupType(enum.Enum):
-    """By which door a group came in; it is of one type as long as it exists."""
-
-    CLASSIC = "classic"
-    MANAGED = "managed"
 
 
 @dataclass(slots=True)
@@ -68,8 +33,8 @@ class ClassicMember:
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
-    joining: GroupRequest = None
-    syncing: GroupRequest = None
+    joining: RequestToken = None
+    syncing: RequestToken = None
     is_new: bool = False
 
     def metadata(self, protocol_name: str | None) -> bytes:
@@ -221,12 +186,12 @@ class ClassicGroup:
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
-    def park_join(self, member: ClassicMember, request: GroupRequest) -> None:
+    def park_join(self, member: ClassicMember, request: RequestToken) -> None:
         """Let `request` wait for the end of the round."""
         self.joining_count += member.joining is None
         member.joining = request
 
-    def unpark_join(self, member: ClassicMember) -> GroupRequest:
+    def unpark_join(self, member: ClassicMember) -> RequestToken:
         """The request that waited, None where there was none."""
         request, member.joining = member.joining, None
         self.joining_count -= request is not None

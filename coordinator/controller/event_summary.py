@@ -1,4 +1,4 @@
-"""What the controller says in its log of a broker that came or went: what that took, and how long."""
+"""The log line that sums up the controller's work after the set of live brokers has changed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from coordinator.controller.effects import BrokerRequest
 _log = logging.getLogger(__name__)
 
 
-class EventAccount:
-    """Counts what is done about one event, from now on; `close` has it logged once the last broker has
-    answered, or has gone."""
+class EventSummary:
+    """Counts the writes and requests that one event causes, from construction on.
+
+    After `finish`, one line is logged as soon as every request is answered or its broker has gone.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -25,36 +27,36 @@ class EventAccount:
         self._written_ms = 0
         self._requests: Counter[str] = Counter()
         self._unanswered = 0
-        self._said: str | None = None
+        self._brokers: str | None = None
 
-    def wrote(self, states: int) -> None:
-        """So many partition states have just been written."""
+    def count_states(self, states: int) -> None:
+        """`states` partition states have just been written."""
         self._states += states
         self._written_ms = self._elapsed_ms()
 
-    def sent(self, request: BrokerRequest, answered: Deferred[bool]) -> None:
-        """A request is on its way; `answered` comes whatever becomes of it."""
+    def count_request(self, request: BrokerRequest, answered: Deferred[bool]) -> None:
+        """A request was sent; `answered` fires when it is answered, or will never be."""
         self._requests[request.api.name] += 1
         self._unanswered += 1
         answered.addCallback(self._answered)
 
-    def close(self, brokers: Sequence[int]) -> None:
-        """No more will be done; these are the brokers that live."""
-        self._said = ", ".join(map(str, brokers))
-        self._say()
+    def finish(self, brokers: Sequence[int]) -> None:
+        """The event is handled; `brokers` are the live brokers now."""
+        self._brokers = ", ".join(map(str, brokers))
+        self._log_if_done()
 
     def _answered(self, done: bool) -> bool:
         self._unanswered -= 1
-        self._say()
+        self._log_if_done()
         return done
 
-    def _say(self) -> None:
-        if self._said is None or self._unanswered:
+    def _log_if_done(self) -> None:
+        if self._brokers is None or self._unanswered:
             return
         requests = ", ".join(f"{count} {name}" for name, count in sorted(self._requests.items()))
         _log.info(
             "brokers are now [%s]: %d partition states written within %d ms, %s answered within %d ms",
-            self._said,
+            self._brokers,
             self._states,
             self._written_ms,
             requests or "no requests",

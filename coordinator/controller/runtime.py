@@ -1,8 +1,8 @@
-"""One term of this broker as the controller: the event queue, and the effects performed in order.
+"""Runs the controller machine for one term of this broker: the event queue, and effects performed in order.
 
-Events are handled one at a time. An effect is performed, and its result sent back into the machine, before
-the next is asked for: what is to be durable is so before anything that rests on it is sent. The reign ends
-when the session or the term does, and whatever comes back afterwards is ignored.
+Events are handled one at a time. Each effect is performed and its result sent back into the machine before
+the next effect is requested, so writes are durable before anything that depends on them is sent. The runtime
+ends with the session or the term; results that arrive afterwards are ignored.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from twisted.python.failure import Failure
 from coordinator.clock import Clock, DelayedCall
 from coordinator.cluster.term import Term
 from coordinator.controller import writes
-from coordinator.controller.account import EventAccount
-from coordinator.controller.answers import WaitingRequest, not_controller
 from coordinator.controller.channel import ControllerChannel, SendRequest
 from coordinator.controller.effects import (
     AnswerRequest,
@@ -29,16 +27,17 @@ from coordinator.controller.effects import (
     CreateTopic,
     MarkDeleted,
     Pause,
-    ReadOrder,
+    ReadZnodeRequest,
     RecordBrokers,
-    RemoveOrders,
     RemoveTopic,
+    RemoveZnodeRequests,
+    SendToBrokers,
     SetBrokers,
-    TellBrokers,
     WriteAssignments,
-    WriteReassignmentOrder,
+    WriteReassignmentZnode,
     WriteStates,
 )
+from coordinator.controller.event_summary import EventSummary
 from coordinator.controller.events import (
     AlterPartitions,
     BalanceDue,
@@ -49,19 +48,20 @@ from coordinator.controller.events import (
     Elected,
 )
 from coordinator.controller.machine import Controller, ControllerPolicy
-from coordinator.controller.orders import OrderWatch, read_order
 from coordinator.controller.reads import read_brokers, read_deletions, read_recorded_epochs, read_topics
 from coordinator.controller.state import LiveBroker, Snapshot
+from coordinator.controller.waiting_request import WaitingRequest, not_controller
+from coordinator.controller.znode_requests import ZnodeRequestWatch, read_znode_request
 from coordinator.zookeeper.interface import SessionExpired, WatchEvent
 
 _log = logging.getLogger(__name__)
 
 
-class Reign:
+class ControllerRuntime:
     """Runs a `Controller` for one `Term`.
 
-    `lost` is called when the reign cannot go on although nobody has ended it. `balance_interval_ms` is
-    leader.imbalance.check.interval.seconds, in milliseconds; 0: leadership is not balanced by itself.
+    `lost` is called when an error ends the runtime; the owner then calls `end`. `balance_interval_ms` is
+    leader.imbalance.check.interval.seconds in milliseconds; 0 turns automatic balancing off.
     """
 
     def __init__(
@@ -86,21 +86,21 @@ class Reign:
         self._over = False
         self._channels: dict[int, ControllerChannel] = {}
         self._sent: list[tuple[int, Deferred[bool]]] = []
-        self._account = EventAccount(clock)
+        self._summary = EventSummary(clock)
         self._tokens = itertools.count(1)
         self._waiting: dict[int, WaitingRequest] = {}
         self._watched: dict[int, None] = {}
         self._reading_brokers = False
         self._read_brokers_again = False
-        self._orders = OrderWatch(term.session, self.put, self._failed)
+        self._orders = ZnodeRequestWatch(term.session, self.put, self._failed)
 
     def begin(self) -> None:
-        """Read everything and take over."""
+        """Read the cluster's state from ZooKeeper and take over."""
         self._handling = True
         ensureDeferred(self._begin()).addErrback(self._failed)
 
     def end(self) -> None:
-        """The term is over: forget everything, tell those who wait."""
+        """The term has ended: close all channels and fail all waiting requests with NOT_CONTROLLER."""
         if self._over:
             return
         self._over = True
@@ -120,7 +120,7 @@ class Reign:
         timeout_ms: int,
         late: Callable[[Any], Any],
     ) -> Deferred[dict[Any, Any]]:
-        """Queue the event that `make_event` makes of a token; a result for each key."""
+        """Queue the event that `make_event(token)` returns; fires with a result for each key."""
         token = next(self._tokens)
         request = WaitingRequest(self._clock, keys, timeout_ms, late)
         self._waiting[token] = request
@@ -129,7 +129,7 @@ class Reign:
         return request.done
 
     def put(self, event: ControllerEvent) -> None:
-        """Queue an event. Proposals for in-sync sets that wait one behind the other become one."""
+        """Queue an event. Consecutive AlterPartitions events are merged."""
         last = self._events[-1] if self._events else None
         if isinstance(event, AlterPartitions) and isinstance(last, AlterPartitions):
             self._events[-1] = AlterPartitions([*last.requests, *event.requests])
@@ -145,13 +145,13 @@ class Reign:
 
     async def _begin(self) -> None:
         session = self.term.session
-        # Before the brokers: whoever is in the record was in it when the others were read.
+        # Read before the brokers, so that the record is never newer than the list of brokers.
         recorded = await read_recorded_epochs(session)
         brokers = await self._read_brokers()
         topics = await read_topics(session, self._policy.new_topic_id)
         deleting = await read_deletions(session)
         _log.info(
-            "controller epoch %d begins with %d brokers, %d topics",
+            "controller epoch %d begins: %d brokers, %d topics",
             self.term.epoch,
             len(brokers),
             len(topics),
@@ -175,7 +175,7 @@ class Reign:
 
     async def _handle(self, event: ControllerEvent) -> None:
         self._sent = []
-        self._account = EventAccount(self._clock)
+        self._summary = EventSummary(self._clock)
         steps = self.controller.handle(event)
         result: Any = None
         while not self._over:
@@ -185,24 +185,24 @@ class Reign:
                 break
             result = await self._perform(effect)
         if isinstance(event, Elected | BrokersChanged) and not self._over:
-            self._account.close(sorted(self._channels))
+            self._summary.finish(sorted(self._channels))
 
     async def _perform(self, effect: ControllerEffect) -> Any:
         match effect:
             case WriteStates():
                 written = await writes.write_states(self.term, effect.writes)
-                self._account.wrote(len(written))
+                self._summary.count_states(len(written))
                 return written
             case CreateTopic():
                 return await writes.create_topic(self.term, effect)
             case WriteAssignments():
                 await writes.write_assignments(self.term, effect.topics)
-            case ReadOrder():
-                return await read_order(self.term.session, effect.order)
-            case RemoveOrders():
-                await writes.remove_orders(self.term, effect.paths)
-            case WriteReassignmentOrder():
-                await writes.write_reassignment_order(self.term, effect.targets)
+            case ReadZnodeRequest():
+                return await read_znode_request(self.term.session, effect.request)
+            case RemoveZnodeRequests():
+                await writes.remove_znode_requests(self.term, effect.paths)
+            case WriteReassignmentZnode():
+                await writes.write_reassignment_znode(self.term, effect.targets)
             case MarkDeleted():
                 await writes.mark_deleted(self.term, effect.names)
             case RemoveTopic():
@@ -210,19 +210,19 @@ class Reign:
             case SetBrokers():
                 self._set_brokers(effect.brokers)
             case Pause():
-                await self._turn()
+                await self._next_turn()
             case RecordBrokers():
                 await writes.record_brokers(self.term, effect.epochs)
-            case TellBrokers():
+            case SendToBrokers():
                 for broker_id, request in effect.requests:
                     answered = self._channels[broker_id].send(request)
-                    self._account.sent(request, answered)
+                    self._summary.count_request(request, answered)
                     self._sent.append((broker_id, answered))
             case AnswerRequest():
                 self._answer(effect)
         return None
 
-    def _turn(self) -> Deferred[None]:
+    def _next_turn(self) -> Deferred[None]:
         """Fires in the next turn of the reactor."""
         turned: Deferred[None] = Deferred()
         self._clock.callLater(0, turned.callback, None)
@@ -232,8 +232,8 @@ class Reign:
         if self._over:
             return
         error = failure.value
-        if not isinstance(error, SessionExpired | writes.TermOver):
-            _log.error("the controller cannot go on:\n%s", failure.getTraceback())
+        if not isinstance(error, SessionExpired | writes.ControllerMoved):
+            _log.error("the controller failed; this broker gives up the term:\n%s", failure.getTraceback())
         self._lost(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     # Effects
@@ -256,19 +256,19 @@ class Reign:
     def _answer(self, answer: AnswerRequest) -> None:
         request = self._waiting.get(answer.token)
         if request is None:
-            return  # Its time was up.
-        if answer.after_told:
+            return  # It has timed out.
+        if answer.after_brokers_answered:
             request.answer_after(answer.key, answer.result, self._sent, answer.needed)
         else:
             request.answer(answer.key, answer.result)
 
-    # What happens by itself
+    # Watches and timers
 
     async def _read_brokers(self) -> dict[int, LiveBroker]:
         return await read_brokers(self.term.session, self._brokers_changed, self._watch_for)
 
     def _watch_for(self, broker_id: int) -> Callable[[WatchEvent], None] | None:
-        """A watch on one broker's znode, unless there is one already."""
+        """A watch for one broker's znode, or None if there is one already."""
         if broker_id in self._watched:
             return None
         self._watched[broker_id] = None

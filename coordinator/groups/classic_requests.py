@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from coordinator.groups.effects import ErrorAnswer, GroupRequest, JoinAnswer, ShardResult, SyncAnswer
-from coordinator.groups.join import Join, Joiner
+from coordinator.groups.classic_group import ClassicGroup
+from coordinator.groups.classic_join import Join, Joiner
+from coordinator.groups.effects import ErrorAnswer, JoinAnswer, RequestToken, ShardResult, SyncAnswer
 from coordinator.groups.managed_group import ManagedGroup
 from coordinator.groups.records import fits
-from coordinator.groups.state import ClassicGroup
 from coordinator.groups.store import GroupStore
 from protocol.errors import ErrorCode
 
 
-class ClassicDoor:
+class ClassicRequests:
     """JoinGroup, SyncGroup and Heartbeat of one shard. Each gives one `ShardResult`."""
 
     def __init__(self, store: GroupStore, new_id: Callable[[], str]) -> None:
@@ -43,7 +43,7 @@ class ClassicDoor:
 
     def sync(
         self,
-        request: GroupRequest,
+        request: RequestToken,
         group_id: str,
         *,
         member_id: str,
@@ -76,7 +76,7 @@ class ClassicDoor:
 
     def heartbeat(
         self,
-        request: GroupRequest,
+        request: RequestToken,
         group_id: str,
         *,
         member_id: str,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupSettings:
     """The limits and delays of one coordinator; defaults are Kafka's.
 
     Each field is the setting of the same name: `min_session_timeout_ms` is `group.min.session.timeout.ms`,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coordinator.groups.effects import GroupRequest, JoinAnswer, ShardResult
-from coordinator.groups.rebalance import Rebalancer, TimerKey, TimerKind
+from coordinator.groups.classic_group import ClassicGroup, ClassicMember
+from coordinator.groups.classic_rebalance import ClassicRebalancer
+from coordinator.groups.deadlines import TimerKey, TimerKind
+from coordinator.groups.effects import JoinAnswer, RequestToken, ShardResult
 from coordinator.groups.records import fits
-from coordinator.groups.state import ClassicGroup, ClassicMember, GroupState
+from coordinator.groups.states import GroupState
 from protocol.errors import ErrorCode
 
 _INSTANCE_ID_LENGTH_MAX = 249  # what Kafka's own clients hold themselves to
@@ -23,7 +25,7 @@ class Join:
     assignment stands (KIP-814). Before v1 `rebalance_timeout_ms` is the session timeout.
     """
 
-    request: GroupRequest
+    request: RequestToken
     member_id: str
     instance_id: str | None
     client_id: str
@@ -45,7 +47,7 @@ class Join:
 class Joiner:
     """What JoinGroup does to a `ClassicGroup`. `new_id` makes the random part of member ids."""
 
-    def __init__(self, rebalancer: Rebalancer, new_id: Callable[[], str]) -> None:
+    def __init__(self, rebalancer: ClassicRebalancer, new_id: Callable[[], str]) -> None:
         self._rebalancer = rebalancer
         self._config = rebalancer.config
         self._timers = rebalancer.timers
@@ -226,7 +228,7 @@ class Joiner:
         if group.can_rebalance:
             self._rebalancer.prepare(group, result, now_ms)
         else:
-            self._rebalancer.end_round_if_all_joined(group, result, now_ms)
+            self._rebalancer.complete_join_if_all_joined(group, result, now_ms)
 
     def _refuse(self, result: ShardResult, join: Join, error: ErrorCode) -> None:
         result.reply(join.request, JoinAnswer(error, join.member_id))

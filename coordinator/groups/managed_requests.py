@@ -9,26 +9,27 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from coordinator.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNMENT_STRATEGY
+from coordinator.groups.classic_group import ClassicGroup
 from coordinator.groups.effects import (
     ErrorAnswer,
-    GroupRequest,
     ManagedHeartbeatAnswer,
     ManagedListAnswer,
     RegisterAnswer,
+    RequestToken,
     RewindAnswer,
     RewoundPartition,
     ShardResult,
 )
 from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup
 from coordinator.groups.records import fits
-from coordinator.groups.state import ClassicGroup, GroupState
+from coordinator.groups.states import GroupState
 from coordinator.groups.store import GroupStore
 from coordinator.groups.views import managed_info
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 
-class ManagedDoor:
+class ManagedRequests:
     """CreateGroup, RegisterConsumer, Heartbeat, RewindConsumer and ListGroups of one shard.
 
     Each gives one `ShardResult`.
@@ -40,7 +41,7 @@ class ManagedDoor:
 
     def create_group(
         self,
-        request: GroupRequest,
+        request: RequestToken,
         group_id: str,
         *,
         session_timeout_ms: int,
@@ -71,7 +72,7 @@ class ManagedDoor:
                 and group.single_reader == single_reader
             )
             if agrees:
-                self._rebalancer.widen(group, result, request, topics, now_ms)
+                self._rebalancer.add_topics(group, result, request, topics, now_ms)
             else:
                 result.reply(request, ErrorAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         elif isinstance(group, ClassicGroup) and not (group.is_simple and group.state is GroupState.EMPTY):
@@ -92,7 +93,7 @@ class ManagedDoor:
 
     def register_consumer(
         self,
-        request: GroupRequest,
+        request: RequestToken,
         group_id: str,
         *,
         consumer_id: str,
@@ -119,7 +120,7 @@ class ManagedDoor:
 
     def heartbeat(
         self,
-        request: GroupRequest,
+        request: RequestToken,
         group_id: str,
         *,
         consumer_id: str,
@@ -146,7 +147,7 @@ class ManagedDoor:
 
     def rewind_consumer(
         self,
-        request: GroupRequest,
+        request: RequestToken,
         group_id: str,
         new_offsets: Sequence[tuple[TopicPartition, int]],
         *,
@@ -176,7 +177,7 @@ class ManagedDoor:
         )
         return result
 
-    def list_groups(self, request: GroupRequest, group_ids: Collection[str] = ()) -> ShardResult:
+    def list_groups(self, request: RequestToken, group_ids: Collection[str] = ()) -> ShardResult:
         """The client rewrite's ListGroups: those named, or all. Groups that do not exist are left out."""
         result = ShardResult()
         infos = [
