@@ -29,7 +29,7 @@ from clients.admin import Admin, NewTopic
 from clients.connection.connection import ANY_NODE, Connection
 from clients.connection.link import Call
 from clients.exclusive_producer import ExclusiveProducer
-from clients.groups.coordinator import find_coordinator_request, place_in
+from clients.groups.coordinator import coordinator_in, find_coordinator_request
 from clients.message import Message
 from clients.ownership.claim_requests import OwnDialect, RequestKind, ResourceRequest, standings_in
 from clients.ownership.events import ClaimState, OwnershipEvent
@@ -174,7 +174,7 @@ def _coordinator(connection: Connection, group: str) -> int:
     deadline = time.monotonic() + WAIT_S
     while True:
         with contextlib.suppress(BrokerError):
-            node = place_in(connection.ask(ANY_NODE, find_coordinator_request(group))).node
+            node = coordinator_in(connection.ask(ANY_NODE, find_coordinator_request(group))).node
             response = connection.ask(
                 node, dialect.claim([ResourceRequest(RequestKind.CLAIM, "first")], SESSION_MS)
             )

@@ -6,32 +6,30 @@
             for record in consumer.poll(1000):
                 print(record.offset, record.value)
 
-As in the client rewrite, "Consumer API". A topic is shared with the other consumers of the same
-`group.id`, or read whole by a consumer without one; single partitions can be read beside that.
+As in the client rewrite, "Consumer API". With a `group.id` the partitions of a topic are divided among the
+members of the group; without one the consumer reads all of them. Single partitions can be read as well.
 
-There is no thread in the background: heartbeats go out from `poll`, and from other calls that wait for a
-broker. Whoever takes longer than `session.timeout.ms` between two polls loses its partitions to the others.
+No thread runs in the background: `poll`, and other calls that wait for a broker, send the heartbeats. A
+consumer that lets more than `session.timeout.ms` pass between two such calls loses its partitions.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
-from clients.config import Properties, consumer_settings
-from clients.connection.connection import Connection
+from clients.config import Properties
 from clients.connection.network import ClientNetwork
+from clients.consumer_loop import ConsumerLoop, ConsumerParts, ReadClaims, consumer_parts
 from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
 from clients.feedback.events import OnEvent
 from clients.fetching.fetched import FetchedBatch
-from clients.fetching.fetcher import Fetcher
-from clients.fetching.handout import Deserializer, Handout
+from clients.fetching.isolation import Isolation
 from clients.fetching.offsets import EARLIEST, LATEST
 from clients.fetching.positions import Position
 from clients.fetching.queries import ConsumerQueries
-from clients.fetching.settings import fetch_settings
-from clients.fetching.whole_topics import WholeTopics
+from clients.fetching.record_buffer import Deserializer
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import GroupIdentity
 from clients.message import ConsumerRecord, OffsetAndMetadata
@@ -41,54 +39,29 @@ from protocol.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from clients.feedback.snapshots import ConsumerFeedback
     from clients.groups.session import GroupSession
-    from clients.ownership.claims import OwnershipClaims
 
 _ITERATION_WAIT_MS = 60_000
 _CLOSE_MS = 5_000
-"""How long `close` waits for the coordinator unless told otherwise."""
+"""Default timeout of `close`, in ms."""
 
 
-class Consumer(ConsumerQueries):
-    """Reads messages. `properties` are Kafka's, from a dict or a properties file.
+class BaseConsumer(ConsumerQueries):
+    """Every method of a consumer, over parts and claims that are given to it.
 
-    `rebalance_listener` is told of partitions that the group gives and takes, `on_event` of whatever else
-    happens (`clients.feedback.events`), from within `poll` and other calls that wait. Not for several threads
-    at once. All timeouts are in ms. Raises ConfigError.
+    Not thread-safe, except for `wake`. All timeouts are in ms.
     """
 
-    def __init__(
-        self,
-        properties: Properties,
-        *,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
-        rebalance_listener: RebalanceListener | None = None,
-        network: ClientNetwork | None = None,
-        rng: random.Random | None = None,
-        on_event: OnEvent | None = None,
-    ) -> None:
-        settings = consumer_settings(properties)
-        connection = Connection(
-            settings["bootstrap.servers"], settings, network=network, rng=rng, on_event=on_event
-        )
-        fetching = fetch_settings(settings)
-        super().__init__(connection, settings["default.api.timeout.ms"], fetching.isolation)
+    def __init__(self, parts: ConsumerParts, claims: ReadClaims | None = None) -> None:
+        settings = parts.settings
+        isolation = Isolation[settings["isolation.level"].upper()]
+        super().__init__(parts.connection, settings["default.api.timeout.ms"], isolation)
         self.settings = settings
         self._max_poll_records: int = settings["max.poll.records"]
-        self._fetcher = Fetcher(self._metadata, fetching, connection.events)
-        self._whole_topics = WholeTopics(self._metadata, self._fetcher)
-        self._handout = Handout(self._fetcher, key_deserializer, value_deserializer)
-        self._is_woken = False
-        self._is_closed = False
-        self._claims: OwnershipClaims | None = None
-        self._group: GroupSession | None = None
-        if settings["group.id"] is not None:
-            from clients.groups.opening import open_session  # Slow to import, and many do without.
-
-            listener = rebalance_listener or RebalanceListener()
-            self._group = open_session(
-                settings, connection, self._fetcher, _Hands(self), listener, rng or random.Random()
-            )
+        self._parts = parts
+        self._loop = ConsumerLoop(parts, claims)
+        self._fetcher = parts.fetcher
+        self._buffer = parts.buffer
+        self._group = parts.group
 
     # What is consumed ---------------------------------------------------------------------------------
 
@@ -107,26 +80,22 @@ class Consumer(ConsumerQueries):
                 raise ValueError(
                     f"{topic} is shared with the group: its partitions are not for one to choose"
                 )
-            key = TopicPartition(topic, partition)
-            is_new = key not in self._fetcher.positions
-            position = self._fetcher.add(key)
-            if is_new and self._group is not None:
-                self._group.begin_at_committed(position)
+            self._parts.add_partition(TopicPartition(topic, partition))
         elif self._group is not None:
             self._group.subscribe(topic)
         else:
-            self._whole_topics.add(topic)
+            self._parts.discovery.add(topic)
 
     def remove_topic(self, topic: str, partition: int | None = None) -> None:
         """Stop consuming a topic, or one partition of it. A share of a topic goes to the other members."""
         if partition is None:
-            self._whole_topics.discard(topic)
+            self._parts.discovery.discard(topic)
             if self._group is not None and self._group.unsubscribe(topic):
                 return
         for key in self.assignment():
             if key.topic == topic and partition in (None, key.partition):
                 self._fetcher.remove(key)
-                self._handout.drop(key)
+                self._buffer.drop(key)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are consumed."""
@@ -136,7 +105,7 @@ class Consumer(ConsumerQueries):
         """Get nothing of a partition until `resume`; its position is kept."""
         position = self._position(partition)
         position.is_paused = True
-        self._handout.put_back(position)
+        self._buffer.put_back(position)
 
     def resume(self, partition: TopicPartition) -> None:
         """Undo `pause`."""
@@ -152,77 +121,24 @@ class Consumer(ConsumerQueries):
         CorruptMessageError, AuthorizationError; FencedInstanceIdError; ClosedError.
         """
         limit = self._max_poll_records if max_records is None else max_records
-        self._run_until(timeout_ms, lambda: self._handout.fill(limit))
-        return self._handout.take(limit)
+        self._loop.run_until(timeout_ms, lambda: self._buffer.fill(limit))
+        return self._buffer.take(limit)
 
     def poll_batches(self, timeout_ms: int = 0) -> list[FetchedBatch]:
         """All that has been fetched, in whole batches and as columns, for those who process in bulk.
 
         Otherwise as `poll`, with which it may be mixed. Deserializers are not applied.
         """
-        self._handout.put_back_all()
+        self._buffer.put_back_all()
         batches: list[FetchedBatch] = []
-        self._run_until(timeout_ms, lambda: self._take_batches(batches))
-        self._handout.records += sum(map(len, batches))
+        self._loop.run_until(timeout_ms, lambda: self._take_batches(batches))
+        self._buffer.records += sum(map(len, batches))
         return batches
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """The records, one after the other, for ever."""
         while True:
             yield from self.poll(_ITERATION_WAIT_MS)
-
-    def _run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
-        """The network's event loop, until there is something or the time is over."""
-        if self._is_closed:
-            raise ClosedError("the consumer is closed")
-        group = self._group
-        if group is not None:
-            group.poll_begins()
-        deadline_ms = self._network.now_ms() + timeout_ms
-        is_over = False
-        while True:
-            if group is not None:
-                group.settle()
-            is_enough = (group is None or group.may_deliver()) and has_something()
-            if not is_enough:
-                self._fetcher.raise_problem()
-            if is_over:
-                break
-            left_ms = deadline_ms - self._network.now_ms()
-            self._turn(0 if is_enough else left_ms)
-            if is_enough or self._is_woken:
-                break
-            is_over = left_ms <= 0  # What the last turn has brought is looked at once more.
-        self._is_woken = False
-        if group is not None:
-            group.poll_ends()
-
-    def _turn(self, wait_ms: int) -> None:
-        """One turn: send what is due, take in what has come."""
-        now_ms = self._network.now_ms()
-        self._whole_topics.take_up_partitions()
-        if self._group is not None:
-            self._group.hold_back()
-        calls = self._fetcher.calls(now_ms)
-        times = [self._fetcher.next_event_ms(now_ms)]
-        if self._claims is not None:
-            calls += self._claims.calls(now_ms)
-            times.append(self._claims.next_event_ms(now_ms))
-        if self._group is not None:
-            calls += self._group.calls(now_ms)
-            times.append(self._group.next_event_ms(now_ms))
-        for time_ms in times:
-            if time_ms is not None:
-                wait_ms = min(wait_ms, time_ms - now_ms)
-        for reply in self._connection.poll(max(0, wait_ms), *calls):
-            now_ms = self._network.now_ms()
-            if self._claims is not None and self._claims.handle(reply, now_ms):
-                continue
-            if not self._fetcher.handle(reply, now_ms) and self._group is not None:
-                self._group.handle(reply, now_ms)
-        if self._group is not None:
-            self._group.hold_back()
-        self._connection.events.tell()
 
     def _take_batches(self, batches: list[FetchedBatch]) -> bool:
         batches += self._fetcher.take()
@@ -232,17 +148,17 @@ class Consumer(ConsumerQueries):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue a partition at `offset`."""
-        self._handout.drop(partition)
+        self._buffer.drop(partition)
         self._position(partition).go_to(offset)
 
     def seek_to_beginning(self, partition: TopicPartition) -> None:
         """Continue a partition with the first record that it holds."""
-        self._handout.drop(partition)
+        self._buffer.drop(partition)
         self._position(partition).go_to_time(EARLIEST)
 
     def seek_to_end(self, partition: TopicPartition) -> None:
         """Continue a partition with what is written from now on."""
-        self._handout.drop(partition)
+        self._buffer.drop(partition)
         self._position(partition).go_to_time(LATEST)
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
@@ -251,7 +167,7 @@ class Consumer(ConsumerQueries):
         Finds it out where it is not known yet; raises RequestTimeoutError where that takes too long.
         """
         position = self._position(partition)
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = self._limit_ms(timeout_ms)
         deadline_ms = self._network.now_ms() + limit_ms
         while position.offset is None:
             left_ms = deadline_ms - self._network.now_ms()
@@ -259,9 +175,9 @@ class Consumer(ConsumerQueries):
                 raise position.last_error or RequestTimeoutError(
                     f"the position in {position.key} is not known after {limit_ms} ms"
                 )
-            self._turn(left_ms)
+            self._loop.turn(left_ms)
             self._fetcher.raise_problem()
-        first_offset = self._handout.first_offset(position.key)
+        first_offset = self._buffer.first_offset(position.key)
         return position.offset if first_offset is None else first_offset
 
     def lag(self, partition: TopicPartition) -> int | None:
@@ -279,7 +195,7 @@ class Consumer(ConsumerQueries):
         """What has been read, and what was asked of brokers."""
         from clients.consumer_feedback import consumer_feedback  # Slow to import, and many do without.
 
-        return consumer_feedback(self._connection.feedback(), self._fetcher, self._handout, self._group)
+        return consumer_feedback(self._connection.feedback(), self._fetcher, self._buffer, self._group)
 
     def _position(self, partition: TopicPartition) -> Position:
         position = self._fetcher.positions.get(partition)
@@ -309,7 +225,7 @@ class Consumer(ConsumerQueries):
         if offsets is None:
             chosen = {
                 key: stored
-                for key, stored in self._handout.consumed().items()
+                for key, stored in self._buffer.consumed().items()
                 if topic in (None, key.topic) and partition in (None, key.partition)
             }
         else:
@@ -317,14 +233,14 @@ class Consumer(ConsumerQueries):
                 key: OffsetAndMetadata(stored) if isinstance(stored, int) else stored
                 for key, stored in offsets.items()
             }
-        group.commit(chosen, self._api_timeout_ms if timeout_ms is None else timeout_ms)
+        group.commit(chosen, self._limit_ms(timeout_ms), self._loop.turn)
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed for partitions, whoever owns them; None where nothing is."""
         group = self._required_group("committed")
-        return group.committed(partitions, self._api_timeout_ms if timeout_ms is None else timeout_ms)
+        return group.committed(partitions, self._limit_ms(timeout_ms), self._loop.turn)
 
     def rewind(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
@@ -336,7 +252,7 @@ class Consumer(ConsumerQueries):
         Raises OffsetOutOfRangeError, UnknownTopicOrPartitionError, NoGroupError and others.
         """
         group = self._required_group("rewind")
-        return group.rewind(offsets, self._api_timeout_ms if timeout_ms is None else timeout_ms)
+        return group.rewind(offsets, self._limit_ms(timeout_ms), self._loop.turn)
 
     def group_identity(self) -> GroupIdentity:
         """The group, the generation and the member id that this consumer has in it; -1 and "" while none."""
@@ -348,7 +264,7 @@ class Consumer(ConsumerQueries):
         return None if self._group is None else self._group.last_commit_error
 
     def _required_group(self, what: str) -> GroupSession:
-        if self._is_closed:
+        if self._loop.is_closed:
             raise ClosedError("the consumer is closed")
         if self._group is None:
             raise NoGroupError(f"{what}() is for consumers with a group.id")
@@ -357,62 +273,51 @@ class Consumer(ConsumerQueries):
     # The end ------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Make the `poll` under way, or else the next one, return at once. May be called by any thread."""
-        self._is_woken = True
-        self._connection.wake()
+        """Make the `poll` in progress, or else the next one, return at once. Thread-safe."""
+        self._loop.wake()
 
     def close(self, timeout_ms: int = _CLOSE_MS) -> None:
-        """Leave the group, having committed if `enable.auto.commit` is set, and close all connections.
+        """Commit if `enable.auto.commit` is set, leave the group and close all connections.
 
-        May be called again. Raises what kept the commit from succeeding within `timeout_ms`.
+        Further calls do nothing. Raises why the commit did not succeed within `timeout_ms`.
         """
-        self._close(timeout_ms, has_failed=False)
-
-    def _close(self, timeout_ms: int, *, has_failed: bool) -> None:
-        if self._is_closed:
-            return
-        try:
-            if self._group is not None:
-                self._take_leave(self._group, timeout_ms, has_failed)
-        finally:
-            self._is_closed = True
-            self._connection.close()
-
-    def _take_leave(self, group: GroupSession, timeout_ms: int, has_failed: bool) -> None:
-        deadline_ms = self._network.now_ms() + timeout_ms
-        try:
-            group.close(timeout_ms, has_failed=has_failed)
-        finally:
-            farewell = group.leave_call()
-            calls = [] if farewell is None else [farewell]
-            while farewell is not None and (left_ms := deadline_ms - self._network.now_ms()) > 0:
-                replies = self._connection.poll(left_ms, *calls)
-                calls = []
-                if any(reply.call is farewell for reply in replies):
-                    break
+        self._loop.close(timeout_ms, has_failed=False)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """As `close`. Where the application broke off, what it got last is not committed for it."""
-        self._close(_CLOSE_MS, has_failed=kind is not None)
+        """As `close`, but without the commit if the block ended with an exception."""
+        self._loop.close(_CLOSE_MS, has_failed=kind is not None)
 
 
-class _Hands:
-    """What the group session may do with its consumer (`clients.groups.reader.ConsumerPort`)."""
+class Consumer(BaseConsumer):
+    """Reads messages. `properties` are Kafka's consumer properties, as a dict or the path of a file.
 
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+    `rebalance_listener` is called when the group assigns or revokes partitions, `on_event` for every other
+    event (`clients.feedback.events`); both from within `poll` and other calls that wait. Not thread-safe,
+    except for `wake`. All timeouts are in ms. Raises ConfigError.
+    """
 
-    def turn(self, wait_ms: int) -> None:
-        self._consumer._turn(wait_ms)
-
-    def now_ms(self) -> int:
-        return self._consumer._network.now_ms()
-
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        return self._consumer._handout.consumed()
-
-    def put_back(self, partition: TopicPartition) -> None:
-        self._consumer._handout.put_back(self._consumer._position(partition))
+    def __init__(
+        self,
+        properties: Properties,
+        *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        rebalance_listener: RebalanceListener | None = None,
+        network: ClientNetwork | None = None,
+        rng: random.Random | None = None,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        super().__init__(
+            consumer_parts(
+                properties,
+                key_deserializer=key_deserializer,
+                value_deserializer=value_deserializer,
+                rebalance_listener=rebalance_listener,
+                network=network,
+                rng=rng,
+                on_event=on_event,
+            )
+        )

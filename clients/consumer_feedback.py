@@ -10,27 +10,27 @@ from clients.message import OffsetAndMetadata
 
 if TYPE_CHECKING:
     from clients.fetching.fetcher import Fetcher
-    from clients.fetching.handout import Handout
+    from clients.fetching.record_buffer import RecordBuffer
     from clients.groups.session import GroupSession
 
 
 def consumer_feedback(
-    connection: ConnectionFeedback, fetcher: Fetcher, handout: Handout, group: GroupSession | None
+    connection: ConnectionFeedback, fetcher: Fetcher, buffer: RecordBuffer, group: GroupSession | None
 ) -> ConsumerFeedback:
     """The counts of a consumer."""
-    consumed = handout.consumed()
-    watch = None if group is None else group.watch
+    consumed = buffer.consumed()
+    rebalances = None if group is None else group.rebalances
     offsets = None if group is None else group.offsets
     return ConsumerFeedback(
         connection=connection,
-        records=handout.records,
+        records=buffer.records,
         bytes=fetcher.fetched_bytes,
         fetches=fetcher.fetches,
         fetch_errors=fetcher.fetch_errors,
         buffered_bytes=sum(position.stored_bytes for position in fetcher.positions.values()),
         lag={key: _lag(position, consumed.get(key)) for key, position in fetcher.positions.items()},
-        rebalances=0 if watch is None else watch.rebalances,
-        rebalance_ms=0 if watch is None else watch.rebalance_ms,
+        rebalances=0 if rebalances is None else rebalances.count,
+        rebalance_ms=0 if rebalances is None else rebalances.total_ms,
         commits=0 if offsets is None else offsets.commits,
         commits_failed=0 if offsets is None else offsets.commits_failed,
     )

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from clients.config import Properties
-from clients.consumer import Consumer
+from clients.connection.link import Call, Reply
+from clients.consumer import BaseConsumer
+from clients.consumer_loop import ConsumerParts, consumer_parts
 from clients.message import OffsetAndMetadata
 from clients.ownership.claim import ClaimSettings
 from clients.ownership.claim_requests import OwnDialect
@@ -27,7 +29,7 @@ from protocol.topic_partition import TopicPartition
 SESSION_TIMEOUT_MS = 10_000
 
 
-class ExclusiveConsumer(Consumer):
+class ExclusiveConsumer(BaseConsumer):
     """A consumer that has `partitions` for itself. It consumes one from when it is first granted, and while
     it is not held nothing of it is fetched or handed out; `poll` is to be called all the same.
 
@@ -54,75 +56,28 @@ class ExclusiveConsumer(Consumer):
         on_ownership: Callable[[OwnershipEvent], object] = lambda _: None,
         **more: Any,
     ) -> None:
-        super().__init__(properties, **more)
+        parts = consumer_parts(properties, **more)
         self.owner_id = owner_id or str(uuid.uuid4())
-        self._on_ownership = on_ownership
         dialect = OwnDialect(own_group, self.owner_id, session_timeout_ms, Access.READ)
         self._own = OwnershipClaims(
-            self._connection,
+            parts.connection,
             dialect,
             dict.fromkeys(partitions, generation),
-            ClaimSettings(session_timeout_ms, self.settings["retry.backoff.ms"]),
+            ClaimSettings(session_timeout_ms, parts.settings["retry.backoff.ms"]),
             wait_ms=wait_ms,
-            answer_timeout_ms=2 * self.settings["request.timeout.ms"] // 3,
+            answer_timeout_ms=2 * parts.settings["request.timeout.ms"] // 3,
         )
-        self._claims = self._own
-        self._begun: dict[OwnedResource, None] = {}
-
-    def _partitions(self) -> list[TopicPartition]:
-        return [key for key in self._own.by_resource if isinstance(key, TopicPartition)]
+        super().__init__(parts, _PartitionClaims(self._own, parts, on_ownership))
 
     @property
     def is_owner(self) -> bool:
         """Whether all partitions are this consumer's, as far as can be known (see `Lease.is_held`)."""
-        return not self._is_closed and self._own.is_valid(self._network.now_ms())
+        return not self._loop.is_closed and self._own.is_valid(self._network.now_ms())
 
     def generation(self, partition: TopicPartition) -> int | None:
         """The generation in which a partition was granted; None before that."""
         grant = self._own.by_resource[partition].grant
         return None if grant is None else grant.generation
-
-    # The loop -----------------------------------------------------------------------------------------
-
-    def _run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
-        self._raise_problem()
-        self._hold_back()
-        super()._run_until(timeout_ms, lambda: self._own.error is not None or has_something())
-        self._raise_problem()
-
-    def _raise_problem(self) -> None:
-        if not self._is_closed and self._own.error is not None:
-            raise self._own.error
-
-    def _turn(self, wait_ms: int) -> None:
-        self._hold_back()
-        super()._turn(wait_ms)
-        self._hold_back()
-        events = self._own.take_events()
-        for event in events:
-            self._begin(event)
-        for event in events:
-            self._on_ownership(event)
-
-    def _hold_back(self) -> None:
-        """Let nothing of a partition through that is not held, or that a broker may have given to another
-        because nothing was heard for too long: then it is renewed first."""
-        now_ms = self._network.now_ms()
-        for key in self._partitions():
-            position = self._fetcher.positions.get(key)
-            if position is not None:
-                was_unowned = position.is_unowned
-                position.is_unowned = not self._own.by_resource[key].is_valid(now_ms)
-                if position.is_unowned and not was_unowned:
-                    self._handout.put_back(position)
-
-    def _begin(self, event: OwnershipEvent) -> None:
-        """Take up a partition that is granted: not before, since its owner may have committed until then."""
-        if event.state is not ClaimState.HELD or event.resource in self._begun:
-            return
-        self._begun[event.resource] = None
-        if isinstance(event.resource, TopicPartition):
-            self.add_topic(*event.resource)
 
     def commit(
         self,
@@ -134,28 +89,66 @@ class ExclusiveConsumer(Consumer):
     ) -> None:
         """As Consumer's; but once a partition is known to be lost nothing is committed any more: raises what
         `poll` does. The broker does not know, see docs/ownership.md."""
-        self._raise_problem()
+        self._loop.raise_claims_error()
         super().commit(topic, partition, offsets=offsets, timeout_ms=timeout_ms)
 
-    # The end ------------------------------------------------------------------------------------------
 
-    def _close(self, timeout_ms: int, *, has_failed: bool) -> None:
-        """Commits first, where that is wanted: the next owner begins there."""
-        if self._is_closed:
+class _PartitionClaims:
+    """The claims of one exclusive consumer (`clients.consumer_loop.ReadClaims`)."""
+
+    def __init__(
+        self, own: OwnershipClaims, parts: ConsumerParts, on_ownership: Callable[[OwnershipEvent], object]
+    ) -> None:
+        self._own = own
+        self._parts = parts
+        self._network = parts.connection.network
+        self._on_ownership = on_ownership
+        self._partitions = [key for key in own.by_resource if isinstance(key, TopicPartition)]
+        self._begun: dict[OwnedResource, None] = {}
+
+    @property
+    def error(self) -> Exception | None:
+        return self._own.error
+
+    @property
+    def has_ended(self) -> bool:
+        return self._own.has_ended
+
+    def calls(self, now_ms: int) -> list[Call]:
+        return self._own.calls(now_ms)
+
+    def handle(self, reply: Reply, now_ms: int) -> bool:
+        return self._own.handle(reply, now_ms)
+
+    def next_event_ms(self, now_ms: int) -> int | None:
+        return self._own.next_event_ms(now_ms)
+
+    def release(self) -> None:
+        self._own.release()
+
+    def begin_turn(self) -> None:
+        """Suspend each partition that is not held, or whose session may have expired: it is renewed first."""
+        now_ms = self._network.now_ms()
+        for key in self._partitions:
+            position = self._parts.fetcher.positions.get(key)
+            if position is not None:
+                was_unowned = position.is_unowned
+                position.is_unowned = not self._own.by_resource[key].is_valid(now_ms)
+                if position.is_unowned and not was_unowned:
+                    self._parts.buffer.put_back(position)
+
+    def end_turn(self) -> None:
+        self.begin_turn()
+        events = self._own.take_events()
+        for event in events:
+            self._begin(event)
+        for event in events:
+            self._on_ownership(event)
+
+    def _begin(self, event: OwnershipEvent) -> None:
+        """Consume a partition once it is granted; its owner may commit until then."""
+        if event.state is not ClaimState.HELD or event.resource in self._begun:
             return
-        deadline_ms = self._network.now_ms() + timeout_ms
-        try:
-            if self._group is not None:
-                self._take_leave(self._group, timeout_ms, has_failed or self._own.error is not None)
-        finally:
-            self._is_closed = True
-            self._own.release()
-            self._let_go(deadline_ms)
-            self._connection.close()
-
-    def _let_go(self, deadline_ms: int) -> None:
-        while not self._own.has_ended and (now_ms := self._network.now_ms()) < deadline_ms:
-            due_ms = self._own.next_event_ms(now_ms)
-            wait_ms = deadline_ms - now_ms if due_ms is None else min(deadline_ms, due_ms) - now_ms
-            for reply in self._connection.poll(max(0, wait_ms), *self._own.calls(now_ms)):
-                self._own.handle(reply, self._network.now_ms())
+        self._begun[event.resource] = None
+        if isinstance(event.resource, TopicPartition):
+            self._parts.add_partition(event.resource)

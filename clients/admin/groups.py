@@ -11,14 +11,14 @@ from clients.connection.connection import ANY_NODE
 from clients.connection.metadata import Node
 from clients.errors import is_retriable
 from clients.fetching.offsets import wait_for_metadata
-from clients.groups.coordinator import COORDINATOR_MOVED, find_coordinator_request, place_in
-from clients.groups.membership import GroupIdentity
-from clients.groups.offsets import (
+from clients.groups.committed_offsets import (
     commit_request,
     committed_in,
     fetch_request,
     fetched_in,
 )
+from clients.groups.coordinator import COORDINATOR_MOVED, coordinator_in, find_coordinator_request
+from clients.groups.membership import GroupIdentity
 from clients.message import OffsetAndMetadata, by_topic
 from protocol.api import Request
 from protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_assignment
@@ -204,7 +204,7 @@ class GroupAdmin(ClusterAdmin):
             left_ms = max(0, deadline_ms - now_ms())
             try:
                 search = find_coordinator_request(group_id)
-                place = place_in(self._connection.ask(ANY_NODE, search, left_ms))
+                place = coordinator_in(self._connection.ask(ANY_NODE, search, left_ms))
                 self._know_nodes([place.node])
                 response = self._connection.ask(place.node, request, left_ms)
                 refusal = next((code for code in codes(response) if code in _PASSES), None)

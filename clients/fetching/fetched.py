@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clients.fetching.positions import Position, Stored
+from clients.fetching.positions import Position, StoredBatch
 from protocol.batches import BatchHeader, TimestampType, has_valid_crc
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.record_codec import Headers
@@ -90,7 +90,7 @@ def _batch(position: Position, columns: Columns, header: BatchHeader) -> Fetched
     )
 
 
-def _decode(position: Position, stored: Stored, check_crcs: bool, limit: int) -> Columns:
+def _decode(position: Position, stored: StoredBatch, check_crcs: bool, limit: int) -> Columns:
     where = f"{position.key}, batch at offset {stored.header.base_offset}"
     if check_crcs and not has_valid_crc(stored.records, stored.header):
         raise error_for(ErrorCode.CORRUPT_MESSAGE, f"{where}: its checksum does not fit its bytes")

@@ -16,7 +16,6 @@ from clients.connection.link import Call, Reply
 from clients.connection.metadata import NO_NODE, Metadata
 from clients.errors import LogTruncatedError, NoOffsetError, UnsupportedRequestError
 from clients.feedback.events import Events, PositionReset
-from clients.fetching.divergence import ends_in, epochs_request
 from clients.fetching.fetched import FetchedBatch, take_first
 from clients.fetching.isolation import Isolation, skipped
 from clients.fetching.offsets import (
@@ -30,6 +29,7 @@ from clients.fetching.offsets import (
 from clients.fetching.positions import Position
 from clients.fetching.requests import fetch_request
 from clients.fetching.settings import FetchSettings
+from clients.fetching.truncation import ends_in, epochs_request
 from protocol.batches import whole_batches
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.fetch import FetchResponse, PartitionData

@@ -10,7 +10,7 @@ from protocol.batches import BatchHeader
 from protocol.topic_partition import TopicPartition
 
 
-class Stored(NamedTuple):
+class StoredBatch(NamedTuple):
     """A batch that was fetched and not yet taken: `header` says where in `records` it is.
 
     `is_skipped` where nothing of it is to be handed out: markers of transactions, and what these aborted.
@@ -48,7 +48,7 @@ class Position:
     """The leader epoch of what has been fetched last; -1 where nothing was since the position was set."""
     checked_epoch: int = -1
     """The last leader epoch in which what has been fetched is known to be in the log."""
-    store: deque[Stored] = field(default_factory=deque)
+    store: deque[StoredBatch] = field(default_factory=deque)
     """Whole batches, fetched and not yet taken."""
     stored_bytes: int = 0
     generation: int = 0
@@ -81,7 +81,7 @@ class Position:
     def keep(self, records: memoryview, header: BatchHeader, is_skipped: bool) -> None:
         """Put a batch in store that came with a fetch, unless all of it came before."""
         if header.last_offset >= self.fetch_offset:
-            self.store.append(Stored(records, header, is_skipped))
+            self.store.append(StoredBatch(records, header, is_skipped))
             self.stored_bytes += header.size
             self.fetch_offset = header.next_offset
             self.fetch_epoch = header.leader_epoch

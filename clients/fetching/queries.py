@@ -34,7 +34,7 @@ class ConsumerQueries:
 
         Raises UnknownTopicOrPartitionError where there is no such topic, RequestTimeoutError.
         """
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = self._limit_ms(timeout_ms)
         deadline_ms = self._network.now_ms() + limit_ms
         self._metadata.want(topic)
         while topic not in self._metadata.topics:
@@ -49,7 +49,7 @@ class ConsumerQueries:
 
     def topics(self, timeout_ms: int | None = None) -> list[str]:
         """The names of all topics that are not internal, sorted."""
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = self._limit_ms(timeout_ms)
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         response = self._connection.ask(ANY_NODE, request, limit_ms)
         return sorted(row.name for row in response.topics if row.name is not None and not row.is_internal)
@@ -70,13 +70,16 @@ class ConsumerQueries:
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (ms since the epoch); None where there is none."""
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = self._limit_ms(timeout_ms)
         found = look_up_offsets(self._connection, times, limit_ms, self._isolation)
         return {key: None if answer.offset < 0 else answer for key, answer in found.items()}
 
     def _offsets(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None
     ) -> dict[TopicPartition, int]:
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = self._limit_ms(timeout_ms)
         found = look_up_offsets(self._connection, times, limit_ms, self._isolation)
         return {key: answer.offset for key, answer in found.items()}
+
+    def _limit_ms(self, timeout_ms: int | None) -> int:
+        return self._api_timeout_ms if timeout_ms is None else timeout_ms

@@ -30,7 +30,7 @@ class MemberSubscription:
 
 Members: TypeAlias = Mapping[str, MemberSubscription]
 """Members by their ids."""
-Shares: TypeAlias = dict[str, list[TopicPartition]]
+MemberPartitions: TypeAlias = dict[str, list[TopicPartition]]
 """What each member is to read."""
 
 
@@ -51,7 +51,7 @@ class Assignor(Protocol):
         """What a member tells of itself beside its topics; empty for nothing."""
         ...
 
-    def assign(self, partitions: Mapping[str, int], members: Members) -> Shares:
+    def assign(self, partitions: Mapping[str, int], members: Members) -> MemberPartitions:
         """Share out the partitions of topics, given by their numbers, among those who want each topic."""
         ...
 
@@ -65,7 +65,7 @@ class RangeAssignor:
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
         return b""
 
-    def assign(self, partitions: Mapping[str, int], members: Members) -> Shares:
+    def assign(self, partitions: Mapping[str, int], members: Members) -> MemberPartitions:
         shares = empty_shares(members)
         order = in_order(members)
         for topic in sorted(partitions):
@@ -90,7 +90,7 @@ class RoundRobinAssignor:
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
         return b""
 
-    def assign(self, partitions: Mapping[str, int], members: Members) -> Shares:
+    def assign(self, partitions: Mapping[str, int], members: Members) -> MemberPartitions:
         shares = empty_shares(members)
         order = in_order(members)
         turn = 0
@@ -104,7 +104,7 @@ class RoundRobinAssignor:
         return shares
 
 
-def empty_shares(members: Members) -> Shares:
+def empty_shares(members: Members) -> MemberPartitions:
     """Nothing yet, for each member."""
     return {member: [] for member in members}
 

@@ -19,6 +19,7 @@ from clients.errors import is_retriable
 from clients.feedback.events import PartitionWithheld
 from clients.fetching.fetcher import Fetcher
 from clients.fetching.positions import Position
+from clients.fetching.record_buffer import RecordBuffer
 from clients.groups.membership import NO_GENERATION, GroupIdentity
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_readers import (
@@ -50,10 +51,10 @@ class Attachments:
         self,
         connection: Connection,
         fetcher: Fetcher,
+        buffer: RecordBuffer,
         retry_backoff_ms: int,
         *,
         identity: Callable[[], GroupIdentity],
-        put_back: Callable[[TopicPartition], None],
         doubt: Callable[[], None],
     ) -> None:
         self._connection = connection
@@ -61,19 +62,19 @@ class Attachments:
         self._fetcher = fetcher
         self._retry_backoff_ms = retry_backoff_ms
         self._identity = identity
-        self._put_back = put_back
+        self._buffer = buffer
         self._doubt = doubt
         self._attachments: dict[TopicPartition, _Attachment] = {}
         self._calls: dict[int, Call] = {}
 
-    def take_up(self, partitions: Iterable[TopicPartition]) -> None:
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions that were assigned, and have positions; nothing is read of them yet."""
         for partition in partitions:
             position = self._fetcher.positions[partition]
             position.is_unowned = True
             self._attachments[partition] = _Attachment(position)
 
-    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions that are not to be read any more."""
         for partition in partitions:
             self._attachments.pop(partition, None)
@@ -92,7 +93,7 @@ class Attachments:
             if position.is_unowned or not self._is_current(attachment):
                 attachment.conversation = None
                 position.is_unowned = True
-                self._put_back(partition)
+                self._buffer.put_back(position)
 
     def _is_current(self, attachment: _Attachment) -> bool:
         node = attachment.node

@@ -18,7 +18,7 @@ from clients.errors import is_retriable
 from clients.groups.classic_requests import ClassicSettings, Joined, joined
 from clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
 from clients.groups.member import Member
-from clients.groups.membership import NO_GENERATION, GroupIdentity, ReleasePartitions, TakeUp
+from clients.groups.membership import NO_GENERATION, AssignPartitions, GroupIdentity, RevokePartitions
 from protocol.consumer_protocol import decode_assignment
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.heartbeat import HeartbeatResponse
@@ -97,8 +97,8 @@ class ClassicMembership(Member):
             self._must_leave = True
             self._joined_topics = ()
 
-    def released(self) -> None:
-        super().released()
+    def revoked(self) -> None:
+        super().revoked()
         if self.state is ClassicState.RELEASING:
             self.state = ClassicState.OUTSIDE
 
@@ -279,9 +279,9 @@ class ClassicMembership(Member):
         added = tuple(partition for partition in share if partition not in self.owned)
         self.owned = (*self.owned, *added)
         if gone:
-            self._events.append(ReleasePartitions(gone))
+            self._events.append(RevokePartitions(gone))
             self._must_join = True  # So that those who are to have them get them.
-        self._events.append(TakeUp(added))
+        self._events.append(AssignPartitions(added))
 
     def _take_heartbeat(self, reply: Reply, now_ms: int) -> None:
         generation, sent_at_ms = reply.call.tag

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clients.groups.assignors import Assignor, Members, MemberSubscription, Shares
+from clients.groups.assignors import Assignor, MemberPartitions, Members, MemberSubscription
 from protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     Subscription,
@@ -78,7 +78,7 @@ class ClassicSettings:
         )
 
     def sync_request(
-        self, generation: int, member_id: str, protocol_name: str, shares: Shares
+        self, generation: int, member_id: str, protocol_name: str, shares: MemberPartitions
     ) -> SyncGroupRequest:
         """SyncGroup; only a leader has `shares` to give."""
         return SyncGroupRequest(

@@ -20,7 +20,7 @@ _GROUP_KEY_TYPE = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CoordinatorNode:
     """The broker that looks after a group."""
 
     node: int
@@ -33,14 +33,14 @@ def find_coordinator_request(group_id: str) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key=group_id, key_type=_GROUP_KEY_TYPE, coordinator_keys=[group_id])
 
 
-def place_in(response: FindCoordinatorResponse) -> Place:
+def coordinator_in(response: FindCoordinatorResponse) -> CoordinatorNode:
     """The place that a response tells. Raises BrokerError."""
     row: FoundCoordinator | FindCoordinatorResponse = response
     if response.coordinators:
         row = response.coordinators[0]
     if row.error_code:
         raise error_for(row.error_code, row.error_message)
-    return Place(row.node_id, row.host, row.port)
+    return CoordinatorNode(row.node_id, row.host, row.port)
 
 
 class GroupCoordinator:
@@ -70,7 +70,7 @@ class GroupCoordinator:
         self._is_wanted = True
         return self.is_known
 
-    def found(self, place: Place) -> None:
+    def found(self, place: CoordinatorNode) -> None:
         """Take it to be here."""
         self._connection.open_line(place.host, place.port)
         self._node = place.node
@@ -106,7 +106,7 @@ class GroupCoordinator:
             if reply.error is not None:
                 raise reply.error
             assert isinstance(reply.response, FindCoordinatorResponse)
-            self.found(place_in(reply.response))
+            self.found(coordinator_in(reply.response))
         except Exception as error:
             self.last_error = error
             self.wait(now_ms)

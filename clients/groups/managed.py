@@ -15,10 +15,10 @@ from clients.connection.connection import ANY_NODE, COORDINATOR
 from clients.connection.link import Call, Reply
 from clients.connection.metadata import Metadata
 from clients.errors import is_retriable
-from clients.groups.coordinator import GroupCoordinator, Place
+from clients.groups.coordinator import CoordinatorNode, GroupCoordinator
 from clients.groups.managed_requests import ManagedSettings, RewindRequested
 from clients.groups.member import Member
-from clients.groups.membership import NO_GENERATION, GroupIdentity, TakeUp
+from clients.groups.membership import NO_GENERATION, AssignPartitions, GroupIdentity
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_membership import (
     ConsumerHeartbeatResponse,
@@ -92,8 +92,8 @@ class ManagedMembership(Member):
         elif self.state is ManagedState.OUTSIDE or not self._group_topics.issuperset(self._topics):
             self._must_register = True
 
-    def released(self) -> None:
-        super().released()
+    def revoked(self) -> None:
+        super().revoked()
         if self.state is ManagedState.RELEASING:
             self.state = ManagedState.OUTSIDE
 
@@ -253,7 +253,7 @@ class ManagedMembership(Member):
             self._retry(self._settings.readers_error(), now_ms)
             return
         broker = info.controller_broker
-        self._coordinator.found(Place(broker.broker_id, broker.host, broker.port))
+        self._coordinator.found(CoordinatorNode(broker.broker_id, broker.host, broker.port))
         self._group_topics = frozenset(info.topics)
         self._group_session_ms = info.session_timeout
         self._has_single_readers = info.single_reader
@@ -281,7 +281,7 @@ class ManagedMembership(Member):
         self.owned = tuple(offsets)
         for topic in dict.fromkeys(partition.topic for partition in offsets):
             self._metadata.want(topic)
-        self._events.append(TakeUp(self.owned, offsets, response.single_reader))
+        self._events.append(AssignPartitions(self.owned, offsets, response.single_reader))
 
     def _take_heartbeat(self, reply: Reply) -> None:
         generation, sent_at_ms = reply.call.tag

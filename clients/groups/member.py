@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection
 
 from clients.connection.link import Call
-from clients.groups.membership import NO_GENERATION, MembershipEvent, ReleasePartitions
+from clients.groups.membership import NO_GENERATION, MembershipEvent, RevokePartitions
 from protocol.topic_partition import TopicPartition
 
 
@@ -62,18 +62,18 @@ class Member(ABC):
     def take_event(self) -> MembershipEvent | None:
         """The next thing to do about partitions.
 
-        After a `ReleasePartitions` nothing comes until `released` was called.
+        After a `RevokePartitions` nothing comes until `revoked` was called.
         """
         if not self._events:
             return None
-        if isinstance(self._events[0], ReleasePartitions):
+        if isinstance(self._events[0], RevokePartitions):
             return self._events[0]  # It stays the first until it is done.
         return self._events.popleft()
 
-    def released(self) -> None:
-        """What the last `ReleasePartitions` asked for is done."""
+    def revoked(self) -> None:
+        """What the last `RevokePartitions` asked for is done."""
         event = self._events.popleft()
-        assert isinstance(event, ReleasePartitions)
+        assert isinstance(event, RevokePartitions)
         gone = frozenset(event.partitions)
         self.owned = tuple(partition for partition in self.owned if partition not in gone)
 
@@ -89,15 +89,15 @@ class Member(ABC):
         """Ask that what is owned be let go, save for these topics; whether there is anything."""
         gone = tuple(partition for partition in self.owned if partition.topic not in kept_topics)
         if gone:
-            self._events.append(ReleasePartitions(gone))
+            self._events.append(RevokePartitions(gone))
         return bool(gone)
 
     def _lose_all(self) -> None:
         """What is owned is, or will be, somebody else's. What is being released is not asked for twice."""
-        releasing = [event for event in self._events if isinstance(event, ReleasePartitions)]
+        releasing = [event for event in self._events if isinstance(event, RevokePartitions)]
         under_way = {partition for event in releasing for partition in event.partitions}
         lost = tuple(partition for partition in self.owned if partition not in under_way)
         self._events = deque(releasing)
         if lost:
-            self._events.append(ReleasePartitions(lost, is_lost=True))
+            self._events.append(RevokePartitions(lost, is_lost=True))
         self._generation = NO_GENERATION

@@ -1,7 +1,7 @@
 """What a membership is to its consumer, whichever protocol it speaks.
 
-A membership asks for two things: that partitions be let go (`ReleasePartitions`), which it waits for, and
-that others be taken up (`TakeUp`). It never touches a position itself.
+A membership asks for two things: that partitions be let go (`RevokePartitions`), which it waits for, and
+that others be taken up (`AssignPartitions`). It never touches a position itself.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class GroupIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasePartitions:
-    """Stop reading `partitions`; call `released` when that is done.
+class RevokePartitions:
+    """Stop reading `partitions`; call `revoked` when that is done.
 
     `is_lost`: they are somebody else's already, so that nothing can be committed for them any more.
     """
@@ -38,7 +38,7 @@ class ReleasePartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeUp:
+class AssignPartitions:
     """Read `partitions` too: from `offsets` on, where they have one; None asks for the committed ones.
 
     -1 says that there is none. `must_attach`: their leaders have to be told first who reads.
@@ -49,7 +49,7 @@ class TakeUp:
     must_attach: bool = False
 
 
-MembershipEvent: TypeAlias = ReleasePartitions | TakeUp
+MembershipEvent: TypeAlias = RevokePartitions | AssignPartitions
 
 
 class GroupMembership(Protocol):
@@ -89,12 +89,12 @@ class GroupMembership(Protocol):
     def take_event(self) -> MembershipEvent | None:
         """The next thing to do about partitions.
 
-        After a `ReleasePartitions` nothing comes until `released` was called.
+        After a `RevokePartitions` nothing comes until `revoked` was called.
         """
         ...
 
-    def released(self) -> None:
-        """What the last `ReleasePartitions` asked for is done."""
+    def revoked(self) -> None:
+        """What the last `RevokePartitions` asked for is done."""
         ...
 
     def is_certain(self, now_ms: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from clients.groups.assignors import Members, MemberSubscription, Shares, all_partitions, in_order
+from clients.groups.assignors import MemberPartitions, Members, MemberSubscription, all_partitions, in_order
 from protocol.consumer_protocol import StickyUserData, flat, grouped
 from protocol.schema import MalformedMessage, decode, encode
 from protocol.topic_partition import TopicPartition
@@ -33,7 +33,7 @@ class StickyAssignor:
         told = StickyUserData(previous_assignment=grouped(sorted(owned)), generation=generation)
         return encode(told, 1)
 
-    def assign(self, partitions: Mapping[str, int], members: Members) -> Shares:
+    def assign(self, partitions: Mapping[str, int], members: Members) -> MemberPartitions:
         claims = {name: sticky_claim(member) for name, member in members.items()}
         return balanced(partitions, members, claims)
 
@@ -47,7 +47,7 @@ class CooperativeStickyAssignor:
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
         return _GENERATION.pack(generation)
 
-    def assign(self, partitions: Mapping[str, int], members: Members) -> Shares:
+    def assign(self, partitions: Mapping[str, int], members: Members) -> MemberPartitions:
         claims = {name: cooperative_claim(member) for name, member in members.items()}
         shares = balanced(partitions, members, claims)
         owners: dict[TopicPartition, list[str]] = {}
@@ -85,7 +85,7 @@ def cooperative_claim(member: MemberSubscription) -> OwnedPartitions:
 
 def balanced(
     partitions: Mapping[str, int], members: Members, claims: Mapping[str, OwnedPartitions]
-) -> Shares:
+) -> MemberPartitions:
     """Share out, with as few moves as an even result allows."""
     order = in_order(members)
     wanted_by = {
@@ -107,7 +107,7 @@ def _kept(
     members: Members,
     claims: Mapping[str, OwnedPartitions],
     order: Sequence[str],
-) -> Shares:
+) -> MemberPartitions:
     """What each member owns by right. Of two who claim a partition since the same generation neither does."""
     owner: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in order:
@@ -121,7 +121,7 @@ def _kept(
                 owner[partition] = (generation, member)
             elif generation == known_generation:
                 owner[partition] = (generation, None)
-    shares: Shares = {member: [] for member in order}
+    shares: MemberPartitions = {member: [] for member in order}
     for partition in sorted(owner):
         _, rightful = owner[partition]
         if rightful is not None:
@@ -129,7 +129,7 @@ def _kept(
     return shares
 
 
-def _even_out(shares: Shares, wanted_by: Mapping[str, Sequence[str]], order: Sequence[str]) -> None:
+def _even_out(shares: MemberPartitions, wanted_by: Mapping[str, Sequence[str]], order: Sequence[str]) -> None:
     """Move partitions to members that have at least two less, until there are no such members.
 
     One at a time, each from the richest that can give one: whoever gives more than his due gets it back from
@@ -139,7 +139,7 @@ def _even_out(shares: Shares, wanted_by: Mapping[str, Sequence[str]], order: Seq
         pass
 
 
-def _give(rich: str, shares: Shares, wanted_by: Mapping[str, Sequence[str]]) -> bool:
+def _give(rich: str, shares: MemberPartitions, wanted_by: Mapping[str, Sequence[str]]) -> bool:
     """Move one partition of a member to the poorest that wants its topic, if that one has two less."""
     topics = dict.fromkeys(partition.topic for partition in reversed(shares[rich]))
     receivers = {topic: min(wanted_by[topic], key=lambda member: len(shares[member])) for topic in topics}

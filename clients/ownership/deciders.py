@@ -8,7 +8,7 @@ from clients.connection.connection import ANY_NODE, Connection
 from clients.connection.link import Call, Reply
 from clients.connection.metadata import NO_NODE
 from clients.errors import is_retriable
-from clients.groups.coordinator import find_coordinator_request, place_in
+from clients.groups.coordinator import coordinator_in, find_coordinator_request
 from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.topic_partition import TopicPartition
 
@@ -76,7 +76,7 @@ class CoordinatorDecider:
             if reply.error is not None:
                 raise reply.error
             assert isinstance(reply.response, FindCoordinatorResponse)
-            self._node = place_in(reply.response).node
+            self._node = coordinator_in(reply.response).node
         except Exception as error:
             if not is_retriable(error):
                 raise

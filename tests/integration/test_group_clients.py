@@ -198,15 +198,15 @@ def test_a_group_is_rewound_while_it_works(managed: Crew, bootstrap: str, admin:
     managed.until_seen(40)
     theirs = managed.members["two"].assignment()[0]
     asker = managed.members["one"]
-    turn = asker._turn
+    turn = asker._loop.turn
 
     def turn_both(wait_ms: int) -> None:
         turn(min(wait_ms, 20))
         managed.seen["two"] += [(r.partition, r.offset) for r in managed.members["two"].poll(20)]
 
-    asker._turn = turn_both  # type: ignore[method-assign]
+    asker._loop.turn = turn_both  # type: ignore[method-assign]
     assert asker.rewind({theirs: 4}) == {theirs: 4}
-    asker._turn = turn  # type: ignore[method-assign]
+    asker._loop.turn = turn  # type: ignore[method-assign]
     managed.until_seen(46)
 
     again = [record for record in managed.records() if managed.records().count(record) == 2]

@@ -9,7 +9,7 @@ from typing import Any, Self
 from clients.connection.connection import ANY_NODE, Connection
 from clients.exclusive_consumer import ExclusiveConsumer
 from clients.exclusive_producer import ExclusiveProducer
-from clients.groups.coordinator import find_coordinator_request, place_in
+from clients.groups.coordinator import coordinator_in, find_coordinator_request
 from clients.message import Message
 from clients.ownership.claim import FOR_EVER
 from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
@@ -142,7 +142,7 @@ def coordinator_and_what_it_leads(bootstrap: str) -> tuple[int, int]:
     with Connection(bootstrap) as connection:
         while True:
             try:
-                node = place_in(connection.ask(ANY_NODE, find_coordinator_request("app"))).node
+                node = coordinator_in(connection.ask(ANY_NODE, find_coordinator_request("app"))).node
                 break
             except BrokerError as error:
                 assert error.retriable

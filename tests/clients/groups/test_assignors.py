@@ -18,7 +18,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from clients.errors import ConfigError
-from clients.groups.assignors import Assignor, MemberSubscription, Shares, load_assignors
+from clients.groups.assignors import Assignor, MemberPartitions, MemberSubscription, load_assignors
 from clients.groups.sticky import CooperativeStickyAssignor, StickyAssignor, cooperative_claim, sticky_claim
 from protocol.consumer_protocol import (
     Subscription,
@@ -47,11 +47,11 @@ def members_of(topics: Mapping[str, tuple[str, ...]]) -> dict[str, MemberSubscri
     return {member: MemberSubscription(wanted) for member, wanted in topics.items()}
 
 
-def loads(shares: Shares) -> list[int]:
+def loads(shares: MemberPartitions) -> list[int]:
     return [len(share) for share in shares.values()]
 
 
-def moved(before: Mapping[str, list[TopicPartition]], after: Shares) -> set[TopicPartition]:
+def moved(before: Mapping[str, list[TopicPartition]], after: MemberPartitions) -> set[TopicPartition]:
     """The partitions that were taken from a member that is still there."""
     return {partition for member, share in before.items() if member in after for partition in share} - {
         partition
@@ -112,7 +112,9 @@ def test_range_and_round_robin_share_out_as_other_clients_do(
 
 
 class TestSticking:
-    def told(self, assignor: Assignor, shares: Shares, generation: int) -> dict[str, MemberSubscription]:
+    def told(
+        self, assignor: Assignor, shares: MemberPartitions, generation: int
+    ) -> dict[str, MemberSubscription]:
         """The members as they come to the next rebalance, with what they own."""
         topics = tuple(sorted({partition.topic for share in shares.values() for partition in share}))
         owned = assignor.is_cooperative
@@ -282,9 +284,11 @@ class Fixed:
     def user_data(self, owned: object, generation: int) -> bytes:
         return b""
 
-    def assign(self, partitions: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Shares:
+    def assign(
+        self, partitions: Mapping[str, int], members: Mapping[str, MemberSubscription]
+    ) -> MemberPartitions:
         first = min(members)
-        shares: Shares = {member: [] for member in members}
+        shares: MemberPartitions = {member: [] for member in members}
         shares[first] = [
             TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)
         ]

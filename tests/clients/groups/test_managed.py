@@ -371,18 +371,18 @@ class TestOffsetRewind:
     ) -> dict[TopicPartition, int]:
         """While `member` waits in its call, the others go on."""
         others = [each for each in party.members if each is not member]
-        turn = member.consumer._turn
+        turn = member.consumer._loop.turn
 
         def turn_all(wait_ms: int) -> None:
             turn(min(wait_ms, 10))
             for other in others:
                 other.poll(5)
 
-        member.consumer._turn = turn_all  # type: ignore[method-assign]
+        member.consumer._loop.turn = turn_all  # type: ignore[method-assign]
         try:
             return member.consumer.rewind(offsets)
         finally:
-            member.consumer._turn = turn  # type: ignore[method-assign]
+            member.consumer._loop.turn = turn  # type: ignore[method-assign]
 
     def test_ones_own_partitions(self, party: Party) -> None:
         alone = party.join("alone")
@@ -426,7 +426,7 @@ class TestOffsetRewind:
             fill(partition, 5)
         forget(cluster)
         fetched: list[int] = []
-        turn = first.consumer._turn
+        turn = first.consumer._loop.turn
 
         def look(wait_ms: int) -> None:
             turn(min(wait_ms, 10))
@@ -434,7 +434,7 @@ class TestOffsetRewind:
             if len(fetched) > 20:
                 second.poll(5)
 
-        first.consumer._turn = look  # type: ignore[method-assign]
+        first.consumer._loop.turn = look  # type: ignore[method-assign]
         first.consumer.rewind({where(5): 0})
 
         assert fetched[15] == fetched[1], "it went on fetching"

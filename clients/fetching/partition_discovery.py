@@ -8,7 +8,7 @@ from clients.fetching.offsets import EARLIEST
 from protocol.topic_partition import TopicPartition
 
 
-class WholeTopics:
+class PartitionDiscovery:
     """Follows the metadata, and has the fetcher take up what it tells of."""
 
     def __init__(self, metadata: Metadata, fetcher: Fetcher) -> None:
@@ -21,13 +21,13 @@ class WholeTopics:
         """Read a topic from now on."""
         self._topics.setdefault(topic, False)
         self._metadata.want(topic)
-        self.take_up_partitions()
+        self.add_partitions()
 
     def discard(self, topic: str) -> None:
         """Take up no more of a topic's partitions."""
         self._topics.pop(topic, None)
 
-    def take_up_partitions(self) -> None:
+    def add_partitions(self) -> None:
         """Take up the partitions that the metadata has told of since the last call."""
         if self._seen_update == self._metadata.update_count and all(self._topics.values()):
             return

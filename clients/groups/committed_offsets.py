@@ -114,7 +114,7 @@ def fetched_in(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndM
 
 
 @dataclass(slots=True, eq=False)
-class Commit:
+class OffsetCommit:
     """A commit under way. `identity` is as whom it was asked for: a later generation must not do it."""
 
     identity: GroupIdentity
@@ -148,7 +148,7 @@ class Commit:
 
 
 @dataclass(slots=True, eq=False)
-class Inquiry:
+class OffsetFetch:
     """A question for committed offsets under way; what is found is in `found`."""
 
     group_id: str
@@ -178,14 +178,14 @@ class CommittedOffsets:
         self.commits_failed = 0
         self._events = events
         self._coordinator = coordinator
-        self._open: list[Commit | Inquiry] = []
+        self._open: list[OffsetCommit | OffsetFetch] = []
 
-    def submit(self, task: Commit | Inquiry) -> None:
+    def submit(self, task: OffsetCommit | OffsetFetch) -> None:
         """Begin; the task says when it is done."""
         self._open.append(task)
         self._coordinator.want()
 
-    def withdraw(self, task: Commit | Inquiry) -> None:
+    def withdraw(self, task: OffsetCommit | OffsetFetch) -> None:
         """Nobody waits for this any more. What has been sent may still be carried out."""
         if task in self._open:
             self._open.remove(task)
@@ -217,7 +217,7 @@ class CommittedOffsets:
             self._end(task, None)
         return True
 
-    def _failed(self, task: Commit | Inquiry, error: Exception, now_ms: int) -> None:
+    def _failed(self, task: OffsetCommit | OffsetFetch, error: Exception, now_ms: int) -> None:
         if not is_retriable(error):
             self._end(task, error)
             return
@@ -226,11 +226,11 @@ class CommittedOffsets:
         task.error = error
         task.not_before_ms = now_ms + self._coordinator.retry_backoff_ms
 
-    def _end(self, task: Commit | Inquiry, error: Exception | None) -> None:
+    def _end(self, task: OffsetCommit | OffsetFetch, error: Exception | None) -> None:
         task.is_done = True
         task.error = error
         self._open.remove(task)
-        if not isinstance(task, Commit):
+        if not isinstance(task, OffsetCommit):
             return
         if error is None:
             self.commits += 1

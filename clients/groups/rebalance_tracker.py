@@ -6,13 +6,13 @@ from clients.feedback.events import Events, RebalanceBegan, RebalanceEnded
 from clients.groups.membership import GroupMembership
 
 
-class RebalanceWatch:
+class RebalanceTracker:
     """Counts rebalances, and tells of them."""
 
     def __init__(self, membership: GroupMembership, events: Events) -> None:
-        self.rebalances = 0
+        self.count = 0
         """How many have ended."""
-        self.rebalance_ms = 0
+        self.total_ms = 0
         """How long they took, added up."""
         self._membership = membership
         self._events = events
@@ -28,8 +28,8 @@ class RebalanceWatch:
         elif not is_under_way and self._since_ms is not None:
             took_ms, self._since_ms = now_ms - self._since_ms, None
             if is_subscribed:
-                self.rebalances += 1
-                self.rebalance_ms += took_ms
+                self.count += 1
+                self.total_ms += took_ms
                 self._events.note(
                     RebalanceEnded(
                         identity.group_id, identity.generation, tuple(self._membership.owned), took_ms

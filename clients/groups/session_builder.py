@@ -10,10 +10,10 @@ from clients.connection.connection import Connection
 from clients.connection.metadata import Metadata
 from clients.errors import ConfigError
 from clients.fetching.fetcher import Fetcher
+from clients.fetching.record_buffer import RecordBuffer
 from clients.groups.coordinator import GroupCoordinator
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import GroupMembership
-from clients.groups.reader import ConsumerPort
 from clients.groups.session import GroupSession, SessionSettings
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _ID_BITS = 64
 
 
-def open_session(
+def build_session(
     settings: Mapping[str, Any],
     connection: Connection,
     fetcher: Fetcher,
-    reader: ConsumerPort,
+    buffer: RecordBuffer,
     listener: RebalanceListener,
     rng: random.Random,
 ) -> GroupSession:
@@ -35,7 +35,7 @@ def open_session(
     membership: GroupMembership
     attachments = None
     if settings["group.protocol"] == "managed":
-        membership, attachments = _managed(settings, coordinator, connection, fetcher, reader, rng)
+        membership, attachments = _managed(settings, coordinator, connection, fetcher, buffer, rng)
     else:
         membership = _classic(settings, coordinator, connection.metadata)
     session_settings = SessionSettings(
@@ -46,7 +46,15 @@ def open_session(
         session_timeout_ms=settings["session.timeout.ms"],
     )
     return GroupSession(
-        session_settings, reader, fetcher, coordinator, membership, listener, connection.events, attachments
+        session_settings,
+        connection.network.now_ms,
+        buffer,
+        fetcher,
+        coordinator,
+        membership,
+        listener,
+        connection.events,
+        attachments,
     )
 
 
@@ -84,7 +92,7 @@ def _managed(
     coordinator: GroupCoordinator,
     connection: Connection,
     fetcher: Fetcher,
-    reader: ConsumerPort,
+    buffer: RecordBuffer,
     rng: random.Random,
 ) -> tuple[GroupMembership, Attachments]:
     from clients.groups.attachments import Attachments
@@ -108,9 +116,9 @@ def _managed(
     attachments = Attachments(
         connection,
         fetcher,
+        buffer,
         settings["retry.backoff.ms"],
         identity=lambda: membership.identity,
-        put_back=reader.put_back,
         doubt=membership.doubt,
     )
     return membership, attachments

@@ -18,7 +18,7 @@ Deserializer: TypeAlias = Callable[[str, bytes], Any]
 """(topic, key or value) -> what the application wants in their place; not called for null."""
 
 
-class Handout:
+class RecordBuffer:
     """Records on their way from the fetcher to the application."""
 
     def __init__(

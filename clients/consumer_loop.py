@@ -1,0 +1,249 @@
+"""The event loop inside a consumer, and the parts that it drives.
+
+`Consumer` and `ExclusiveConsumer` are faces over one `ConsumerLoop`. An exclusive consumer hands the loop its
+claims (`ReadClaims`), whose requests then travel on the same connections as fetches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from clients.config import Properties, consumer_settings
+from clients.connection.connection import Connection
+from clients.connection.link import Call, Reply
+from clients.connection.network import ClientNetwork
+from clients.errors import ClosedError
+from clients.feedback.events import OnEvent
+from clients.fetching.fetcher import Fetcher
+from clients.fetching.partition_discovery import PartitionDiscovery
+from clients.fetching.record_buffer import Deserializer, RecordBuffer
+from clients.fetching.settings import fetch_settings
+from clients.groups.listener import RebalanceListener
+from clients.settings import Settings
+from protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from clients.groups.session import GroupSession
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConsumerParts:
+    """What a consumer is built of. `group` is None without a `group.id`."""
+
+    settings: Settings
+    connection: Connection
+    fetcher: Fetcher
+    buffer: RecordBuffer
+    discovery: PartitionDiscovery
+    group: GroupSession | None
+
+    def add_partition(self, partition: TopicPartition) -> None:
+        """Consume one partition: from the group's committed offset, or as `auto.offset.reset` says."""
+        is_new = partition not in self.fetcher.positions
+        position = self.fetcher.add(partition)
+        if is_new and self.group is not None:
+            self.group.begin_at_committed(position)
+
+
+def consumer_parts(
+    properties: Properties,
+    *,
+    key_deserializer: Deserializer | None = None,
+    value_deserializer: Deserializer | None = None,
+    rebalance_listener: RebalanceListener | None = None,
+    network: ClientNetwork | None = None,
+    rng: random.Random | None = None,
+    on_event: OnEvent | None = None,
+) -> ConsumerParts:
+    """The parts of a consumer with these properties. Raises ConfigError."""
+    settings = consumer_settings(properties)
+    connection = Connection(
+        settings["bootstrap.servers"], settings, network=network, rng=rng, on_event=on_event
+    )
+    fetcher = Fetcher(connection.metadata, fetch_settings(settings), connection.events)
+    discovery = PartitionDiscovery(connection.metadata, fetcher)
+    buffer = RecordBuffer(fetcher, key_deserializer, value_deserializer)
+    group = None
+    if settings["group.id"] is not None:
+        from clients.groups.session_builder import build_session  # Slow to import; only groups need it.
+
+        listener = rebalance_listener or RebalanceListener()
+        group = build_session(settings, connection, fetcher, buffer, listener, rng or random.Random())
+    return ConsumerParts(settings, connection, fetcher, buffer, discovery, group)
+
+
+class ReadClaims(Protocol):
+    """Exclusive claims to partitions, as the loop of their consumer drives them. Times are in ms."""
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the claims were refused or lost for good; None otherwise."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every claim is released."""
+        ...
+
+    def begin_turn(self) -> None:
+        """Suspend the partitions that are not held now. Called before fetches are made."""
+        ...
+
+    def end_turn(self) -> None:
+        """Suspend the partitions that are not held any more, and report events. Called after replies."""
+        ...
+
+    def calls(self, now_ms: int) -> list[Call]:
+        """The requests to send now."""
+        ...
+
+    def handle(self, reply: Reply, now_ms: int) -> bool:
+        """Process a reply; returns whether it answered one of these calls."""
+        ...
+
+    def next_event_ms(self, now_ms: int) -> int | None:
+        """When `calls` may have something new; None if only a reply can change that."""
+        ...
+
+    def release(self) -> None:
+        """Give every claim back; `calls` then has the requests."""
+        ...
+
+
+class ConsumerLoop:
+    """Runs requests and replies of a consumer's parts, in the thread that calls `turn` or `run_until`."""
+
+    def __init__(self, parts: ConsumerParts, claims: ReadClaims | None = None) -> None:
+        self.is_closed = False
+        self._connection = parts.connection
+        self._network = parts.connection.network
+        self._fetcher = parts.fetcher
+        self._discovery = parts.discovery
+        self._group = parts.group
+        self._claims = claims
+        self._is_woken = False
+
+    def run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
+        """Run the loop until `has_something()`, `wake` or the end of `timeout_ms`.
+
+        Raises ClosedError, and the errors of the fetcher, the group and the claims.
+        """
+        if self.is_closed:
+            raise ClosedError("the consumer is closed")
+        claims = self._claims
+        if claims is None:
+            self._run_until(timeout_ms, has_something)
+            return
+        self.raise_claims_error()
+        claims.begin_turn()
+        self._run_until(timeout_ms, lambda: claims.error is not None or has_something())
+        self.raise_claims_error()
+
+    def raise_claims_error(self) -> None:
+        """Raise why the claims were refused or lost, unless the consumer is closed."""
+        if not self.is_closed and self._claims is not None and self._claims.error is not None:
+            raise self._claims.error
+
+    def _run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
+        group = self._group
+        if group is not None:
+            group.poll_begins()
+        deadline_ms = self._network.now_ms() + timeout_ms
+        is_late = False
+        while True:
+            if group is not None:
+                group.settle()
+            is_enough = (group is None or group.may_deliver()) and has_something()
+            if not is_enough:
+                self._fetcher.raise_problem()
+            if is_late:
+                break
+            left_ms = deadline_ms - self._network.now_ms()
+            self.turn(0 if is_enough else left_ms)
+            if is_enough or self._is_woken:
+                break
+            is_late = left_ms <= 0  # The replies of the last turn are looked at once more.
+        self._is_woken = False
+        if group is not None:
+            group.poll_ends()
+
+    def turn(self, wait_ms: int) -> None:
+        """Send the requests that are due, wait up to `wait_ms` for replies, and process them."""
+        if self._claims is not None:
+            self._claims.begin_turn()
+        now_ms = self._network.now_ms()
+        self._discovery.add_partitions()
+        if self._group is not None:
+            self._group.hold_back()
+        calls = self._fetcher.calls(now_ms)
+        times = [self._fetcher.next_event_ms(now_ms)]
+        if self._claims is not None:
+            calls += self._claims.calls(now_ms)
+            times.append(self._claims.next_event_ms(now_ms))
+        if self._group is not None:
+            calls += self._group.calls(now_ms)
+            times.append(self._group.next_event_ms(now_ms))
+        for time_ms in times:
+            if time_ms is not None:
+                wait_ms = min(wait_ms, time_ms - now_ms)
+        for reply in self._connection.poll(max(0, wait_ms), *calls):
+            now_ms = self._network.now_ms()
+            if self._claims is not None and self._claims.handle(reply, now_ms):
+                continue
+            if not self._fetcher.handle(reply, now_ms) and self._group is not None:
+                self._group.handle(reply, now_ms)
+        if self._group is not None:
+            self._group.hold_back()
+        self._connection.events.tell()
+        if self._claims is not None:
+            self._claims.end_turn()
+
+    def wake(self) -> None:
+        """Make the `run_until` in progress, or else the next one, return at once. Thread-safe."""
+        self._is_woken = True
+        self._connection.wake()
+
+    # The end ------------------------------------------------------------------------------------------
+
+    def close(self, timeout_ms: int, *, has_failed: bool) -> None:
+        """Leave the group, give claims back and close all connections, within `timeout_ms`.
+
+        Offsets are committed first, because the next owner of a partition begins there. `has_failed` skips
+        the commit, and so does an error of the claims.
+        """
+        if self.is_closed:
+            return
+        deadline_ms = self._network.now_ms() + timeout_ms
+        try:
+            if self._group is not None:
+                has_lost = self._claims is not None and self._claims.error is not None
+                self._leave_group(self._group, timeout_ms, has_failed or has_lost)
+        finally:
+            self.is_closed = True
+            if self._claims is not None:
+                self._release(self._claims, deadline_ms)
+            self._connection.close()
+
+    def _leave_group(self, group: GroupSession, timeout_ms: int, has_failed: bool) -> None:
+        deadline_ms = self._network.now_ms() + timeout_ms
+        try:
+            group.close(timeout_ms, self.turn, has_failed=has_failed)
+        finally:
+            leave = group.leave_call()
+            calls = [] if leave is None else [leave]
+            while leave is not None and (left_ms := deadline_ms - self._network.now_ms()) > 0:
+                replies = self._connection.poll(left_ms, *calls)
+                calls = []
+                if any(reply.call is leave for reply in replies):
+                    break
+
+    def _release(self, claims: ReadClaims, deadline_ms: int) -> None:
+        claims.release()
+        while not claims.has_ended and (now_ms := self._network.now_ms()) < deadline_ms:
+            due_ms = claims.next_event_ms(now_ms)
+            wait_ms = deadline_ms - now_ms if due_ms is None else min(deadline_ms, due_ms) - now_ms
+            for reply in self._connection.poll(max(0, wait_ms), *claims.calls(now_ms)):
+                claims.handle(reply, self._network.now_ms())
