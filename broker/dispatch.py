@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.network.connection import ReplySlot, ServerConnection
 from protocol.api import (
     API_VERSIONS_KEY,
@@ -62,23 +62,29 @@ class Quotas(Protocol):
 class Dispatcher:
     """Every request of every connection passes here.
 
-    `authorizer` and `quotas` may be set after construction; without them everything is allowed. A request of
-    more than `elements_max` elements is not taken (`socket.request.max.elements`); one between brokers may
-    have `INTERNAL_ELEMENTS_FACTOR` times as many.
+    Without `authorizer` everything is allowed, without `quotas` nobody is throttled. A request of more than
+    `elements_max` elements closes its connection (`socket.request.max.elements`); a request between brokers
+    may have `INTERNAL_ELEMENTS_FACTOR` times as many.
     """
 
-    def __init__(self, elements_max: int = sys.maxsize) -> None:
-        self.authorizer: Authorizer | None = None
-        self.quotas: Quotas | None = None
+    def __init__(
+        self,
+        elements_max: int = sys.maxsize,
+        authorizer: Authorizer | None = None,
+        quotas: Quotas | None = None,
+    ) -> None:
+        self.quotas = quotas
+        self._authorizer = authorizer
         self._handlers: dict[int, AnyHandler] = {}
         self._elements_max = elements_max
         self._internal_elements_max = elements_max * INTERNAL_ELEMENTS_FACTOR
 
     def add(self, handlers: Iterable[AnyHandler]) -> None:
-        """Answer these APIs from now on."""
+        """Answer these APIs from now on. Raises ValueError for a second handler of an API."""
         for handler in handlers:
             api = handler.request.api
-            assert api.key not in self._handlers, f"two handlers for {api.name}"
+            if api.key in self._handlers:
+                raise ValueError(f"{api.name} has two handlers")
             self._handlers[api.key] = handler
 
     @property
@@ -149,8 +155,8 @@ class Dispatcher:
 
     def _run(self, handler: AnyHandler, call: RequestContext, request: Request[Any]) -> None:
         try:
-            if self.authorizer is not None:
-                refusal = self.authorizer.refusal(call, request)
+            if self._authorizer is not None:
+                refusal = self._authorizer.refusal(call, request)
                 if refusal is not None:
                     raise refusal
             answer = handler.handle(call, request)

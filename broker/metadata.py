@@ -104,6 +104,16 @@ class MetadataCache:
         known = self.topics.get(topic)
         return None if known is None else known.partitions.get(index)
 
+    def leader_of(self, topic: str, index: int) -> int | None:
+        """The leader of a partition, -1 while it has none; None where there is no such partition."""
+        known = self.partition(topic, index)
+        return None if known is None else known.leader
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; 0 where there is no such topic."""
+        known = self.topics.get(topic)
+        return 0 if known is None else len(known.partitions)
+
     def is_live(self, broker_id: int) -> bool:
         return broker_id in self.brokers
 

@@ -1,4 +1,4 @@
-"""The way to the other brokers, and to this one: requests in order, whoever they go to."""
+"""Requests of this broker to brokers, itself included, answered in the order sent."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from broker.dispatch import Dispatcher
 from broker.network.interfaces import Address, Network
 from broker.network.outbound import BrokerChannel, ChannelLost, ChannelSettings
 from coordinator.clock import Clock
+from coordinator.cluster.candidacy import Candidacy
 from protocol.api import Request, Response
 
 R = TypeVar("R", bound=Response)
@@ -58,12 +59,23 @@ class Peers:
         channel.move(address)
         return channel.send(request, timeout_ms=timeout_ms)
 
-    def forget(self, broker_id: int) -> None:
-        """Close the channel to a broker that is gone; what it has not answered fails."""
-        channel = self._channels.pop(broker_id, None)
-        if channel is not None:
+    def close(self) -> None:
+        """Close all channels; requests without an answer fail."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
             channel.close()
 
-    def close(self) -> None:
-        for broker_id in list(self._channels):
-            self.forget(broker_id)
+
+class ActiveController:
+    """The cluster's controller, whichever broker that is at the moment."""
+
+    def __init__(self, candidacy: Candidacy, peers: Peers) -> None:
+        self._candidacy = candidacy
+        self._peers = peers
+
+    def ask(self, request: Request[R]) -> Deferred[R]:
+        """The controller's response. Fails with `ChannelError` where there is no controller."""
+        controller_id = self._candidacy.controller_id
+        if controller_id is None:
+            return fail(ChannelLost("the cluster has no controller at the moment"))
+        return self._peers.send(controller_id, request)

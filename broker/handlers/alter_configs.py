@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults
 
-from broker.call import Handler, RequestContext
-from broker.settings.changes import ConfigChanges
+from broker.handler import Handler, RequestContext
+from broker.settings.changes import SettingChanges
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -23,7 +23,7 @@ from protocol.messages.alter_configs import (
 @dataclass(eq=False)
 class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     request = AlterConfigsRequest
-    changes: ConfigChanges
+    changes: SettingChanges
 
     def handle(self, call: RequestContext, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
         altered = gatherResults(

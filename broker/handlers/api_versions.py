@@ -9,11 +9,11 @@ because one stock client rejects keys that it does not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from broker.call import Handler, RequestContext
-from protocol.api import Api
+from broker.dispatch import Dispatcher
+from broker.features import FEATURES
+from broker.handler import Handler, RequestContext
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.api_versions import (
     ApiVersion,
@@ -29,11 +29,8 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,253}[a-zA-Z0-9])?")
 
 @dataclass(eq=False)
 class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
-    """`apis` gives the APIs that have handlers; `features` the versions (minimum, maximum) of extensions."""
-
     request = ApiVersionsRequest
-    apis: Callable[[], list[Api]]
-    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    dispatcher: Dispatcher
 
     def handle(self, call: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
         if call.version >= 3:
@@ -45,12 +42,12 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
                 call.connection.client_software_version = version
         keys = [
             ApiVersion(api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last)
-            for api in self.apis()
+            for api in self.dispatcher.apis
             if not api.internal and api.key < _KAFKA_KEYS_END
         ]
         features = [
             SupportedFeatureKey(name=name, min_version=first, max_version=last)
-            for name, (first, last) in self.features.items()
+            for name, (first, last) in FEATURES.items()
         ]
         return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=keys, supported_features=features)
 

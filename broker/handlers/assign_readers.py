@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.call import Handler, RequestContext, refusal
+from broker.handler import Handler, RequestContext, refusal
 from broker.metadata import ZERO_ID
 from broker.ownership.answers import Standings
 from broker.ownership.reading import Assigned

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from coordinator.controller.events import ShutdownResult
 from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError

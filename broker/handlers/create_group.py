@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Handler, RequestContext
 from broker.groups.forwarding import Forwarding
+from broker.handler import Handler, RequestContext
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError
 from protocol.messages.group_membership import CreateGroupRequest, CreateGroupResponse

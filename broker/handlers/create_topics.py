@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.call import Handler, RequestContext
-from broker.settings.view import ConfigView
+from broker.handler import Handler, RequestContext
+from broker.settings.view import SettingsView
 from coordinator.controller.events import TopicCreation, TopicResult
 from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError, ErrorCode
@@ -34,7 +34,7 @@ from protocol.messages.create_topics import (
 class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
     request = CreateTopicsRequest
     controller: ControllerService
-    configs: ConfigView
+    settings: SettingsView
 
     def handle(self, call: RequestContext, request: CreateTopicsRequest) -> Deferred[CreateTopicsResponse]:
         counts = Counter(topic.name for topic in request.topics)
@@ -92,7 +92,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
                         config_source=entry.source,
                         is_sensitive=entry.is_sensitive,
                     )
-                    for entry in self.configs.describe_topic(topic.configs)
+                    for entry in self.settings.describe_topic(topic.configs)
                 ]
             answer.configs = described[settings]
         return answer

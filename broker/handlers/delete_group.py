@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.handlers.delete_groups import delete_groups
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode

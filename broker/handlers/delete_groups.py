@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.call import Handler, RequestContext, refusal
+from broker.handler import Handler, RequestContext, refusal
 from coordinator.groups.effects import DeleteAnswer
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError

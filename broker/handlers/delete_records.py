@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.replication.record_deletions import RecordDeletion, RecordDeletions
-from broker.replication.waiting import Waiting
+from broker.replication.replicas import Replicas
+from broker.setting_groups import from_setting, settings_group
+from broker.settings.rows import BROKER_ROWS
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -19,14 +21,20 @@ from protocol.messages.delete_records import (
 )
 
 
+@settings_group(BROKER_ROWS)
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsSettings:
+    """How long a request may wait for replicas, whatever timeout it names."""
+
+    timeout_ms_max: int = from_setting("delete.records.purgatory.timeout.ms")
+
+
 @dataclass(eq=False)
 class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse]):
-    """`timeout_ms_max` bounds the wait (`delete.records.purgatory.timeout.ms`)."""
-
     request = DeleteRecordsRequest
     deletions: RecordDeletions
-    waiting: Waiting
-    timeout_ms_max: int
+    replicas: Replicas
+    settings: DeleteRecordsSettings
 
     def handle(self, call: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
         deletions = [
@@ -55,8 +63,8 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
                 deletion.error = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
             call.answer(_response(deletions))
 
-        timeout_ms = min(request.timeout_ms, self.timeout_ms_max)
-        self.waiting.park(list(missing), timeout_ms, check, expire)
+        timeout_ms = min(request.timeout_ms, self.settings.timeout_ms_max)
+        self.replicas.deleters.park(list(missing), timeout_ms, check, expire)
         return None
 
     def failed(

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.metadata import MetadataCache
+from broker.setting_groups import from_setting, settings_group
+from broker.settings.rows import BROKER_ROWS
 from coordinator.controller.events import TopicResult
 from coordinator.controller.service import ControllerService
 from coordinator.controller.topic_rules import check_deletable
@@ -29,17 +31,23 @@ _FIRST_VERSION_WITH_DISABLED = 3
 _FIRST_VERSION_WITH_IDS = 6
 
 
+@settings_group(BROKER_ROWS)
+@dataclass(frozen=True, slots=True)
+class TopicDeletionSettings:
+    """Whether clients may delete topics."""
+
+    is_enabled: bool = from_setting("delete.topic.enable")
+
+
 @dataclass(eq=False)
 class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
-    """`is_enabled` is the setting `delete.topic.enable`."""
-
     request = DeleteTopicsRequest
     controller: ControllerService
     metadata: MetadataCache
-    is_enabled: bool
+    settings: TopicDeletionSettings
 
     def handle(self, call: RequestContext, request: DeleteTopicsRequest) -> Deferred[DeleteTopicsResponse]:
-        if not self.is_enabled:
+        if not self.settings.is_enabled:
             is_told = call.version >= _FIRST_VERSION_WITH_DISABLED
             raise BrokerError(
                 ErrorCode.TOPIC_DELETION_DISABLED if is_told else ErrorCode.INVALID_REQUEST,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
+from broker.identity import BrokerIdentity
 from broker.metadata import MetadataCache
 from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from protocol.errors import BrokerError, ErrorCode
@@ -24,17 +25,16 @@ BROKERS = 1
 class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResponse]):
     request = DescribeClusterRequest
     metadata: MetadataCache
-    cluster_id: str
-    default_listener: str
+    identity: BrokerIdentity
 
     def handle(self, call: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
         if request.endpoint_type != BROKERS:
             raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
-        listener = call.listener or self.default_listener
+        listener = call.listener or self.identity.inter_broker_listener
         return DescribeClusterResponse(
             throttle_time_ms=0,
             error_code=ErrorCode.NONE,
-            cluster_id=self.cluster_id,
+            cluster_id=self.identity.cluster_id,
             controller_id=self.metadata.controller_id,
             brokers=[
                 DescribeClusterBroker(broker_id=node.id, host=endpoint[0], port=endpoint[1], rack=node.rack)
@@ -53,6 +53,6 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
             throttle_time_ms=0,
             error_code=error.code,
             error_message=error.message,
-            cluster_id=self.cluster_id,
+            cluster_id=self.identity.cluster_id,
             brokers=[],
         )

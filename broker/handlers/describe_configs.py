@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
+from broker.identity import BrokerIdentity
 from broker.metadata import MetadataCache
 from broker.settings.changes import TOPICS, check_is_this_broker
-from broker.settings.view import ConfigView, EffectiveSetting
+from broker.settings.view import EffectiveSetting, SettingsView
 from coordinator.cluster.dynamic_configs import DynamicConfigs
 from protocol.configs import ResourceType
 from protocol.errors import BrokerError, ErrorCode
@@ -28,9 +29,9 @@ from protocol.messages.describe_configs import (
 @dataclass(eq=False)
 class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResponse]):
     request = DescribeConfigsRequest
-    local_id: int
-    configs: ConfigView
-    dynamic: DynamicConfigs
+    identity: BrokerIdentity
+    settings: SettingsView
+    dynamic_configs: DynamicConfigs
     metadata: MetadataCache
 
     def handle(self, call: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -50,12 +51,12 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
             case ResourceType.TOPIC:
                 if name not in self.metadata.topics:
                     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                return self.configs.describe_topic(self.dynamic.get(TOPICS, name), keys)
+                return self.settings.describe_topic(self.dynamic_configs.get(TOPICS, name), keys)
             case ResourceType.BROKER:
-                check_is_this_broker(name, self.local_id)
+                check_is_this_broker(name, self.identity.broker_id)
                 if not name:
-                    return self.configs.describe_all_brokers(keys)
-                return self.configs.describe_broker(keys)
+                    return self.settings.describe_all_brokers(keys)
+                return self.settings.describe_broker(keys)
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here"
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.call import Handler, RequestContext, refusal
+from broker.handler import Handler, RequestContext, refusal
 from broker.operations import GROUP_OPERATIONS, NOT_ASKED
 from coordinator.groups.effects import DescribeAnswer
 from coordinator.groups.service import GroupService

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.log.directory import LogDirectory
 from broker.log.disk import Disk
 from broker.log.log import Log

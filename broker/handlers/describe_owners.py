@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.python.failure import Failure
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.description import describe
 from broker.ownership.resources import Resource

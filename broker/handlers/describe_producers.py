@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.replication.replicas import Replicas
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.describe_producers import (

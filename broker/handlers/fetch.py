@@ -16,13 +16,15 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.network.connection import ServerConnection
 from broker.replication.admission import NO_CONNECTION
 from broker.replication.fetch_sessions import FetchReader
 from broker.replication.fetches import FetchDemand, Fetches
 from broker.replication.reads import Read, ReadLimits
 from broker.replication.replicas import Replicas
+from broker.setting_groups import from_setting, settings_group
+from broker.settings.rows import BROKER_ROWS
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import (
     DivergingEpoch,
@@ -43,20 +45,26 @@ _NOT_A_READER = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OWNERSHIP_FENCE
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
+@settings_group(BROKER_ROWS)
+@dataclass(frozen=True, slots=True)
+class FetchRequestSettings:
+    """How many bytes of records a response may have, whatever the request asks for."""
+
+    max_bytes: int = from_setting("fetch.max.bytes")
+
+
 @dataclass(eq=False)
 class FetchHandler(Handler[FetchRequest, FetchResponse]):
-    """`max_bytes` bounds every answer (`fetch.max.bytes`)."""
-
     request = FetchRequest
     fetches: Fetches
     replicas: Replicas
-    max_bytes: int
+    settings: FetchRequestSettings
 
     def handle(self, call: RequestContext, request: FetchRequest) -> None:
         connection = call.connection
         with_state = call.version >= _FIRST_VERSION_WITH_REPLICA_STATE
         by_ids = call.version >= _FIRST_VERSION_WITH_IDS
-        max_bytes = min(max(request.max_bytes, 0), self.max_bytes)
+        max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
         demand = FetchDemand(
             FetchReader(
                 call.principal,

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Handler, RequestContext
 from broker.groups.offsets_topic import OffsetsTopic
+from broker.handler import Handler, RequestContext
+from broker.identity import BrokerIdentity
 from broker.metadata import MetadataCache
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.find_coordinator import (
@@ -33,7 +34,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
     request = FindCoordinatorRequest
     topic: OffsetsTopic
     metadata: MetadataCache
-    default_listener: str
+    identity: BrokerIdentity
 
     def handle(self, call: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         if request.key_type == TRANSACTION:
@@ -48,7 +49,9 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
     def _find(self, call: RequestContext, group_id: str) -> FoundCoordinator:
         try:
             node = self.metadata.brokers.get(self.topic.leader_of(group_id))
-            endpoint = None if node is None else node.endpoint(call.listener or self.default_listener)
+            endpoint = (
+                None if node is None else node.endpoint(call.listener or self.identity.inter_broker_listener)
+            )
             if node is None or endpoint is None:
                 raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         except BrokerError as error:

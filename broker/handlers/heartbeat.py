@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.settings.alterations import Alteration
-from broker.settings.changes import ConfigChanges
+from broker.settings.changes import SettingChanges
 from protocol.configs import ConfigOperation
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.incremental_alter_configs import (
@@ -28,7 +28,7 @@ class IncrementalAlterConfigsHandler(
     Handler[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
 ):
     request = IncrementalAlterConfigsRequest
-    changes: ConfigChanges
+    changes: SettingChanges
 
     def handle(
         self, call: RequestContext, request: IncrementalAlterConfigsRequest

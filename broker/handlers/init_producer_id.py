@@ -7,14 +7,14 @@ transactions it gets a new id, which serves it as well. Transactional ids are re
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
+from coordinator.cluster.producer_ids import ProducerIds
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -22,10 +22,8 @@ from protocol.messages.init_producer_id import InitProducerIdRequest, InitProduc
 
 @dataclass(eq=False)
 class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdResponse]):
-    """`next_producer_id` gives a number that the cluster gives nobody else."""
-
     request = InitProducerIdRequest
-    next_producer_id: Callable[[], Deferred[int]]
+    producer_ids: ProducerIds
 
     def handle(
         self, call: RequestContext, request: InitProducerIdRequest
@@ -34,7 +32,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
             if not request.transactional_id:
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return self.next_producer_id().addCallbacks(_response, _no_way_to_zookeeper)
+        return self.producer_ids.next().addCallbacks(_response, _no_way_to_zookeeper)
 
     def failed(
         self, call: RequestContext, request: InitProducerIdRequest, error: BrokerError

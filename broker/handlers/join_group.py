@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Handler, RequestContext
 from broker.groups.reasons import note_reason
+from broker.handler import Handler, RequestContext
 from coordinator.groups.classic_join import Join
 from coordinator.groups.effects import JoinAnswer
 from coordinator.groups.service import GroupService

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Handler, RequestContext
 from broker.groups.reasons import note_reason
+from broker.handler import Handler, RequestContext
 from coordinator.groups.effects import LeaveAnswer
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode

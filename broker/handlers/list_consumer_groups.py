@@ -13,8 +13,9 @@ from typing import TypeAlias
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.python.failure import Failure
 
-from broker.call import Handler, RequestContext, refusal
 from broker.groups.forwarding import Forwarding
+from broker.handler import Handler, RequestContext, refusal
+from broker.identity import BrokerIdentity
 from coordinator.groups.effects import ManagedListAnswer
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
@@ -33,12 +34,12 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
     request = ListConsumerGroupsRequest
     groups: GroupService
     forwarding: Forwarding
-    default_listener: str
+    identity: BrokerIdentity
 
     def handle(self, call: RequestContext, request: ListConsumerGroupsRequest) -> Deferred[_Response]:
         if request.forwarded:
             return self._mine(request.consumer_groups)
-        listener = call.listener or self.default_listener
+        listener = call.listener or self.identity.inter_broker_listener
         names = list(dict.fromkeys(request.consumer_groups))
         return self._from_everywhere(names).addCallback(self._with_controllers, listener)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.log.timestamps import LookUp, TimestampOffset
 from broker.replication.replicas import Replicas
 from broker.workers import Workers

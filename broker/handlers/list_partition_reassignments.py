@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from coordinator.controller.service import ControllerService
 from coordinator.placement import ReplicaAssignment
 from protocol.errors import BrokerError, ErrorCode

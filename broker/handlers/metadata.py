@@ -11,14 +11,17 @@ answered LEADER_NOT_AVAILABLE until then, and clients ask again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Handler, RequestContext
+from broker.auto_creation import AutoCreation
+from broker.handler import Handler, RequestContext
+from broker.identity import BrokerIdentity
 from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
 from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from broker.setting_groups import from_setting, settings_group
+from broker.settings.rows import BROKER_ROWS
 from coordinator.controller.topic_rules import INTERNAL_TOPICS, is_legal_name
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.metadata import (
@@ -35,16 +38,21 @@ NO_LEADER = -1
 _FIRST_VERSION_WITH_IDS = 12
 
 
+@settings_group(BROKER_ROWS)
+@dataclass(frozen=True, slots=True)
+class AutoCreationSettings:
+    """Whether asking for the metadata of a missing topic creates it."""
+
+    is_enabled: bool = from_setting("auto.create.topics.enable")
+
+
 @dataclass(eq=False)
 class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
-    """`create_topics` has the controller create missing topics with the broker's defaults, and gives the
-    error code of each; None where that is switched off."""
-
     request = MetadataRequest
     metadata: MetadataCache
-    cluster_id: str
-    default_listener: str
-    create_topics: Callable[[list[str]], Deferred[dict[str, ErrorCode]]] | None
+    identity: BrokerIdentity
+    auto_creation: AutoCreation
+    settings: AutoCreationSettings
 
     def handle(
         self, call: RequestContext, request: MetadataRequest
@@ -56,17 +64,17 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             topics = [self._known(call, request, topic) for topic in self.metadata.topics.values()]
             return self._response(call, request, topics)
         missing = self._to_create(request, wanted)
-        if not missing or self.create_topics is None:
+        if not missing:
             return self._response(call, request, [self._topic(call, request, topic) for topic in wanted])
 
         def created(errors: dict[str, ErrorCode]) -> MetadataResponse:
             topics = [self._topic(call, request, topic, errors) for topic in wanted]
             return self._response(call, request, topics)
 
-        return self.create_topics(missing).addCallback(created)
+        return self.auto_creation.create(missing).addCallback(created)
 
     def _to_create(self, request: MetadataRequest, wanted: list[MetadataRequestTopic]) -> list[str]:
-        if self.create_topics is None or not request.allow_auto_topic_creation:
+        if not self.settings.is_enabled or not request.allow_auto_topic_creation:
             return []
         names = [topic.name for topic in wanted if topic.name is not None]
         return [name for name in dict.fromkeys(names) if name not in self.metadata.topics]
@@ -99,7 +107,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     def _known(
         self, call: RequestContext, request: MetadataRequest, topic: TopicMetadata
     ) -> MetadataResponseTopic:
-        listener = call.listener or self.default_listener
+        listener = call.listener or self.identity.inter_broker_listener
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
@@ -137,7 +145,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     def _response(
         self, call: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
     ) -> MetadataResponse:
-        listener = call.listener or self.default_listener
+        listener = call.listener or self.identity.inter_broker_listener
         brokers = [
             MetadataResponseBroker(node_id=node.id, host=endpoint[0], port=endpoint[1], rack=node.rack)
             for node in self.metadata.brokers.values()
@@ -146,7 +154,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         controller_id = self.metadata.controller_id
         return MetadataResponse(
             brokers=brokers,
-            cluster_id=self.cluster_id,
+            cluster_id=self.identity.cluster_id,
             controller_id=controller_id if self.metadata.is_live(controller_id) else -1,
             topics=topics,
             cluster_authorized_operations=(

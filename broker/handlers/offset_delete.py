@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.metadata import MetadataCache
 from coordinator.groups.effects import PartitionErrorsAnswer
 from coordinator.groups.service import GroupService

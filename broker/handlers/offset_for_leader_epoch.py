@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.replication.replicas import Replicas
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.offset_for_leader_epoch import (

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from broker.call import Handler, RequestContext
+from broker.handler import Handler, RequestContext
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append, Condition
 from broker.replication.replicas import Replicas
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError

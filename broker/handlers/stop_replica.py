@@ -2,19 +2,17 @@
 deleted.
 
 Versions: from 3 on each partition carries its leader epoch, so that a late request cannot stop a replica that
-was assigned anew (KIP-570).
+was assigned again since (KIP-570).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred
 
-from broker.call import Handler, RequestContext
-from broker.handlers.leader_and_isr import check_broker_epoch
-from broker.replication.roles import Roles
+from broker.handler import Handler, RequestContext
+from broker.orders.controller_orders import ControllerOrders
 from protocol.errors import BrokerError
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
@@ -22,16 +20,10 @@ from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaRespon
 @dataclass(eq=False)
 class StopReplicaHandler(Handler[StopReplicaRequest, StopReplicaResponse]):
     request = StopReplicaRequest
-    roles: Roles
-    broker_epoch: Callable[[], int]
-    in_order: DeferredLock
+    orders: ControllerOrders
 
     def handle(self, call: RequestContext, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
-        return self.in_order.run(self._apply, request)
-
-    def _apply(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        check_broker_epoch(request.broker_epoch, self.broker_epoch())
-        return self.roles.apply_stop_replica(request)
+        return self.orders.stop_replica(request)
 
     def failed(
         self, call: RequestContext, request: StopReplicaRequest, error: BrokerError

@@ -51,8 +51,7 @@ class ManagerLimits:
 class LogManager:
     """The map of partitions to logs.
 
-    `defaults` are the broker's values of topic settings (see `config.topic_defaults`);
-    `directory_failed` is called with the path of a directory that has gone offline.
+    `defaults` are the broker's values of topic settings (see `config.topic_defaults`).
     """
 
     def __init__(
@@ -65,11 +64,10 @@ class LogManager:
         flusher: Flusher,
         defaults: Mapping[str, Any],
         limits: ManagerLimits | None = None,
-        directory_failed: Callable[[str], None] = lambda path: None,
     ) -> None:
         self.disk = disk
         self.flusher = flusher
-        self.directory_failed = directory_failed
+        self._failure_listeners: list[Callable[[str], None]] = []
         self.directories = [LogDirectory(disk, os.path.abspath(path)) for path in paths]
         self.configs = LogConfigs(defaults, self, self._config_changed)
         self.checkpoints = CheckpointWriter(self.directories, disk, workers, self._directory_failed)
@@ -79,6 +77,10 @@ class LogManager:
         self._limits = limits or ManagerLimits()
         self._files = OpenFiles(disk)
         self._flush_schedule = FlushSchedule(flusher.flush)
+
+    def add_failure_listener(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the path of each directory that goes offline from now on."""
+        self._failure_listeners.append(listener)
 
     def __iter__(self) -> Iterator[Log]:
         for directory in self.live_directories:
@@ -331,7 +333,8 @@ class LogManager:
         for log in directory.logs.values():
             log.fail(error)
             self._flush_schedule.forget(log)
-        self.directory_failed(directory.path)
+        for listener in self._failure_listeners:
+            listener(directory.path)
 
 
 def _close_failed(directory: LogDirectory, failure: Failure) -> None:

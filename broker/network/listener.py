@@ -66,6 +66,8 @@ class Listeners:
         self._clock = clock
         self._handler = handler
         self._limits = limits
+        self.endpoints: Endpoints | None = None
+        """Where the listeners are, with the real port numbers; None before `start`."""
         self._ports: dict[str, Port] = {}
         self._connections: dict[int, ServerConnection] = {}
         self._per_host: Counter[str] = Counter()
@@ -92,7 +94,9 @@ class Listeners:
                     error.errno, f"listener {endpoint} cannot be opened: {_reason(error)}"
                 ) from error
         self._schedule_sweep()
-        return endpoints.with_real_ports({name: port.address.port for name, port in self._ports.items()})
+        ports = {name: port.address.port for name, port in self._ports.items()}
+        self.endpoints = endpoints.with_real_ports(ports)
+        return self.endpoints
 
     def stop_accepting(self) -> None:
         """Close the ports; connections live on."""

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.call import RequestContext
+from broker.handler import RequestContext
 from broker.network.connection import ServerConnection
 from broker.ownership import standings
 from broker.ownership.answers import Standings

@@ -9,17 +9,19 @@ from typing import Any, TypeVar, cast
 from twisted.internet.defer import Deferred, TimeoutError, ensureDeferred
 from twisted.internet.interfaces import IReactorTime
 
+from broker.identity import BrokerIdentity
 from broker.log.checkpoints import MetaProperties
 from broker.log.directory import IdentityError
 from broker.log.identity import claim, known_identity
-from broker.network.endpoints import parse_endpoints
+from broker.network.endpoints import Endpoints, parse_endpoints
 from broker.process.hand_over import hand_over
 from broker.process.periodic import Periodic
-from broker.wiring.node import Surroundings, WiredBroker, build_logs
+from broker.wiring.node import WiredBroker, build_broker
+from broker.wiring.replication import build_logs
+from broker.wiring.surroundings import Surroundings
 from clients.settings import Settings
 from coordinator.cluster import identity as cluster
 from coordinator.cluster.membership import BrokerIdInUse
-from coordinator.zookeeper.interface import ZooKeeperSession
 
 _log = logging.getLogger(__name__)
 
@@ -74,21 +76,18 @@ class Broker:
             ensureDeferred(cluster.cluster_id(self._around.zookeeper, self._around.random.randbytes))
         )
         broker_id = await self._identify(cluster_id)
-        node = self.node = WiredBroker(
-            self._settings, self._around, self._logs, self._endpoints, broker_id, cluster_id
-        )
-        self._logs.directory_failed = self._directory_failed
-        await node.dynamic.load()
-        node.membership.add_listener(self)
+        identity = BrokerIdentity(broker_id, cluster_id, self._endpoints.inter_broker)
+        node = self.node = build_broker(self._settings, self._around, self._logs, identity, self._fatal)
+        await node.settings.dynamic_configs.load()
         try:
-            node.endpoints = node.listeners.start(self._endpoints)
+            node.cluster.listeners.start(self._endpoints)
         except OSError as error:
             raise StartError(error.strerror or str(error)) from error
         try:
-            await node.membership.start()
+            await node.cluster.membership.start()
         except BrokerIdInUse as error:
             raise StartError(str(error)) from error
-        node.listen_to_controllers()
+        node.orders.begin()
         self._begin_periodic(node)
         await self._known_to_the_cluster(node)
 
@@ -124,77 +123,48 @@ class Broker:
 
     async def _known_to_the_cluster(self, node: WiredBroker) -> None:
         """Return once the controller has told this broker of itself: from then on clients can be served."""
-        while not self._is_stopping and not node.metadata.is_live(node.broker_id):
-            await node.metadata.next_update()
+        metadata = node.cluster.metadata
+        while not self._is_stopping and not metadata.is_live(node.cluster.identity.broker_id):
+            await metadata.next_update()
 
     def _begin_periodic(self, node: WiredBroker) -> None:
         settings, logs, every = self._settings, self._logs, self._periodic.add
+        replicas = node.replication.replicas
         every(settings["log.flush.offset.checkpoint.interval.ms"], logs.checkpoints.write_offsets)
         every(settings["log.flush.scheduler.interval.ms"], logs.flush_due)
         every(settings["producer.id.expiration.check.interval.ms"], logs.expire_producers)
         every(
             settings["replica.high.watermark.checkpoint.interval.ms"],
-            lambda: logs.checkpoints.write_high_watermarks(node.replicas.high_watermarks()),
+            lambda: logs.checkpoints.write_high_watermarks(replicas.high_watermarks()),
         )
-        every(max(1, settings["replica.lag.time.max.ms"] // 2), node.replicas.shrink_in_sync_sets)
+        every(max(1, settings["replica.lag.time.max.ms"] // 2), replicas.shrink_in_sync_sets)
         every(settings["offsets.retention.check.interval.ms"], node.groups.service.expire_offsets)
 
     def describe(self) -> dict[str, Any]:
         """Who this broker is and where it listens, for those who wait for it."""
-        assert self.node is not None
+        identity, endpoints = self._identity_and_endpoints()
         return {
-            "broker.id": self.node.broker_id,
-            "cluster.id": self.node.cluster_id,
-            "listeners": [str(endpoint) for endpoint in self.node.endpoints.advertised],
+            "broker.id": identity.broker_id,
+            "cluster.id": identity.cluster_id,
+            "listeners": [str(endpoint) for endpoint in endpoints.advertised],
             "log.dirs": [directory.path for directory in self._logs.live_directories],
         }
 
     def announce(self) -> None:
         """Say in the log that the broker is up, and where."""
-        node = self.node
-        assert node is not None
+        identity, endpoints = self._identity_and_endpoints()
         _log.info(
             "started (broker id %d, cluster %s, listeners %s, log dirs %s, %d ms)",
-            node.broker_id,
-            node.cluster_id,
-            ",".join(str(endpoint) for endpoint in node.endpoints.listeners),
+            identity.broker_id,
+            identity.cluster_id,
+            ",".join(str(endpoint) for endpoint in endpoints.listeners),
             ",".join(directory.path for directory in self._logs.live_directories),
             self._around.now_ms() - self._started_ms,
         )
 
-    # -- MembershipListener ----------------------------------------------------------------------------------
-
-    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
-        pass  # What this broker leads is for the controller to say, and with that it may acknowledge again.
-
-    def suspended(self) -> None:
-        if self.node is not None:
-            _log.warning("Out of touch with ZooKeeper: nothing is acknowledged by all until that changes")
-            self.node.replicas.suspend()
-
-    def resumed(self) -> None:
-        if self.node is not None:
-            _log.info("In touch with ZooKeeper again, in the same session")
-            self.node.replicas.resume()
-
-    def expired(self) -> None:
-        if self.node is not None:
-            _log.warning("The ZooKeeper session has expired: registering anew")
-            self.node.replicas.suspend()
-
-    def registration_failed(self, error: Exception) -> None:
-        self._fatal(f"this broker could not register again: {error}")
-
-    # -- log directories -------------------------------------------------------------------------------------
-
-    def _directory_failed(self, path: str) -> None:
-        """The broker goes on with what the others hold; without any it is of no use."""
-        assert self.node is not None
-        self.node.roles.directory_failed()
-        if self._logs.live_directories:
-            self.node.log_dir_events.announce()
-        else:
-            self._fatal("the last log directory has failed")
+    def _identity_and_endpoints(self) -> tuple[BrokerIdentity, Endpoints]:
+        assert self.node is not None and self.node.cluster.listeners.endpoints is not None
+        return self.node.cluster.identity, self.node.cluster.listeners.endpoints
 
     # -- down ------------------------------------------------------------------------------------------------
 
@@ -204,21 +174,21 @@ class Broker:
         self._periodic.stop()
         node = self.node
         if node is not None:
-            if self._settings["controlled.shutdown.enable"] and node.membership.is_connected:
-                await hand_over(node, self._settings, self._around.clock)
-            node.membership.close()
-            node.candidacy.stand_down()
+            if self._settings["controlled.shutdown.enable"] and node.cluster.membership.is_connected:
+                await hand_over(node.cluster, self._settings, self._around.clock)
+            node.cluster.membership.close()
+            node.cluster.candidacy.stand_down()
             node.groups.service.stop()
             node.ownership.service.stop()
-            node.listeners.stop("the broker is stopping")
-            node.isr_proposals.stop()
-            node.roles.stop()
-            node.fetchers.stop()
+            node.cluster.listeners.stop("the broker is stopping")
+            node.replication.isr_proposals.stop()
+            node.replication.roles.stop()
+            node.replication.fetchers.stop()
             await self._pause(_FLUSH_S)
         if self._are_logs_loaded:
-            await self._logs.close({} if node is None else node.replicas.high_watermarks())
+            await self._logs.close({} if node is None else node.replication.replicas.high_watermarks())
         if node is not None:
-            for peers in (node.peers, node.controller_peers, node.claim_peers, *node.fetch_peers):
+            for peers in node.cluster.all_peers:
                 peers.close()
         if self._is_zookeeper_open:
             await self._around.zookeeper.close()

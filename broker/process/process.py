@@ -29,7 +29,7 @@ from broker.process import pid_file
 from broker.process.directory_locks import DirectoryInUse, DirectoryLocks
 from broker.process.lifecycle import Broker, StartError
 from broker.process.session_file import SessionFile, boot_id
-from broker.wiring.node import Surroundings
+from broker.wiring.surroundings import Surroundings
 from broker.workers import ThreadWorkers
 from clients.settings import SettingError, Settings
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper

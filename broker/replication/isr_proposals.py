@@ -75,8 +75,11 @@ class IsrProposals:
         self._timer: DelayedCall | None = None
         self._told: str | None = None
         """Why proposals are made again, as long as that is the same: it is logged once."""
-        self.outcome: ProposalOutcome | None = None
-        """Told what became of each proposal. To be set before the first one."""
+        self._listeners: list[ProposalOutcome] = []
+
+    def add_listener(self, listener: ProposalOutcome) -> None:
+        """Tell `listener` what became of each proposal."""
+        self._listeners.append(listener)
 
     def propose(self, proposal: IsrProposal) -> None:
         """Bring a proposal to the controller; of two for one partition the later one goes."""
@@ -154,12 +157,13 @@ class IsrProposals:
             self._schedule(0)
 
     def _settle(self, proposal: IsrProposal, altered: AlteredPartition) -> bool:
-        assert self.outcome is not None
         if altered.error_code == ErrorCode.NONE:
-            self.outcome.settle_isr(proposal, altered.leader_epoch, altered.isr, altered.partition_epoch)
+            for listener in self._listeners:
+                listener.settle_isr(proposal, altered.leader_epoch, altered.isr, altered.partition_epoch)
             return True
         if altered.error_code in _FINAL:
-            self.outcome.withdraw_isr(proposal)
+            for listener in self._listeners:
+                listener.withdraw_isr(proposal)
             return True
         return False
 

@@ -236,8 +236,8 @@ class Roles:
                 return error.code
         return ErrorCode.NONE
 
-    def directory_failed(self) -> None:
-        """A log directory has failed: its partitions have no role any more. For `LogManager` to call."""
+    def directory_failed(self, path: str) -> None:
+        """The log directory at `path` has failed: its partitions have no role any more."""
         for partition in list(self._replicas):
             if partition.is_offline and partition.role is not None:
                 _log.error("%s-%d is offline: its log directory failed", partition.topic, partition.index)

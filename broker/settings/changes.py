@@ -9,8 +9,8 @@ from twisted.python.failure import Failure
 
 from broker.metadata import MetadataCache
 from broker.settings.alterations import Alteration
-from broker.settings.in_force import DynamicSettings
-from broker.settings.view import ConfigView
+from broker.settings.in_force import SettingsInForce
+from broker.settings.view import SettingsView
 from clients.settings import SettingError
 from coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
 from protocol.configs import ResourceType
@@ -23,7 +23,7 @@ BROKERS = "brokers"
 Change = Callable[[dict[str, str]], dict[str, str]]
 
 
-class ConfigChanges:
+class SettingChanges:
     """Alters the settings of topics, of this broker, and of all brokers together (named "").
 
     Those of a broker that is not there any other may alter: nobody else could take away what it is to begin
@@ -33,8 +33,8 @@ class ConfigChanges:
     def __init__(
         self,
         broker_id: int,
-        view: ConfigView,
-        settings: DynamicSettings,
+        view: SettingsView,
+        settings: SettingsInForce,
         dynamic: DynamicConfigs,
         metadata: MetadataCache,
     ) -> None:

@@ -18,7 +18,7 @@ from protocol.errors import BrokerError, ErrorCode
 _log = logging.getLogger(__name__)
 
 
-class DynamicSettings(Mapping[str, Any]):
+class SettingsInForce(Mapping[str, Any]):
     """Checked values, looked up by the setting's name, as they are at the moment.
 
     `own` and `shared` are the alterations in force, of this broker and of all brokers. `topic_defaults` are

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from broker.log.config import BROKER_SYNONYM, TOPIC_SETTINGS, LogConfig
 from broker.settings.alterations import Alteration, altered
-from broker.settings.in_force import DynamicSettings
+from broker.settings.in_force import SettingsInForce
 from clients.settings import REQUIRED, Setting, SettingError, SettingType, closest_name, shown_value
 from protocol.configs import ConfigSource
 
@@ -65,10 +65,10 @@ _TOPIC_ROWS = {row.name: row for row in TOPIC_SETTINGS}
 _UNCLEAN = "unclean.leader.election.enable"
 
 
-class ConfigView:
+class SettingsView:
     """The settings of this broker and of topics, as they are at the moment."""
 
-    def __init__(self, broker: DynamicSettings) -> None:
+    def __init__(self, broker: SettingsInForce) -> None:
         self._broker = broker
 
     # Topics

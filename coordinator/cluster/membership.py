@@ -61,7 +61,7 @@ class MembershipListener(Protocol):
 
 
 class ClusterMembership:
-    """Registers a broker and keeps it registered.
+    """Registers a broker and keeps it registered: a `SessionListener` of the ZooKeeper client.
 
     `info` is asked at each registration. `conflict_timeout_ms` is how long a znode of the same id may take to
     vanish: a broker that was killed and started again waits here for its old session to run out.
@@ -87,7 +87,6 @@ class ClusterMembership:
         self._started: Deferred[int] | None = None
         self._registered_on: ZooKeeperSession | None = None
         self._closed = False
-        zookeeper.add_listener(self)
 
     def add_listener(self, listener: MembershipListener) -> None:
         self._listeners.append(listener)

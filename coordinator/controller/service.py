@@ -67,7 +67,6 @@ class ControllerService:
         self._policy = policy
         self._balance_interval_ms = balance_interval_ms
         self._runtime: ControllerRuntime | None = None
-        candidacy.add_listener(self)
 
     @property
     def is_active(self) -> bool:

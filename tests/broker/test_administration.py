@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from broker.auto_creation import AutoCreation
-from broker.call import Handler, RequestContext
 from broker.dispatch import Dispatcher
+from broker.handler import Handler, RequestContext
 from broker.handlers.create_partitions import CreatePartitionsHandler
 from broker.handlers.create_topics import CreateTopicsHandler
-from broker.handlers.delete_topics import DeleteTopicsHandler
+from broker.handlers.delete_topics import DeleteTopicsHandler, TopicDeletionSettings
 from broker.handlers.describe_cluster import DescribeClusterHandler
 from broker.handlers.init_producer_id import InitProducerIdHandler
+from broker.identity import BrokerIdentity
 from broker.metadata import MetadataCache
 from broker.network.outbound import ChannelLost
-from broker.settings.in_force import DynamicSettings
+from broker.settings.in_force import SettingsInForce
 from broker.settings.rows import broker_settings
-from broker.settings.view import ConfigView
+from broker.settings.view import SettingsView
+from coordinator.cluster.producer_ids import ProducerIds
 from coordinator.controller.events import MorePartitions, TopicCreation, TopicResult
 from coordinator.controller.service import ControllerService
 from coordinator.zookeeper.interface import SessionExpired
@@ -40,7 +43,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.test_metadata import ID, broker, news, state
 
-VIEW = ConfigView(DynamicSettings(broker_settings({"zookeeper.connect": "z:1"})))
+VIEW = SettingsView(SettingsInForce(broker_settings({"zookeeper.connect": "z:1"})))
 
 
 class Controller:
@@ -76,6 +79,11 @@ class Controller:
 
 def as_service(controller: Controller) -> ControllerService:
     return cast(ControllerService, controller)
+
+
+def producer_ids(outcome: Deferred[int]) -> ProducerIds:
+    """What gives this outcome when it is asked for an id."""
+    return cast(ProducerIds, SimpleNamespace(next=lambda: outcome))
 
 
 def ask(handler: Handler[Any, Any], request: Request[Any]) -> Any:
@@ -133,7 +141,9 @@ class TestCreateTopics:
 class TestDeleteTopics:
     def ask(self, *topics: DeleteTopicState, is_enabled: bool = True) -> tuple[Any, Controller]:
         controller = Controller()
-        handler = DeleteTopicsHandler(as_service(controller), known_cluster(), is_enabled)
+        handler = DeleteTopicsHandler(
+            as_service(controller), known_cluster(), TopicDeletionSettings(is_enabled)
+        )
         return ask(handler, DeleteTopicsRequest(topics=list(topics), timeout_ms=1000)), controller
 
     def test_by_name_and_by_id(self) -> None:
@@ -162,7 +172,7 @@ class TestDeleteTopics:
         ("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
     )
     def test_old_clients_do_not_know_that_it_can_be(self, version: int, error: ErrorCode) -> None:
-        handler = DeleteTopicsHandler(as_service(Controller()), known_cluster(), False)
+        handler = DeleteTopicsHandler(as_service(Controller()), known_cluster(), TopicDeletionSettings(False))
         with pytest.raises(BrokerError) as raised:
             handler.handle(
                 RequestContext(version, "", None), DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
@@ -188,7 +198,7 @@ class TestCreatePartitions:
 
 class TestOthers:
     def test_the_cluster_is_described(self) -> None:
-        handler = DescribeClusterHandler(known_cluster(), "cluster", "PLAINTEXT")
+        handler = DescribeClusterHandler(known_cluster(), BrokerIdentity(1, "cluster", "PLAINTEXT"))
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
         response = ask(handler, request)
         assert (response.cluster_id, response.controller_id) == ("cluster", 1)
@@ -197,7 +207,7 @@ class TestOthers:
         assert ask(handler, controllers).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
     def test_a_producer_gets_an_id_and_a_transaction_does_not(self) -> None:
-        handler = InitProducerIdHandler(lambda: succeed(77))
+        handler = InitProducerIdHandler(producer_ids(succeed(77)))
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         response = ask(handler, request)
         assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 77, 0)
@@ -208,7 +218,7 @@ class TestOthers:
     def test_an_id_that_cannot_be_had_is_an_error_and_no_silence(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        handler = InitProducerIdHandler(lambda: fail(RuntimeError("ZooKeeper is gone")))
+        handler = InitProducerIdHandler(producer_ids(fail(RuntimeError("ZooKeeper is gone"))))
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         assert ask(handler, request).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "ZooKeeper is gone" in caplog.text
@@ -216,7 +226,7 @@ class TestOthers:
     def test_a_broker_that_has_left_zookeeper_sends_producers_to_another(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        handler = InitProducerIdHandler(lambda: fail(SessionExpired("/latest_producer_id_block")))
+        handler = InitProducerIdHandler(producer_ids(fail(SessionExpired("/latest_producer_id_block"))))
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         assert ask(handler, request).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert "unexpectedly" not in caplog.text

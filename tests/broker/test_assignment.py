@@ -1,4 +1,4 @@
-"""The controller's word, at moments when it no longer counts."""
+"""The controller's orders at moments when they no longer count."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
+from twisted.internet.defer import fail, succeed
 
-from broker.call import RequestContext
+from broker.handler import RequestContext
 from broker.handlers.leader_and_isr import LeaderAndIsrHandler
+from broker.orders.controller_orders import ControllerOrders
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrTopicState
 
 
 @pytest.mark.parametrize("broker_epoch", [6, 7])
-def test_an_assignment_for_a_registration_that_is_over_changes_nothing(broker_epoch: int) -> None:
+def test_an_assignment_for_a_registration_that_has_ended_changes_nothing(broker_epoch: int) -> None:
     """The session may end before the request comes, or while it waits for the settings of a new topic."""
-    handler = LeaderAndIsrHandler(
-        cast(Any, SimpleNamespace(has=lambda topic: False)),
+    orders = ControllerOrders(
+        cast(Any, None),
+        cast(Any, SimpleNamespace(has=lambda topic: False, resume=lambda: pytest.fail("it was applied"))),
         cast(Any, None),
         cast(Any, SimpleNamespace(refresh=lambda kind, name: fail(SessionExpired(name)))),
         lambda request: succeed(None),
-        lambda: 7,
-        DeferredLock(),
+        cast(Any, SimpleNamespace(broker_epoch=7, is_connected=True)),
         cast(Any, None),
-        lambda: pytest.fail("it was applied"),
     )
+    orders.begin()
     topic = LeaderAndIsrTopicState(topic_name="t", topic_id=uuid.UUID(int=1), partition_states=[])
     request = LeaderAndIsrRequest(
         controller_id=1,
@@ -39,7 +40,6 @@ def test_an_assignment_for_a_registration_that_is_over_changes_nothing(broker_ep
         live_leaders=[],
     )
     errors: list[BrokerError] = []
-    answer = handler.handle(RequestContext(7, "", None), request)
-    assert isinstance(answer, Deferred)
+    answer = LeaderAndIsrHandler(orders).handle(RequestContext(7, "", None), request)
     answer.addErrback(lambda failure: errors.append(failure.value))
     assert [error.code for error in errors] == [ErrorCode.STALE_BROKER_EPOCH]

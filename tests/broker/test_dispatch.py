@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from broker.call import Handler, RequestContext
 from broker.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
+from broker.handler import Handler, RequestContext
 from broker.network.connection import ConnectionLimits, ServerConnection
 from protocol.api import Request, encode_request
 from protocol.frames import join_parts

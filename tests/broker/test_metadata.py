@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from broker.call import RequestContext
-from broker.handlers.metadata import MetadataHandler
+from broker.auto_creation import AutoCreation
+from broker.handler import RequestContext
+from broker.handlers.metadata import AutoCreationSettings, MetadataHandler
+from broker.identity import BrokerIdentity
 from broker.metadata import LEADER_DURING_DELETE, MetadataCache
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -107,7 +111,12 @@ def ask(
             {name: ErrorCode.INVALID_TOPIC_EXCEPTION if "!" in name else ErrorCode.NONE for name in names}
         )
 
-    handler = MetadataHandler(cache, "cluster", "PLAINTEXT", create if auto else None)
+    handler = MetadataHandler(
+        cache,
+        BrokerIdentity(1, "cluster", "PLAINTEXT"),
+        cast(AutoCreation, SimpleNamespace(create=create)),
+        AutoCreationSettings(auto),
+    )
     answers: list[MetadataResponse] = []
     answer = handler.handle(RequestContext(version, "", None), MetadataRequest(topics=topics))
     if isinstance(answer, Deferred):

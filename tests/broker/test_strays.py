@@ -1,4 +1,6 @@
-"""A broker comes back with logs, and is told by the real controller what is its own. See `broker.strays`."""
+"""A broker comes back with logs, and the real controller says which of them are its own.
+
+See `broker.orders.strays`."""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.strays import Strays
+from broker.orders.strays import Strays
 from coordinator.placement import ReplicaAssignment
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest

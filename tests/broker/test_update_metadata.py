@@ -5,15 +5,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred, succeed
 
 from broker.handlers.update_metadata import UpdateMetadataHandler
 from broker.metadata import MetadataCache
-from broker.strays import Strays
+from broker.orders.controller_orders import ControllerOrders
+from broker.orders.strays import Strays
+from broker.replication.roles import Roles
+from coordinator.cluster.dynamic_configs import DynamicConfigs
 from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
@@ -32,31 +37,43 @@ class NotedStrays:
     def __init__(self) -> None:
         self.told: list[UpdateMetadataRequest] = []
 
+    def before_roles(self, request: LeaderAndIsrRequest) -> None: ...
+
     def after_metadata(self, request: UpdateMetadataRequest) -> None:
         self.told.append(request)
+
+
+class SlowRoles:
+    """Takes as long for roles as the test has it."""
+
+    def __init__(self) -> None:
+        self.outcome: Deferred[LeaderAndIsrResponse] = Deferred()
+
+    def apply_leader_and_isr(self, *arguments: object) -> Deferred[LeaderAndIsrResponse]:
+        return self.outcome
 
 
 class Told:
     """A broker that the test's controller tells about the cluster."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_registered: bool = True) -> None:
         self.world = World(directory)
         self.metadata: MetadataCache = self.world.metadata
-        self.in_order = DeferredLock()
-        self.roles = DeferredLock()
         self.strays = NotedStrays()
-        self.broker_epoch = BROKER_EPOCH
-        self.world.dispatcher.add(
-            [
-                UpdateMetadataHandler(
-                    self.metadata,
-                    lambda: self.broker_epoch,
-                    self.in_order,
-                    self.roles,
-                    cast(Strays, self.strays),
-                )
-            ]
+        self.roles = SlowRoles()
+        self.registration = SimpleNamespace(broker_epoch=BROKER_EPOCH, is_connected=True)
+        self.orders = ControllerOrders(
+            self.metadata,
+            self.world.replicas,
+            cast(Roles, self.roles),
+            cast(DynamicConfigs, None),
+            lambda request: succeed(None),
+            self.registration,
+            cast(Strays, self.strays),
         )
+        if is_registered:
+            self.orders.begin()
+        self.world.dispatcher.add([UpdateMetadataHandler(self.orders)])
         self.client = self.world.client()
 
     def tell(
@@ -92,6 +109,22 @@ class Told:
             )
         )
 
+    def begin_roles(self) -> None:
+        """The controller says what this broker leads; `end_roles` says when that has been carried out."""
+        self.orders.leader_and_isr(
+            LeaderAndIsrRequest(
+                controller_id=1,
+                controller_epoch=1,
+                broker_epoch=BROKER_EPOCH,
+                type=0,
+                topic_states=[],
+                live_leaders=[],
+            )
+        )
+
+    def end_roles(self) -> None:
+        self.roles.outcome.callback(LeaderAndIsrResponse(error_code=0, topics=[]))
+
     def leaders(self) -> list[int]:
         """What clients are told of topic t."""
         topic = self.metadata.topics.get("t")
@@ -108,43 +141,39 @@ def told(tmp_path: Path) -> Told:
 
 def test_clients_are_told_of_next_leaders_while_roles_are_still_being_begun(told: Told) -> None:
     told.tell(live=[1, 2, 3], leaders=[2, 2])
-    roles: Deferred[None] = Deferred()
-    told.roles.run(lambda: roles)
+    told.begin_roles()
     told.tell(live=[1, 3], leaders=[1, 3])
 
     assert told.codes() == [ErrorCode.NONE, ErrorCode.NONE]
     assert (sorted(told.metadata.brokers), told.leaders()) == ([1, 3], [1, 3])
     assert len(told.strays.told) == 1, "whether a log is a stray shows when all roles have begun"
-    roles.callback(None)
+    told.end_roles()
     assert len(told.strays.told) == 2
 
 
 def test_new_partitions_are_shown_when_they_are_there_and_nothing_overtakes_them(told: Told) -> None:
     told.tell(live=[1, 2, 3], leaders=[2])
     assert told.codes() == [ErrorCode.NONE]
-    roles: Deferred[None] = Deferred()
-    told.roles.run(lambda: roles)
+    told.begin_roles()
     told.tell(live=[1, 2, 3], leaders=[2, 1])
     told.tell(live=[1, 3], leaders=[3])
     assert (told.codes(), told.leaders()) == ([], [2])
 
-    roles.callback(None)
+    told.end_roles()
 
     assert told.codes() == [ErrorCode.NONE, ErrorCode.NONE]
     assert (sorted(told.metadata.brokers), told.leaders()) == ([1, 3], [3, 1])
 
 
-def test_before_the_broker_is_registered_nothing_is_taken(told: Told) -> None:
-    told.broker_epoch = -1
-    told.in_order.acquire()
-    told.roles.acquire()
+def test_before_the_broker_is_registered_nothing_is_taken(tmp_path: Path) -> None:
+    told = Told(tmp_path, is_registered=False)
+    told.registration.broker_epoch = -1
     told.tell(live=[1, 2], broker_epoch=BROKER_EPOCH - 10)
     told.tell(live=[1, 3])
     assert (told.codes(), told.metadata.brokers) == ([], {})
 
-    told.broker_epoch = BROKER_EPOCH
-    told.in_order.release()
-    told.roles.release()
+    told.registration.broker_epoch = BROKER_EPOCH
+    told.orders.begin()
 
     assert told.codes() == [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NONE]
     assert sorted(told.metadata.brokers) == [1, 3]

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from twisted.internet.defer import Deferred, DeferredLock, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from broker.dispatch import Dispatcher
 from broker.handlers.api_versions import ApiVersionsHandler
-from broker.handlers.delete_records import DeleteRecordsHandler
-from broker.handlers.fetch import FetchHandler
+from broker.handlers.delete_records import DeleteRecordsHandler, DeleteRecordsSettings
+from broker.handlers.fetch import FetchHandler, FetchRequestSettings
 from broker.handlers.list_offsets import ListOffsetsHandler
 from broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.handlers.produce import ProduceHandler
@@ -27,7 +27,7 @@ from broker.log.flusher import Flusher
 from broker.log.manager import LogManager
 from broker.metadata import MetadataCache
 from broker.network.connection import ConnectionLimits, ServerConnection
-from broker.network.interfaces import Address
+from broker.network.interfaces import Address, Network
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.fetches import Fetches
 from broker.replication.leadership import IsrProposal
@@ -35,6 +35,8 @@ from broker.replication.partition import Partition
 from broker.replication.record_deletions import RecordDeletions
 from broker.replication.replicas import ReplicaLimits, Replicas
 from broker.replication.roles import Roles
+from broker.wiring.surroundings import Surroundings
+from coordinator.zookeeper.interface import ZooKeeper
 from protocol.api import Request, Response, decode_response, encode_request
 from protocol.frames import SIZE, Part, join_parts
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -220,21 +222,36 @@ class World:
         )
         self.roles = Roles(self.replicas, self.logs, self.copier, self.clock)
         self.deletions = RecordDeletions(self.replicas, self.metadata)
-        self.logs.directory_failed = lambda path: self.roles.directory_failed()
-        self.controller_news = DeferredLock()
+        self.logs.add_failure_listener(self.roles.directory_failed)
         self.dispatcher = Dispatcher()
         self.dispatcher.add(
             [
-                ApiVersionsHandler(lambda: self.dispatcher.apis),
+                ApiVersionsHandler(self.dispatcher),
                 ProduceHandler(self.replicas),
-                FetchHandler(Fetches(self.replicas, self.metadata, self.workers), self.replicas, 55 << 20),
+                FetchHandler(
+                    Fetches(self.replicas, self.metadata, self.workers),
+                    self.replicas,
+                    FetchRequestSettings(55 << 20),
+                ),
                 ListOffsetsHandler(self.replicas, self.workers),
-                DeleteRecordsHandler(self.deletions, self.replicas.deleters, 30_000),
+                DeleteRecordsHandler(self.deletions, self.replicas, DeleteRecordsSettings(30_000)),
                 OffsetForLeaderEpochHandler(self.replicas),
             ]
         )
         self._topic_ids: dict[str, uuid.UUID] = {}
         self._clients = 0
+
+    def surroundings(self, zookeeper: ZooKeeper | None = None) -> Surroundings:
+        """What builders of the wiring stand on here; there is no network."""
+        return Surroundings(
+            self.clock,
+            self.logs.disk,
+            cast(ZooKeeper, zookeeper),
+            cast(Network, None),
+            self.workers,
+            random.Random(2),
+            self.clock.seconds,
+        )
 
     def now_ms(self) -> int:
         return int(self.clock.seconds() * 1000)

@@ -164,6 +164,8 @@ class Members:
         )
         candidacy = Candidacy(broker_id, reactor)
         controller = ControllerService(candidacy, reactor, self.send, policy or _default_policy())
+        zookeeper.add_listener(membership)
+        candidacy.add_listener(controller)
         member = Member(broker_id, zookeeper, membership, candidacy, controller)
         membership.add_listener(member)
         membership.add_listener(candidacy)

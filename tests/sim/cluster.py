@@ -19,7 +19,7 @@ from broker.process.lifecycle import Broker
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.settings.rows import broker_settings
-from broker.wiring.node import Surroundings
+from broker.wiring.surroundings import Surroundings
 from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
 from coordinator.placement import ReplicaAssignment
 from coordinator.znodes.admin import DELETE_TOPICS
@@ -122,7 +122,7 @@ class Machine:
         """The replicas of a broker that has come so far."""
         if self.process is None or self.broker is None or self.broker.node is None:
             return []
-        return list(self.broker.node.replicas)
+        return list(self.broker.node.replication.replicas)
 
     def partition(self, at: tuple[str, int]) -> Partition | None:
         """Its broker's replica of a partition."""

@@ -347,7 +347,7 @@ class Faults:
 
 def _controls(machine: Machine) -> bool:
     node = machine.broker.node if machine.broker is not None else None
-    return node is not None and node.controller.is_active
+    return node is not None and node.cluster.controller.is_active
 
 
 KINDS = (

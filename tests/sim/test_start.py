@@ -46,4 +46,7 @@ def starts_although_its_session_expires(others: int, moment_ms: int) -> bool:
 
 def is_served(machine: Machine) -> bool:
     node = None if machine.broker is None else machine.broker.node
-    return node is not None and node.membership.is_connected and node.metadata.is_live(node.broker_id)
+    if node is None:
+        return False
+    cluster = node.cluster
+    return cluster.membership.is_connected and cluster.metadata.is_live(cluster.identity.broker_id)

@@ -5,17 +5,35 @@ The controller is played by the test: topics that the broker asks for are made w
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
+from broker.dispatch import AnyHandler
 from broker.groups.forwarding import SendToBroker
+from broker.handlers.consumer_heartbeat import ConsumerHeartbeatHandler
+from broker.handlers.create_group import CreateGroupHandler
+from broker.handlers.delete_group import DeleteGroupHandler
+from broker.handlers.delete_groups import DeleteGroupsHandler
+from broker.handlers.describe_groups import DescribeGroupsHandler
+from broker.handlers.find_coordinator import FindCoordinatorHandler
+from broker.handlers.heartbeat import HeartbeatHandler
+from broker.handlers.join_group import JoinGroupHandler
+from broker.handlers.leave_group import LeaveGroupHandler
+from broker.handlers.list_consumer_groups import ListConsumerGroupsHandler
+from broker.handlers.list_groups import ListGroupsHandler
+from broker.handlers.offset_commit import OffsetCommitHandler
+from broker.handlers.offset_delete import OffsetDeleteHandler
+from broker.handlers.offset_fetch import OffsetFetchHandler
+from broker.handlers.register_consumer import RegisterConsumerHandler
+from broker.handlers.rewind_consumer import RewindConsumerHandler
+from broker.handlers.sync_group import SyncGroupHandler
+from broker.identity import BrokerIdentity
 from broker.metadata import LEADER_DURING_DELETE
 from broker.settings.rows import broker_settings
-from broker.wiring.groups import Groups
+from broker.wiring.groups import build_groups
 from coordinator.groups.partitions import OFFSETS_TOPIC
 from protocol.api import Request
 from protocol.errors import ErrorCode
@@ -62,20 +80,41 @@ class GroupBroker(World):
         self.creation_error = ErrorCode.NONE
         self.controller: Deferred[None] = succeed(None)
         """Fires when there is a controller that makes topics."""
-        self.groups = Groups(
+        self.groups = build_groups(
             self.settings,
-            self.clock,
-            self.clock.seconds,
-            self.workers,
-            random.Random(2),
+            self.surroundings(),
             self.metadata,
             self.replicas,
             create_topics=self._create,
             send=send or _no_other_broker,
             send_claims=send_claims or _no_other_broker,
-            default_listener="PLAINTEXT",
         )
-        self.dispatcher.add(self.groups.handlers())
+        self.metadata.add_listener(self.groups.service)
+        self.replicas.add_role_listener(self.groups.leadership.role_changed)
+        self.dispatcher.add(self._handlers())
+
+    def _handlers(self) -> list[AnyHandler]:
+        groups, metadata = self.groups.service, self.metadata
+        identity = BrokerIdentity(self.replicas.local_id, "cluster", "PLAINTEXT")
+        return [
+            FindCoordinatorHandler(self.groups.topic, metadata, identity),
+            JoinGroupHandler(groups),
+            SyncGroupHandler(groups),
+            HeartbeatHandler(groups),
+            LeaveGroupHandler(groups),
+            OffsetCommitHandler(groups, metadata),
+            OffsetFetchHandler(groups),
+            OffsetDeleteHandler(groups, metadata),
+            DescribeGroupsHandler(groups),
+            ListGroupsHandler(groups),
+            DeleteGroupsHandler(groups),
+            CreateGroupHandler(groups, self.groups.forwarding),
+            DeleteGroupHandler(groups),
+            ListConsumerGroupsHandler(groups, self.groups.forwarding, identity),
+            RegisterConsumerHandler(groups),
+            ConsumerHeartbeatHandler(groups),
+            RewindConsumerHandler(groups),
+        ]
 
     def _create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
         self.created += names

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, fail
 
+from broker.features import FEATURES
 from broker.network.outbound import ChannelLost
-from broker.wiring.node import FEATURES
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest

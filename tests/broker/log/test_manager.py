@@ -60,8 +60,8 @@ class Broker:
             random.Random(1),
             Flusher(self.workers, lambda: int(self.clock.seconds() * 1000)),
             defaults=topic_defaults(defaults),
-            directory_failed=self.failed.append,
         )
+        self.logs.add_failure_listener(self.failed.append)
         self.started = finished(self.logs.start()) if workers is None else []
 
     def log(self, partition: TopicPartition) -> Log:

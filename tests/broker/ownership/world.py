@@ -10,8 +10,18 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
+from broker.dispatch import AnyHandler
+from broker.handlers.assign_readers import AssignReadersHandler
+from broker.handlers.attach_reader import AttachReaderHandler
+from broker.handlers.describe_owners import DescribeOwnersHandler
+from broker.handlers.force_release import ForceReleaseHandler
+from broker.handlers.own import OwnHandler
+from broker.handlers.producer_access import ProducerAccessHandler
+from broker.handlers.release_ownership import ReleaseHandler
+from broker.handlers.renew_ownership import RenewHandler
+from broker.handlers.resume_ownership import ResumeHandler
 from broker.ownership import settings as ownership_settings
-from broker.wiring.ownership import Ownership
+from broker.wiring.ownership import build_ownership
 from clients.settings import Settings
 from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
 from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
@@ -168,17 +178,30 @@ class OwnershipWorld(World):
             self.zookeeper.znodes[path] = (b"", 0)
         for path in (OWNED_TOPICS, OWNED_NAMES):
             self.zookeeper.znodes[path] = (b"", 0)
-        self.ownership = Ownership(
+        self.ownership = build_ownership(
             Settings(ownership_settings.SETTINGS, own),
+            self.surroundings(cast("ZooKeeper", self.zookeeper)),
             self.replicas,
-            cast("ZooKeeper", self.zookeeper),
             lambda group: 0,
-            clock=self.clock,
-            date_ms=self.now_ms,
-            monotonic_s=self.clock.seconds,
         )
-        self.ownership.connect()
-        self.dispatcher.add(self.ownership.handlers())
+        service = self.ownership.service
+        self.replicas.add_role_listener(service.role_changed)
+        self.replicas.conditions.add_mismatch_listener(service.append_mismatched)
+        self.dispatcher.add(self._handlers())
+
+    def _handlers(self) -> list[AnyHandler]:
+        service, session_timeouts = self.ownership.service, self.ownership.session_timeouts
+        return [
+            OwnHandler(service, session_timeouts),
+            ReleaseHandler(service),
+            RenewHandler(service),
+            ResumeHandler(service, session_timeouts),
+            DescribeOwnersHandler(service),
+            ForceReleaseHandler(service),
+            ProducerAccessHandler(service, session_timeouts),
+            AssignReadersHandler(service),
+            AttachReaderHandler(service),
+        ]
 
     def lead(self, topic: str, index: int = 0, *, leader_epoch: int = 0, **options: Any) -> None:
         """The controller writes that this broker leads a partition, and tells it."""

@@ -100,7 +100,7 @@ class Scene:
             )
         )
         self.proposals = IsrProposals(1, self.clock, metadata, lambda: 77, self.controller.send)
-        self.proposals.outcome = self.outcome
+        self.proposals.add_listener(self.outcome)
 
     def propose(self, partition: int, *isr: int) -> None:
         self.proposals.propose(IsrProposal("t", partition, 2, 5, isr, tuple(900 + member for member in isr)))

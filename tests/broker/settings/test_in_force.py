@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from broker.settings.alterations import Alteration
-from broker.settings.in_force import DynamicSettings
+from broker.settings.in_force import SettingsInForce
 from broker.settings.rows import broker_settings
-from broker.settings.view import ConfigView
+from broker.settings.view import SettingsView
 from clients.settings import SettingError
 from protocol.configs import ConfigOperation, ConfigSource
 from protocol.errors import BrokerError, ErrorCode
 
 
-def settings(**given: str) -> DynamicSettings:
+def settings(**given: str) -> SettingsInForce:
     static = {name.replace("_", "."): value for name, value in given.items()}
-    return DynamicSettings(broker_settings({"zookeeper.connect": "z:1", **static}))
+    return SettingsInForce(broker_settings({"zookeeper.connect": "z:1", **static}))
 
 
 def test_a_value_is_the_brokers_alteration_then_that_of_all_then_the_files_then_the_default() -> None:
@@ -25,7 +25,7 @@ def test_a_value_is_the_brokers_alteration_then_that_of_all_then_the_files_then_
     assert broker["log.retention.ms"] == broker.topic_defaults["retention.ms"] == 3000
     broker.overlay({"log.retention.ms": "2000"}, {"log.retention.ms": "3000"})
     assert broker["log.retention.ms"] == broker.topic_defaults["retention.ms"] == 2000
-    (entry,) = ConfigView(broker).describe_broker(["log.retention.ms"])
+    (entry,) = SettingsView(broker).describe_broker(["log.retention.ms"])
     assert [(each.value, each.source) for each in entry.synonyms] == [
         ("2000", ConfigSource.DYNAMIC_BROKER),
         ("3000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
@@ -41,7 +41,7 @@ def test_a_value_is_the_brokers_alteration_then_that_of_all_then_the_files_then_
 def test_what_a_topic_inherits_tells_where_it_comes_from() -> None:
     broker = settings()
     broker.overlay({"message.max.bytes": "2000000"}, {"message.max.bytes": "1500000"})
-    (entry,) = ConfigView(broker).describe_topic({}, ["max.message.bytes"])
+    (entry,) = SettingsView(broker).describe_topic({}, ["max.message.bytes"])
     assert (entry.value, entry.source) == ("2000000", ConfigSource.DYNAMIC_BROKER)
     assert [(each.name, each.value) for each in entry.synonyms] == [
         ("message.max.bytes", "2000000"),
@@ -53,7 +53,7 @@ def test_what_a_topic_inherits_tells_where_it_comes_from() -> None:
 def test_only_what_was_altered_is_told_of_all_brokers_together() -> None:
     broker = settings(log_retention_ms="4000")
     broker.overlay({"min.insync.replicas": "3"}, {"min.insync.replicas": "2"})
-    (entry,) = ConfigView(broker).describe_all_brokers()
+    (entry,) = SettingsView(broker).describe_all_brokers()
     assert (entry.name, entry.value, entry.source) == (
         "min.insync.replicas",
         "2",

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from broker.settings.alterations import Alteration
-from broker.settings.in_force import DynamicSettings
+from broker.settings.in_force import SettingsInForce
 from broker.settings.rows import broker_settings
-from broker.settings.view import ConfigView, EffectiveSetting
+from broker.settings.view import EffectiveSetting, SettingsView
 from clients.settings import SettingError
 from protocol.configs import ConfigOperation, ConfigSource
 from protocol.errors import BrokerError
 
 
-def view(**broker: str) -> ConfigView:
+def view(**broker: str) -> SettingsView:
     given = {name.replace("_", "."): value for name, value in broker.items()}
-    return ConfigView(DynamicSettings(broker_settings({"zookeeper.connect": "z:1", **given})))
+    return SettingsView(SettingsInForce(broker_settings({"zookeeper.connect": "z:1", **given})))
 
 
 def entry(entries: list[EffectiveSetting], name: str) -> EffectiveSetting:

@@ -28,6 +28,7 @@ class Candidate:
             lambda: BrokerInfo(broker_id, (), None),
             conflict_timeout_ms=SESSION_TIMEOUT_MS + 1000,
         )
+        self.client.add_listener(membership)
         membership.add_listener(self.candidacy)
         self.client.start()
         membership.start()

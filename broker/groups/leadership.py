@@ -1,0 +1,45 @@
+"""The groups that this broker coordinates: those of the partitions of `__consumer_offsets` that it leads."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import DeferredLock
+
+from broker.groups.partition_log import PartitionLog, PartitionLogSettings
+from broker.metadata import MetadataCache
+from broker.replication.leadership import Leadership
+from broker.replication.partition import Partition
+from broker.replication.replicas import Replicas
+from broker.workers import Workers
+from coordinator.groups.partitions import OFFSETS_TOPIC
+from coordinator.groups.service import GroupService
+
+
+class GroupLeadership:
+    """Starts and stops coordinating groups. Call `role_changed` when a partition's role has changed."""
+
+    def __init__(
+        self,
+        service: GroupService,
+        replicas: Replicas,
+        metadata: MetadataCache,
+        workers: Workers,
+        settings: PartitionLogSettings,
+    ) -> None:
+        self._service = service
+        self._replicas = replicas
+        self._metadata = metadata
+        self._workers = workers
+        self._settings = settings
+        self._reading = DeferredLock()
+
+    def role_changed(self, partition: Partition) -> None:
+        """This broker leads the partition now, in a new leader epoch, or may have stopped leading it."""
+        if partition.topic != OFFSETS_TOPIC:
+            return
+        if isinstance(partition.role, Leadership):
+            log = PartitionLog(
+                partition, self._replicas, self._metadata, self._workers, self._reading, self._settings
+            )
+            self._service.lead(partition.index, log)
+        else:
+            self._service.resign(partition.index)

@@ -1,0 +1,1 @@
+"""What the controller orders this broker to do."""

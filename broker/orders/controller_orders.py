@@ -1,0 +1,160 @@
+"""The controller's orders to this broker (LeaderAndIsr, UpdateMetadata, StopReplica), carried out in the
+order in which they arrived.
+
+An order for an earlier registration of this broker (a lower broker epoch, KIP-380), or from a controller that
+has been replaced, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults, succeed
+from twisted.python.failure import Failure
+
+from broker.metadata import MetadataCache
+from broker.orders.strays import Strays
+from broker.replication.replicas import Replicas
+from broker.replication.roles import Roles
+from broker.settings.changes import TOPICS
+from coordinator.cluster.dynamic_configs import DynamicConfigs
+from coordinator.zookeeper.interface import SessionExpired
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from protocol.messages.update_metadata import UpdateMetadataRequest
+
+
+class Registration(Protocol):
+    """How this broker is registered in the cluster at the moment (`ClusterMembership`)."""
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the broker is registered and in contact with ZooKeeper."""
+        ...
+
+
+class ControllerOrders:
+    """Carries out the controller's orders. Nothing is carried out before `begin`.
+
+    `prepare` reads what this broker has to know before it leads the partitions of a LeaderAndIsr.
+
+    Each method fails with BrokerError STALE_BROKER_EPOCH where the order is for an earlier registration.
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        replicas: Replicas,
+        roles: Roles,
+        dynamic_configs: DynamicConfigs,
+        prepare: Callable[[LeaderAndIsrRequest], Deferred[None]],
+        registration: Registration,
+        strays: Strays,
+    ) -> None:
+        self._metadata = metadata
+        self._replicas = replicas
+        self._roles = roles
+        self._dynamic_configs = dynamic_configs
+        self._prepare = prepare
+        self._registration = registration
+        self._strays = strays
+        self._roles_in_order = DeferredLock()
+        self._metadata_in_order = DeferredLock()
+        self._roles_in_order.acquire()
+        self._metadata_in_order.acquire()
+
+    def begin(self) -> None:
+        """Carry out the orders that have come and will come. To be called once the broker is registered:
+        only then can an order for the registration before be told by its broker epoch."""
+        self._metadata_in_order.release()
+        self._roles_in_order.release()
+
+    # -- LeaderAndIsr ------------------------------------------------------------------------------------
+
+    def leader_and_isr(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
+        """Lead and follow the partitions of the request."""
+        return self._roles_in_order.run(self._prepare_roles, request)
+
+    def _prepare_roles(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
+        self._check_broker_epoch(request.broker_epoch)
+        # The settings of a topic that is new to this broker have to be there before its logs are.
+        new = [topic.topic_name for topic in request.topic_states if not self._replicas.has(topic.topic_name)]
+        reads: list[Deferred[Any]] = [self._dynamic_configs.refresh(TOPICS, name) for name in new]
+        read = gatherResults([*reads, self._prepare(request)], consumeErrors=True)
+        return read.addCallbacks(lambda _: self._assign(request), _registration_ended)
+
+    def _assign(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
+        self._strays.before_roles(request)
+        assigned = self._roles.apply_leader_and_isr(
+            request, lambda: self._check_broker_epoch(request.broker_epoch)
+        )
+        return assigned.addCallback(self._assigned)
+
+    def _assigned(self, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
+        # The controller has said what this broker leads in its present registration.
+        if response.error_code == ErrorCode.NONE and self._registration.is_connected:
+            self._replicas.resume()
+        return response
+
+    # -- StopReplica -------------------------------------------------------------------------------------
+
+    def stop_replica(self, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
+        """Give up, and delete where the request says so, the replicas that it names."""
+        return self._roles_in_order.run(self._stop, request)
+
+    def _stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        self._check_broker_epoch(request.broker_epoch)
+        return self._roles.apply_stop_replica(request)
+
+    # -- UpdateMetadata ----------------------------------------------------------------------------------
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> Deferred[None]:
+        """Take over what the controller says of the cluster. Fails with BrokerError STALE_CONTROLLER_EPOCH
+        where that controller has been replaced.
+
+        Metadata of partitions that clients know already does not wait for the LeaderAndIsr before it, which
+        takes a while where many partitions change: clients are better sent to a leader that is about to begin
+        than to one that has gone. Metadata of new partitions waits until this broker's replicas are there.
+        """
+        roles_begun = self._roles_in_order.run(self._look_for_strays, request)
+        return self._metadata_in_order.run(self._update_in_order, request, roles_begun)
+
+    def _update_in_order(self, request: UpdateMetadataRequest, roles_begun: Deferred[None]) -> Deferred[None]:
+        if self._metadata.knows_partitions_of(request):
+            self._update(request)
+            return succeed(None)
+        return roles_begun.addCallback(lambda _: self._update(request))
+
+    def _update(self, request: UpdateMetadataRequest) -> None:
+        self._check_broker_epoch(request.broker_epoch)
+        if request.controller_epoch < self._metadata.controller_epoch:
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self._metadata.update(request)
+
+    def _look_for_strays(self, request: UpdateMetadataRequest) -> None:
+        if self._is_stale(request.broker_epoch):
+            return
+        if request.controller_epoch >= self._metadata.controller_epoch:
+            self._strays.after_metadata(request)
+
+    # -- which registration an order is for ----------------------------------------------------------------
+
+    def _check_broker_epoch(self, requested: int) -> None:
+        if self._is_stale(requested):
+            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
+
+    def _is_stale(self, requested: int) -> bool:
+        return requested != -1 and requested < self._registration.broker_epoch
+
+
+def _registration_ended(failure: Failure) -> NoReturn:
+    """The ZooKeeper session ended before all was read, and with it the registration that was ordered."""
+    failure.trap(FirstError)
+    assert isinstance(failure.value, FirstError)
+    failure.value.subFailure.trap(SessionExpired)
+    raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)

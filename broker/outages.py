@@ -1,0 +1,58 @@
+"""What this broker does when it loses ZooKeeper, or a log directory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.log.manager import LogManager
+from broker.replication.replicas import Replicas
+from coordinator.cluster.log_dir_events import LogDirEvents
+from coordinator.zookeeper.interface import ZooKeeperSession
+
+_log = logging.getLogger(__name__)
+
+
+class ZooKeeperOutages:
+    """A `MembershipListener`: while this broker may have been replaced, no acks=all write is acknowledged.
+
+    `fatal(why)` is called where this broker cannot continue.
+    """
+
+    def __init__(self, replicas: Replicas, fatal: Callable[[str], None]) -> None:
+        self._replicas = replicas
+        self._fatal = fatal
+
+    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
+        # The controller's next LeaderAndIsr says what this broker leads, and ends the suspension.
+        pass
+
+    def suspended(self) -> None:
+        _log.warning("ZooKeeper connection lost; acks=all writes are refused until it returns")
+        self._replicas.suspend()
+
+    def resumed(self) -> None:
+        _log.info("ZooKeeper connection restored in the same session; acks=all writes are taken again")
+        self._replicas.resume()
+
+    def expired(self) -> None:
+        _log.warning("ZooKeeper session expired; registering this broker again")
+        self._replicas.suspend()
+
+    def registration_failed(self, error: Exception) -> None:
+        self._fatal(f"this broker could not register again: {error}")
+
+
+class DirectoryOutages:
+    """Tells the controller of a log directory that failed. Without any left, `fatal(why)` is called."""
+
+    def __init__(self, logs: LogManager, events: LogDirEvents, fatal: Callable[[str], None]) -> None:
+        self._logs = logs
+        self._events = events
+        self._fatal = fatal
+
+    def directory_failed(self, path: str) -> None:
+        if self._logs.live_directories:
+            self._events.announce()
+        else:
+            self._fatal("the last log directory has failed")

@@ -1,0 +1,121 @@
+"""Groups of settings: frozen dataclasses whose fields are read from the settings that they name.
+
+    @settings_group(ROWS)
+    @dataclass(frozen=True, slots=True)
+    class FetchRequestSettings:
+        max_bytes: int = from_setting("fetch.max.bytes")
+
+A group is handed over whole to the one who goes by it. That each field's setting exists, and has the field's
+type and unit, is checked when the group's module is imported. A group with a dynamic setting is handed over
+as `Live`, so that its reader sees the value of the moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from clients.settings import Setting, SettingType
+
+G = TypeVar("G")
+
+_SETTING = "setting"
+_UNITS = frozenset({"ms", "seconds", "minutes", "hours", "bytes", "percentage"})
+_TYPES: Mapping[SettingType, Any] = {
+    SettingType.STRING: str,
+    SettingType.PASSWORD: str,
+    SettingType.BOOLEAN: bool,
+    SettingType.INT: int,
+    SettingType.LONG: int,
+    SettingType.DOUBLE: float,
+    SettingType.LIST: tuple[str, ...],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """`settings` are the names by field; `groups` the fields that are groups themselves."""
+
+    settings: Mapping[str, str]
+    groups: Mapping[str, type]
+    is_dynamic: bool
+
+
+_GROUPS: dict[type, _Group] = {}
+
+
+def from_setting(name: str) -> Any:
+    """A field of a settings group: the value of the setting `name`."""
+    return field(metadata={_SETTING: name})
+
+
+def settings_group(rows: Sequence[Setting]) -> Callable[[type[G]], type[G]]:
+    """Make a frozen dataclass a group of settings declared in `rows`.
+
+    Each field names its setting by `from_setting`, or is a settings group itself. Raises TypeError where the
+    setting does not exist, or has another type or unit than the field.
+    """
+    by_name = {row.name: row for row in rows}
+
+    def register(group: type[G]) -> type[G]:
+        types = get_type_hints(group)
+        settings: dict[str, str] = {}
+        groups: dict[str, type] = {}
+        is_dynamic = False
+        for each in fields(group):  # type: ignore[arg-type]
+            where = f"{group.__qualname__}.{each.name}"
+            if types[each.name] in _GROUPS:
+                groups[each.name] = types[each.name]
+                is_dynamic = is_dynamic or _GROUPS[types[each.name]].is_dynamic
+                continue
+            name = each.metadata.get(_SETTING, "")
+            row = by_name.get(name)
+            if row is None:
+                raise TypeError(f"{where}: there is no setting {name}")
+            _check_field(where, each.name, types[each.name], row)
+            settings[each.name] = row.name
+            is_dynamic = is_dynamic or row.dynamic
+        _GROUPS[group] = _Group(settings, groups, is_dynamic)
+        return group
+
+    return register
+
+
+def _check_field(where: str, name: str, annotation: Any, row: Setting) -> None:
+    expected = _TYPES[row.type]
+    if annotation not in (expected, expected | None if row.default is None else expected):
+        raise TypeError(f"{where} is declared as {annotation}, but {row.name} is a {row.type.value}")
+    of_field, of_row = _UNITS & set(name.split("_")), _UNITS & set(row.name.split("."))
+    if of_field != of_row:
+        raise TypeError(f"{where} is in {set(of_field) or 'no unit'}, {row.name} in {set(of_row) or 'none'}")
+
+
+def is_settings_group(candidate: Any) -> bool:
+    return candidate in _GROUPS
+
+
+def read_group(group: type[G], settings: Mapping[str, Any]) -> G:
+    """The group with the values of `settings`. Raises TypeError for a group with dynamic settings, whose
+    values would be those of the moment for ever: it is to be handed over as `Live`."""
+    if _GROUPS[group].is_dynamic:
+        raise TypeError(f"{group.__qualname__} has dynamic settings: hand over Live[{group.__qualname__}]")
+    return _read(group, settings)
+
+
+def _read(group: type[G], settings: Mapping[str, Any]) -> G:
+    found = _GROUPS[group]
+    values = {name: settings[setting] for name, setting in found.settings.items()}
+    return group(**values, **{name: _read(part, settings) for name, part in found.groups.items()})
+
+
+class Live(Generic[G]):
+    """A settings group that follows `settings`, the values in force, as they are altered."""
+
+    def __init__(self, group: type[G], settings: Mapping[str, Any]) -> None:
+        self._group = group
+        self._settings = settings
+
+    def current(self) -> G:
+        """The group with the values of the moment."""
+        return _read(self._group, self._settings)

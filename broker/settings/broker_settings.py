@@ -1,0 +1,36 @@
+"""The broker's own settings while it runs: /config/brokers is followed, and who goes by a setting is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.settings.changes import BROKERS
+from broker.settings.in_force import SettingsInForce
+from coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
+
+
+class BrokerSettings:
+    """Keeps `in_force` as ZooKeeper has the settings for this broker and for all brokers.
+
+    Call `configs_changed` with each change of dynamic configs.
+    """
+
+    def __init__(self, broker_id: int, in_force: SettingsInForce, dynamic_configs: DynamicConfigs) -> None:
+        self._name = str(broker_id)
+        self._in_force = in_force
+        self._dynamic_configs = dynamic_configs
+        self._listeners: list[Callable[[], None]] = []
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each change of the settings in force."""
+        self._listeners.append(listener)
+
+    def configs_changed(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
+        """The configs of an entity in ZooKeeper are these now."""
+        if kind == BROKERS and name in (self._name, DEFAULT_ENTITY):
+            self._in_force.overlay(
+                self._dynamic_configs.get(BROKERS, self._name),
+                self._dynamic_configs.get(BROKERS, DEFAULT_ENTITY),
+            )
+            for listener in self._listeners:
+                listener()

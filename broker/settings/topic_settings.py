@@ -1,0 +1,77 @@
+"""Settings of topics while the broker runs: /config/topics is followed, and logs are given new settings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from broker.log.manager import LogManager
+from broker.metadata import MetadataCache
+from broker.settings.changes import TOPICS
+from broker.settings.in_force import SettingsInForce
+from broker.settings.view import SettingsView
+from clients.settings import SettingError
+from coordinator.cluster.dynamic_configs import DynamicConfigs
+
+_log = logging.getLogger(__name__)
+
+
+class TopicSettings:
+    """Gives logs the settings in force.
+
+    Call `configs_changed` with each change of dynamic configs, and `defaults_changed` after each change of
+    the broker's own settings.
+    """
+
+    def __init__(
+        self,
+        view: SettingsView,
+        in_force: SettingsInForce,
+        dynamic_configs: DynamicConfigs,
+        logs: LogManager,
+        metadata: MetadataCache,
+    ) -> None:
+        self._view = view
+        self._in_force = in_force
+        self._dynamic_configs = dynamic_configs
+        self._logs = logs
+        self._metadata = metadata
+        self._listeners: list[Callable[[str], None]] = []
+        self._unclean_election_listeners: list[Callable[[str], None]] = []
+
+    def add_listener(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with each topic whose settings may have changed, once its logs have them."""
+        self._listeners.append(listener)
+
+    def add_unclean_election_listener(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with each topic whose settings may have changed and allow unclean elections."""
+        self._unclean_election_listeners.append(listener)
+
+    def unclean_election_allowed(self, topic: str) -> bool:
+        """What `unclean.leader.election.enable` is for a topic."""
+        return self._view.unclean_election_allowed(self._dynamic_configs.get(TOPICS, topic))
+
+    def configs_changed(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
+        """The configs of an entity in ZooKeeper are these now."""
+        if kind != TOPICS:
+            return
+        try:
+            self._logs.configs.set_topic(name, configs)
+        except SettingError as error:
+            # Other software wrote them; what was in force before stays in force.
+            _log.error("Topic %s keeps its settings, since the new ones are not allowed: %s", name, error)
+            return
+        self._tell(name)
+
+    def defaults_changed(self) -> None:
+        """The broker's settings, which hold where a topic sets nothing itself, have changed."""
+        self._logs.configs.set_defaults(self._in_force.topic_defaults)
+        for topic in list(self._metadata.topics):
+            self._tell(topic)
+
+    def _tell(self, topic: str) -> None:
+        for listener in self._listeners:
+            listener(topic)
+        if self.unclean_election_allowed(topic):
+            for listener in self._unclean_election_listeners:
+                listener(topic)

@@ -1,0 +1,164 @@
+"""Builds what connects this broker with the others: network, membership, the controller."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred
+
+from broker.auto_creation import AutoCreation
+from broker.dispatch import Dispatcher
+from broker.groups.offsets_topic import offsets_topic
+from broker.identity import BrokerIdentity
+from broker.metadata import MetadataCache
+from broker.network.endpoints import Endpoints
+from broker.network.interfaces import Address
+from broker.network.listener import ListenerLimits, Listeners
+from broker.network.outbound import ChannelSettings
+from broker.peers import ActiveController, Peers
+from broker.wiring.settings import SettingsParts
+from broker.wiring.surroundings import Surroundings
+from coordinator.cluster.candidacy import Candidacy
+from coordinator.cluster.log_dir_events import LogDirEvents
+from coordinator.cluster.membership import ClusterMembership
+from coordinator.cluster.producer_ids import ProducerIds
+from coordinator.controller.effects import BrokerRequest
+from coordinator.controller.events import BrokerResponse
+from coordinator.controller.machine import ControllerPolicy
+from coordinator.controller.service import ControllerService
+from coordinator.controller.topic_rules import TopicDefaults
+from coordinator.znodes.brokers import BrokerInfo, RegisteredEndpoint
+from protocol.api import Request
+
+_CONFLICT_MARGIN_MS = 1000
+"""How long after its session timeout the registration of a broker that was killed may still be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterParts:
+    """The cluster as this broker knows it, and its channels to the brokers in it.
+
+    Each kind of request has channels of its own, so that none waits behind another: `peers` for what any part
+    asks, `controller_peers` for this broker's orders while it is the controller, `claim_peers` for the claims
+    of groups with single readers, and one of `fetch_peers` for each fetch that waits at a leader.
+    """
+
+    identity: BrokerIdentity
+    metadata: MetadataCache
+    dispatcher: Dispatcher
+    listeners: Listeners
+    peers: Peers
+    controller_peers: Peers
+    claim_peers: Peers
+    fetch_peers: tuple[Peers, ...]
+    membership: ClusterMembership
+    candidacy: Candidacy
+    controller: ControllerService
+    active_controller: ActiveController
+    auto_creation: AutoCreation
+    producer_ids: ProducerIds
+    log_dir_events: LogDirEvents
+
+    @property
+    def all_peers(self) -> tuple[Peers, ...]:
+        return (self.peers, self.controller_peers, self.claim_peers, *self.fetch_peers)
+
+
+def build_cluster(
+    around: Surroundings, identity: BrokerIdentity, metadata: MetadataCache, parts: SettingsParts
+) -> ClusterParts:
+    settings, clock, broker_id = parts.static, around.clock, identity.broker_id
+    dispatcher = Dispatcher(settings["socket.request.max.elements"])
+    listeners = Listeners(
+        around.network,
+        clock,
+        dispatcher.dispatch,
+        ListenerLimits.from_settings(settings),
+        around.monotonic_s,
+    )
+
+    def address_of(other_id: int) -> Address | None:
+        node = metadata.brokers.get(other_id)
+        endpoint = None if node is None else node.endpoint(identity.inter_broker_listener)
+        return None if endpoint is None else Address(*endpoint)
+
+    def peers_as(client_id: str, timeout_setting: str = "request.timeout.ms") -> Peers:
+        return Peers(
+            broker_id,
+            dispatcher,
+            around.network,
+            clock,
+            around.random.random,
+            ChannelSettings(client_id, request_timeout_ms=settings[timeout_setting]),
+            address_of,
+        )
+
+    peers, controller_peers = peers_as(f"broker-{broker_id}"), peers_as(f"controller-{broker_id}")
+    candidacy = Candidacy(broker_id, clock)
+    active_controller = ActiveController(candidacy, peers)
+    return ClusterParts(
+        identity=identity,
+        metadata=metadata,
+        dispatcher=dispatcher,
+        listeners=listeners,
+        peers=peers,
+        controller_peers=controller_peers,
+        claim_peers=peers_as(f"group-coordinator-{broker_id}"),
+        fetch_peers=tuple(
+            peers_as(f"replica-fetcher-{broker_id}-{lane}", "replica.socket.timeout.ms")
+            for lane in range(settings["num.replica.fetchers"])
+        ),
+        membership=ClusterMembership(
+            around.zookeeper,
+            clock,
+            lambda: _info(identity, listeners.endpoints, settings["broker.rack"]),
+            conflict_timeout_ms=settings["zookeeper.session.timeout.ms"] + _CONFLICT_MARGIN_MS,
+        ),
+        candidacy=candidacy,
+        controller=_controller(around, identity, parts, candidacy, controller_peers),
+        active_controller=active_controller,
+        auto_creation=AutoCreation(active_controller.ask, [offsets_topic(settings)]),
+        producer_ids=ProducerIds(around.zookeeper, broker_id),
+        log_dir_events=LogDirEvents(around.zookeeper, broker_id),
+    )
+
+
+def _info(identity: BrokerIdentity, endpoints: Endpoints | None, rack: str | None) -> BrokerInfo:
+    """How this broker registers in the cluster."""
+    assert endpoints is not None, "a broker listens before it registers"
+    return BrokerInfo(
+        identity.broker_id,
+        tuple(
+            RegisteredEndpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.protocol)
+            for endpoint in endpoints.advertised
+        ),
+        rack,
+    )
+
+
+def _controller(
+    around: Surroundings,
+    identity: BrokerIdentity,
+    parts: SettingsParts,
+    candidacy: Candidacy,
+    peers: Peers,
+) -> ControllerService:
+    settings = parts.static
+
+    def send(broker_id: int, request: BrokerRequest) -> Deferred[BrokerResponse]:
+        answer: Deferred[Any] = peers.send(broker_id, cast("Request[Any]", request))
+        return answer
+
+    policy = ControllerPolicy(
+        identity.inter_broker_listener,
+        TopicDefaults(settings["num.partitions"], settings["default.replication.factor"]),
+        parts.view.check,
+        parts.topics.unclean_election_allowed,
+        lambda: uuid.UUID(int=around.random.getrandbits(128), version=4),
+        lambda: parts.in_force["leader.imbalance.per.broker.percentage"],
+    )
+    is_balanced = settings["auto.leader.rebalance.enable"]
+    interval_ms = settings["leader.imbalance.check.interval.seconds"] * 1000 if is_balanced else 0
+    return ControllerService(candidacy, around.clock, send, policy, balance_interval_ms=interval_ms)

@@ -1,0 +1,105 @@
+"""Builds the replicas of this broker: logs, roles, what copies from leaders and what serves followers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.log.config import log_directories, topic_defaults
+from broker.log.flusher import Flusher
+from broker.log.manager import LogManager, ManagerLimits
+from broker.orders.strays import Strays
+from broker.replication.fetch_sessions import FetchSessions, SessionLimits
+from broker.replication.fetcher import FetchLimits
+from broker.replication.fetchers import Fetchers
+from broker.replication.fetches import Fetches
+from broker.replication.isr_proposals import IsrProposals
+from broker.replication.record_deletions import RecordDeletions
+from broker.replication.replicas import ReplicaLimits, Replicas
+from broker.replication.roles import Roles
+from broker.replication.throttled_rates import ThrottledRates
+from broker.settings.in_force import SettingsInForce
+from broker.wiring.cluster import ClusterParts
+from broker.wiring.surroundings import Surroundings
+from clients.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationParts:
+    """The partitions of which this broker has replicas."""
+
+    logs: LogManager
+    replicas: Replicas
+    roles: Roles
+    fetchers: Fetchers
+    fetches: Fetches
+    isr_proposals: IsrProposals
+    throttled_rates: ThrottledRates
+    deletions: RecordDeletions
+    strays: Strays
+
+
+def build_logs(settings: Settings, around: Surroundings) -> LogManager:
+    """The logs, which are loaded before the broker's id is known."""
+    return LogManager(
+        log_directories(settings),
+        around.disk,
+        around.workers,
+        around.clock,
+        around.random,
+        Flusher(around.workers, around.now_ms),
+        topic_defaults(settings),
+        ManagerLimits(settings["num.recovery.threads.per.data.dir"], settings["producer.id.expiration.ms"]),
+    )
+
+
+def build_replication(
+    around: Surroundings, logs: LogManager, settings: SettingsInForce, cluster: ClusterParts
+) -> ReplicationParts:
+    clock, broker_id, metadata = around.clock, cluster.identity.broker_id, cluster.metadata
+
+    def broker_epoch() -> int:
+        return cluster.membership.broker_epoch
+
+    isr_proposals = IsrProposals(broker_id, clock, metadata, broker_epoch, cluster.active_controller.ask)
+    replicas = Replicas(
+        broker_id,
+        clock,
+        logs.flusher,
+        metadata,
+        ReplicaLimits(settings["replica.lag.time.max.ms"], settings["waiting.requests.max"]),
+        isr_proposals.propose,
+        FetchSessions(
+            around.random.getrandbits,
+            SessionLimits(
+                settings["max.incremental.fetch.session.cache.slots"],
+                settings["max.incremental.fetch.session.cache.partitions"],
+            ),
+        ),
+        around.monotonic_s,
+    )
+    fetchers = Fetchers(
+        broker_id,
+        clock,
+        [peers.send for peers in cluster.fetch_peers],
+        FetchLimits(
+            settings["replica.fetch.wait.max.ms"],
+            settings["replica.fetch.min.bytes"],
+            settings["replica.fetch.max.bytes"],
+            settings["replica.fetch.response.max.bytes"],
+            settings["replica.fetch.backoff.ms"],
+        ),
+        broker_epoch,
+        lambda log: logs.flusher.durable(log, log.log_end_offset),
+    )
+    roles = Roles(replicas, logs, fetchers, clock)
+    return ReplicationParts(
+        logs=logs,
+        replicas=replicas,
+        roles=roles,
+        fetchers=fetchers,
+        fetches=Fetches(replicas, metadata, around.workers),
+        isr_proposals=isr_proposals,
+        throttled_rates=ThrottledRates(settings, replicas.throttle, fetchers.throttle),
+        deletions=RecordDeletions(replicas, metadata),
+        strays=Strays(broker_id, logs, replicas, roles),
+    )

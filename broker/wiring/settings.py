@@ -1,0 +1,46 @@
+"""Builds what knows the settings: of the broker's file, altered through ZooKeeper, of topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.log.manager import LogManager
+from broker.metadata import MetadataCache
+from broker.settings.broker_settings import BrokerSettings
+from broker.settings.changes import SettingChanges
+from broker.settings.in_force import SettingsInForce
+from broker.settings.topic_settings import TopicSettings
+from broker.settings.view import SettingsView
+from broker.wiring.surroundings import Surroundings
+from clients.settings import Settings
+from coordinator.cluster.dynamic_configs import DynamicConfigs
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsParts:
+    """The settings of this broker and of topics, as they are at the moment."""
+
+    static: Settings
+    in_force: SettingsInForce
+    dynamic_configs: DynamicConfigs
+    view: SettingsView
+    broker: BrokerSettings
+    topics: TopicSettings
+    changes: SettingChanges
+
+
+def build_settings(
+    settings: Settings, around: Surroundings, broker_id: int, logs: LogManager, metadata: MetadataCache
+) -> SettingsParts:
+    dynamic_configs = DynamicConfigs(around.zookeeper, around.clock)
+    in_force = SettingsInForce(settings)
+    view = SettingsView(in_force)
+    return SettingsParts(
+        static=settings,
+        in_force=in_force,
+        dynamic_configs=dynamic_configs,
+        view=view,
+        broker=BrokerSettings(broker_id, in_force, dynamic_configs),
+        topics=TopicSettings(view, in_force, dynamic_configs, logs, metadata),
+        changes=SettingChanges(broker_id, view, in_force, dynamic_configs, metadata),
+    )

@@ -1,0 +1,33 @@
+"""What a broker stands on. Nothing in the wiring knows whether a process surrounds it or a simulation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.log.disk import Disk
+from broker.network.interfaces import Network
+from broker.workers import Workers
+from coordinator.clock import Clock
+from coordinator.zookeeper.interface import ZooKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The world of a broker: time, disk, network, ZooKeeper, worker threads and randomness.
+
+    `clock` is the time of day, which an administrator may set; `monotonic_s` is in seconds since any moment,
+    and nobody sets it.
+    """
+
+    clock: Clock
+    disk: Disk
+    zookeeper: ZooKeeper
+    network: Network
+    workers: Workers
+    random: random.Random
+    monotonic_s: Callable[[], float]
+
+    def now_ms(self) -> int:
+        return int(self.clock.seconds() * 1000)

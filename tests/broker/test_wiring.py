@@ -1,0 +1,135 @@
+"""How a broker is put together: handlers are found and given what they ask for by type."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broker.dispatch import Dispatcher
+from broker.handler import Handler, RequestContext
+from broker.identity import BrokerIdentity
+from broker.setting_groups import Live, from_setting, settings_group
+from broker.settings.rows import ROWS, broker_settings
+from broker.wiring.handlers import WiringError, build_handlers, handler_types
+from broker.wiring.node import WiredBroker, build_broker
+from coordinator.zookeeper.interface import ZooKeeper
+from protocol.api import APIS
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.broker.world import World
+
+NOT_SERVED = {
+    "AllocateProducerIds",
+    "AlterClientQuotas",
+    "AlterUserScramCredentials",
+    "CreateAcls",
+    "DeleteAcls",
+    "DescribeAcls",
+    "DescribeClientQuotas",
+    "DescribeUserScramCredentials",
+    "SaslAuthenticate",
+    "SaslHandshake",
+}
+"""The messages that this broker can read, and has no handler for."""
+
+SETTINGS = broker_settings({"zookeeper.connect": "z:1"})
+
+
+@settings_group(ROWS)
+@dataclass(frozen=True, slots=True)
+class Balance:
+    percentage: int = from_setting("leader.imbalance.per.broker.percentage")
+
+
+@settings_group(ROWS)
+@dataclass(frozen=True, slots=True)
+class Threads:
+    count: int = from_setting("background.threads")
+
+
+@dataclass(eq=False)
+class Asking(Handler[HeartbeatRequest, HeartbeatResponse]):
+    """Asks for a part, for settings, and for settings that follow their changes."""
+
+    request = HeartbeatRequest
+    identity: BrokerIdentity
+    threads: Threads
+    balance: Live[Balance]
+    seen: list[int] = field(init=False, default_factory=list)
+
+    def handle(self, call: RequestContext, request: HeartbeatRequest) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    identity: BrokerIdentity = field(default_factory=lambda: BrokerIdentity(1, "cluster", "PLAINTEXT"))
+
+
+@dataclass(frozen=True)
+class OtherParts(Parts):
+    pass
+
+
+@dataclass(eq=False)
+class AskingForText(Handler[HeartbeatRequest, HeartbeatResponse]):
+    request = HeartbeatRequest
+    rack: str
+
+    def handle(self, call: RequestContext, request: HeartbeatRequest) -> None: ...
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> WiredBroker:
+    world = World(tmp_path)
+    zookeeper = cast(ZooKeeper, SimpleNamespace(add_listener=lambda listener: None))
+    identity = BrokerIdentity(1, "cluster", "PLAINTEXT")
+    return build_broker(SETTINGS, world.surroundings(zookeeper), world.logs, identity, pytest.fail)
+
+
+def test_every_api_has_one_handler_in_a_whole_broker(broker: WiredBroker) -> None:
+    found = Counter(handler.request.api.name for handler in handler_types())
+    assert {name for name, count in found.items() if count > 1} == set()
+    assert {api.name for api in APIS.values()} - set(found) == NOT_SERVED
+    assert sorted(api.name for api in broker.cluster.dispatcher.apis) == sorted(found)
+
+
+def test_a_handler_is_given_what_it_asks_for_by_type() -> None:
+    values: dict[str, Any] = dict(SETTINGS)
+    parts = Parts()
+    (handler,) = build_handlers([Asking], [parts], values)
+    assert isinstance(handler, Asking)
+    assert handler.identity is parts.identity
+    assert handler.threads == Threads(10)
+    assert handler.balance.current() == Balance(10)
+    values["leader.imbalance.per.broker.percentage"] = 25
+    assert handler.balance.current() == Balance(25)
+
+
+def test_a_field_that_nothing_provides_is_named() -> None:
+    with pytest.raises(WiringError, match=r"AskingForText\.rack: nothing provides .*str"):
+        build_handlers([AskingForText], [Parts()], SETTINGS)
+
+
+def test_a_type_that_is_provided_twice_is_named_with_who_asks_for_it() -> None:
+    twice = r"Asking\.identity: .*BrokerIdentity.* by Parts\.identity, OtherParts\.identity"
+    with pytest.raises(WiringError, match=twice):
+        build_handlers([Asking], [Parts(), OtherParts()], SETTINGS)
+
+
+def test_dynamic_settings_are_not_handed_over_as_values_of_the_moment() -> None:
+    @dataclass(eq=False)
+    class Frozen(AskingForText):
+        rack: Balance  # type: ignore[assignment]
+
+    Frozen.__annotations__["rack"] = Balance
+    with pytest.raises(TypeError, match="hand over Live"):
+        build_handlers([Frozen], [], SETTINGS)
+
+
+def test_an_api_with_two_handlers_is_refused() -> None:
+    with pytest.raises(ValueError, match="Heartbeat has two handlers"):
+        Dispatcher().add([AskingForText("a"), AskingForText("b")])
