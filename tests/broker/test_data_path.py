@@ -28,12 +28,12 @@ from tests.broker.world import (
     START_S,
     Client,
     World,
-    batch,
     fetch_request,
     only_fetched,
     only_produced,
     produce_request,
 )
+from tests.models.batches import batch
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from protocol.api import Request, encode_request
 from protocol.frames import join_parts
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse, StopReplicaTopicState
-from tests.broker.world import ClientWire
+from tests.models.wires import FakeWire
 
 ELEMENTS_MAX = 4
 
@@ -38,7 +38,7 @@ class Brokers(Handler[StopReplicaRequest, StopReplicaResponse]):
 def connection() -> ServerConnection:
     dispatcher = Dispatcher(ELEMENTS_MAX)
     dispatcher.add([Clients(), Brokers()])
-    wire = ClientWire()
+    wire = FakeWire()
     limits = ConnectionLimits(1 << 20, 1 << 20, 100)
     opened = ServerConnection(1, "PLAINTEXT", wire.peer, dispatcher.dispatch, limits, Clock())
     opened.connected(wire)

@@ -7,11 +7,11 @@ from __future__ import annotations
 import random
 import struct
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -38,7 +38,7 @@ from broker.replication.roles import Roles
 from broker.wiring.surroundings import Surroundings
 from coordinator.zookeeper.interface import ZooKeeper
 from protocol.api import Request, Response, decode_response, encode_request
-from protocol.frames import SIZE, Part, join_parts
+from protocol.frames import join_parts
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -59,64 +59,16 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from protocol.records import BatchBuilder
+from tests.models.batches import START_MS
+from tests.models.wires import FakeWire
+from tests.models.workers import ImmediateWorkers
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 
 LOCAL_ID = 1
 LAG_MS = 10_000
-START_S = 1_700_000_000.0
-
-
-class ImmediateWorkers:
-    """Workers whose work is done before they return; or, when held, once they are released."""
-
-    def __init__(self) -> None:
-        self.is_held = False
-        self._held: list[Callable[[], None]] = []
-
-    def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> Deferred[T]:
-        if not self.is_held:
-            return maybeDeferred(function, *args, **kwargs)
-        done: Deferred[T] = Deferred()
-        self._held.append(lambda: cast(Any, maybeDeferred(function, *args, **kwargs)).chainDeferred(done))
-        return done
-
-    def release(self) -> None:
-        self.is_held = False
-        held, self._held = self._held, []
-        for work in held:
-            work()
-
-
-class ClientWire:
-    """The client's side of a connection: collects what the broker sends."""
-
-    def __init__(self) -> None:
-        self.peer = Address("127.0.0.1", 40000)
-        self.received = b""
-        self.is_open = True
-
-    def send(self, parts: Sequence[Part]) -> None:
-        self.received += join_parts(list(parts))
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-    def close(self) -> None:
-        self.is_open = False
-
-    def abort(self) -> None:
-        self.is_open = False
-
-    def frames(self) -> Iterator[bytes]:
-        """The responses that have come, which are then forgotten."""
-        while len(self.received) >= SIZE.size:
-            (size,) = SIZE.unpack_from(self.received)
-            frame, self.received = self.received[4 : 4 + size], self.received[4 + size :]
-            yield frame
+START_S = START_MS / 1000
 
 
 class Client:
@@ -124,7 +76,7 @@ class Client:
 
     def __init__(self, world: World, number: int) -> None:
         limits = ConnectionLimits(100 << 20, 100 << 20, 1000)
-        self.wire = ClientWire()
+        self.wire = FakeWire(Address("127.0.0.1", 40000))
         self.connection = ServerConnection(
             number, "PLAINTEXT", self.wire.peer, world.dispatcher.dispatch, limits, world.clock
         )
@@ -366,14 +318,6 @@ def fired(deferred: Deferred[T]) -> T:
         failures[0].raiseException()
     (result,) = results
     return result
-
-
-def batch(*values: bytes, timestamp: int = int(START_S * 1000), **producer: int) -> bytes:
-    """One record batch."""
-    builder = BatchBuilder()
-    for value in values:
-        builder.append(timestamp, None, value)
-    return bytes(builder.build(**producer))
 
 
 def produce_request(

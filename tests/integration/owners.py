@@ -33,8 +33,8 @@ from protocol.messages.producer_access import (
     ProducerAccessRequest,
     ProducerAccessResponse,
 )
-from protocol.records import BatchBuilder
 from tests.integration.raw_socket import RawSocket
+from tests.models.batches import batch
 
 SESSION_MS = 300_000
 TIMEOUT_MS = 20_000
@@ -181,9 +181,8 @@ class Owner:
 def produce_request(
     topic: str, value: bytes = b"x", partition: int = 0, acks: int = -1, **condition: int
 ) -> ProduceRequest:
-    builder = BatchBuilder()
-    builder.append(int(time.time() * 1000), None, value)
-    data = PartitionProduceData(index=partition, records=bytes(builder.build()), **condition)
+    records = batch(value, timestamp=int(time.time() * 1000))
+    data = PartitionProduceData(index=partition, records=records, **condition)
     return ProduceRequest(
         acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )

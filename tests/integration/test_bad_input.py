@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -41,8 +42,8 @@ from protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from protocol.records import BatchBuilder
 from tests.integration.raw_socket import TIMEOUT_S, RawSocket, request_frame
+from tests.models.batches import batch as dated_batch
 from tests.protocol.fuzz import Frames
 
 FRAMES = 20_000
@@ -191,11 +192,7 @@ def create_as_said(
     return response.topics
 
 
-def batch(*values: bytes, compression: Compression = Compression.NONE) -> bytes:
-    builder = BatchBuilder(compression)
-    for value in values:
-        builder.append(int(time.time() * 1000), None, value)
-    return bytes(builder.build())
+batch = partial(dated_batch, timestamp=int(time.time() * 1000))
 
 
 def with_header(**fields: int) -> bytes:

@@ -1,13 +1,10 @@
-"""Batches, logs and disks for the tests of this folder."""
+"""Real logs (`broker.log`) on simulated disks."""
 
 from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
 from typing import Any
-
-from twisted.internet.defer import Deferred, execute
 
 from broker.log.config import LogConfig
 from broker.log.disk import Disk
@@ -15,32 +12,17 @@ from broker.log.log import Log
 from broker.log.recovery import LoadRequest, create_log, load_log
 from protocol import batches
 from protocol.batches import BatchHeader
-from protocol.records import BatchBuilder
 from protocol.topic_partition import TopicPartition
+from tests.models.batches import START_MS as NOW_MS
+from tests.models.batches import timed_batch
 from tests.models.disk import SimDisk
 
 PARTITION = TopicPartition("flights", 3)
 DIRECTORY = "/data/flights-3"
-NOW_MS = 1_700_000_000_000
 
 
 def sim_disk(seed: int = 0) -> SimDisk:
     return SimDisk(random.Random(seed), lambda: NOW_MS)
-
-
-def batch(
-    *timestamps: int,
-    size: int = 10,
-    producer_id: int = -1,
-    epoch: int = -1,
-    sequence: int = -1,
-) -> memoryview:
-    """A batch with a record for each timestamp (by default one), with values of `size` bytes."""
-    builder = BatchBuilder()
-    for timestamp in timestamps or (NOW_MS,):
-        builder.append(timestamp, b"key", b"v" * size)
-    built = bytearray(builder.build(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
-    return memoryview(built)
 
 
 def request(directory: str = DIRECTORY, **values: Any) -> LoadRequest:
@@ -81,7 +63,7 @@ def make_rivals(
 
 def append(log: Log, *timestamps: int, leader_epoch: int = 0, **values: int) -> int:
     """Append one batch; its first offset."""
-    records = batch(*timestamps, **values)
+    records = timed_batch(*timestamps, **values)
     return log.append_as_leader(records, leader_epoch, now_ms=NOW_MS).first_offset
 
 
@@ -102,27 +84,3 @@ def read_all(log: Log, max_bytes: int = 1000) -> bytes:
 
 def headers_of(log: Log) -> list[BatchHeader]:
     return batches.split(read_all(log))
-
-
-class DirectWorkers:
-    """Workers that do their work at once."""
-
-    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
-        return execute(function, *args, **kwargs)
-
-
-class HeldWorkers:
-    """Workers that work when they are told to."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Deferred[Any], Callable[[], Any]]] = []
-
-    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
-        done: Deferred[Any] = Deferred()
-        self.jobs.append((done, lambda: function(*args, **kwargs)))
-        return done
-
-    def work(self) -> None:
-        """Do the job that has waited for longest."""
-        done, job = self.jobs.pop(0)
-        execute(job).chainDeferred(done)

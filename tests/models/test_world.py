@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 
-from tests.models.world import Process, SimClock, StandsStill, Workers, World
+from tests.models.workers import SimWorkers
+from tests.models.world import Process, SimClock, StandsStill, World
 
 
 def test_calls_are_made_in_the_order_of_their_times_and_of_their_making() -> None:
@@ -93,22 +94,11 @@ def test_a_dead_process_does_nothing_more() -> None:
     made: list[str] = []
     process.on_death.append(lambda: made.append("died"))
     process.clock.callLater(1, made.append, "timer")
-    Workers(process).run(made.append, "work")
+    SimWorkers(process).run(made.append, "work")
     process.kill()
     process.kill()
     world.run(2)
     assert made == ["died"]
-
-
-def test_work_comes_back_later_with_its_result_or_error() -> None:
-    world = World(1)
-    workers = Workers(Process(world, "p"))
-    came: list[object] = []
-    workers.run(int, "7").addCallback(came.append)
-    workers.run(int, "x").addErrback(lambda failure: came.append(failure.type))
-    assert came == []
-    world.run(1)
-    assert sorted(map(str, came)) == ["7", "<class 'ValueError'>"]
 
 
 def test_an_exception_that_nobody_expected_is_a_problem_and_not_the_end() -> None:

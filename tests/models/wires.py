@@ -1,17 +1,22 @@
-"""A wire without a network, and a clock to go with it."""
+"""Models of the broker's network (`broker.network.interfaces`) that record calls, without bytes in flight.
+
+The test itself plays the peer. Asserts hold the code under test to the interface.
+`tests.models.network` has a network that carries bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from broker.network.interfaces import Address
-from protocol.frames import Part, join_parts, parts_size
+from broker.network.interfaces import Accept, Address, FrameReceiver
+from protocol.frames import SIZE, Part, join_parts, parts_size
 
 PEER = Address("192.0.2.1", 50000)
 
 
 class FakeWire:
-    """Remembers what it was asked to do. What is sent stays queued until `deliver` says that it has left."""
+    """A connection that records what is asked of it. The test calls the receiver's methods itself."""
 
     def __init__(self, peer: Address = PEER) -> None:
         self.peer = peer
@@ -24,6 +29,13 @@ class FakeWire:
     @property
     def data(self) -> bytes:
         return b"".join(self.sent)
+
+    def frames(self) -> Iterator[bytes]:
+        """Take the whole frames that were sent, without their sizes."""
+        while len(data := self.data) >= SIZE.size:
+            end = SIZE.size + SIZE.unpack_from(data)[0]
+            self.sent = [data[end:]] if len(data) > end else []
+            yield data[SIZE.size : end]
 
     def send(self, parts: Sequence[Part]) -> None:
         assert not self.is_aborted and not self.is_closed, "sent after the end"
@@ -44,3 +56,44 @@ class FakeWire:
 
     def abort(self) -> None:
         self.is_aborted = True
+
+
+@dataclass
+class FakePort:
+    """A listening port; the test makes connections with `accept`."""
+
+    address: Address
+    accept: Accept
+    is_closed: bool = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class Attempt:
+    """A connection that was asked for; the test reports the outcome to `receiver`."""
+
+    host: str
+    port: int
+    receiver: FrameReceiver
+    wire: FakeWire = field(default_factory=FakeWire)
+
+
+@dataclass
+class FakeNetwork:
+    """Opens the ports 1, 2, … and records connection attempts. From the `broken_after`-th port on, opening
+    one fails."""
+
+    ports: list[FakePort] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    broken_after: int = 100
+
+    def listen(self, host: str, port: int, accept: Accept) -> FakePort:
+        if len(self.ports) == self.broken_after:
+            raise OSError(98, "already in use")
+        self.ports.append(FakePort(Address(host, len(self.ports) + 1), accept))
+        return self.ports[-1]
+
+    def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
+        self.attempts.append(Attempt(host, port, receiver))

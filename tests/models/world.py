@@ -15,10 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.task import Clock
-from twisted.python.failure import Failure
 
 START_S = 1_700_000_000.0
 """When every simulation begins, in seconds since the epoch."""
@@ -298,32 +296,3 @@ class ProcessClock:
         call.process = self._process
         self._clock.schedule(call, self._clock.rightNow + max(delay, 0.0))
         return call
-
-
-class Workers:
-    """A process's worker threads: a job is done as a whole, somewhat later, unless the process dies first."""
-
-    def __init__(self, process: Process, delay_ms_max: float = 5.0) -> None:
-        self._process = process
-        self._rng = process.rng("workers")
-        self.delay_ms_max = delay_ms_max
-
-    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
-        done: Deferred[Any] = Deferred()
-        delay_s = self._rng.random() * self.delay_ms_max / 1000
-        self._process.clock.callLater(delay_s, self._do, done, function, args, kwargs)
-        return done
-
-    def _do(
-        self,
-        done: Deferred[Any],
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        keywords: dict[str, Any],
-    ) -> None:
-        try:
-            result = function(*arguments, **keywords)
-        except Exception:
-            done.errback(Failure())
-        else:
-            done.callback(result)

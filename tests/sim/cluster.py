@@ -36,7 +36,8 @@ from coordinator.znodes.topics import (
 )
 from tests.models.disk import SimDisk
 from tests.models.network import SimNetwork
-from tests.models.world import Process, Workers, World
+from tests.models.workers import SimWorkers
+from tests.models.world import Process, World
 from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 from tests.sim.checkers import StoredLog, read_log
 from tests.sim.client import OWNERS_GROUP, Decider
@@ -160,7 +161,7 @@ class Machine:
             self.disk,
             self.client,
             self._network.for_process(process),
-            Workers(process, self._work_ms_max),
+            SimWorkers(process, self._work_ms_max),
             process.rng("broker"),
             lambda: world.clock.rightNow,
         )

@@ -20,7 +20,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import BatchBuilder
+from tests.models.batches import encoded
 from tests.sim.claimant import TIMEOUT_MS
 from tests.sim.client import Surroundings
 from tests.sim.history import Batch, Outcome, TopicPartition
@@ -141,11 +141,14 @@ class Owner(Tenant):
             topic_id=grant.place.topic_id,
         )  # fmt: skip
         self._made += 1
-        builder = BatchBuilder()
-        for value in values:
-            builder.append(int(self.process.clock.seconds() * 1000), None, value)
+        now_ms = int(self.process.clock.seconds() * 1000)
         producer_id, epoch = self._producer_id
-        data = builder.build(producer_id=producer_id, producer_epoch=epoch, base_sequence=self._sequence)
+        data = encoded(
+            ((now_ms, None, value) for value in values),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=self._sequence,
+        )
         self._sequence += count
         expected = self._expected if self._habits.is_conditional else None
         owned = OwnedBatch(batch, grant, expected, is_late=is_late)

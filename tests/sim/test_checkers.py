@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.records import BatchBuilder
+from tests.models.batches import batch
 from tests.models.disk import SimDisk
 from tests.models.world import World
 from tests.sim.checkers import StoredLog, check_all, read_log
@@ -43,12 +43,9 @@ class Room:
 
 
 def encoded(base_offset: int, epoch: int, values: list[bytes]) -> bytes:
-    builder = BatchBuilder()
-    for value in values:
-        builder.append(0, None, value)
-    batch = builder.build(base_offset=base_offset)
-    batch[12:16] = epoch.to_bytes(4, "big")
-    return bytes(batch)
+    data = bytearray(batch(*values, base_offset=base_offset))
+    data[12:16] = epoch.to_bytes(4, "big")
+    return bytes(data)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.batches import split
 from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason
-from protocol.records import BatchBuilder
+from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.checkers import StoredBatch, StoredLog
 from tests.sim.history import Batch, History, Incarnation
@@ -53,9 +53,7 @@ def wrote(told: OwnerHistory, under: Told, value: bytes, expected: int | None = 
 def log(*values: bytes) -> StoredLog:
     stored = []
     for offset, value in enumerate(values):
-        builder = BatchBuilder()
-        builder.append(0, None, value)
-        data = bytes(builder.build(base_offset=offset))
+        data = batch(value, base_offset=offset)
         stored += [StoredBatch(header, data) for header in split(data)]
     return StoredLog("b1", tuple(stored))
 

@@ -26,8 +26,9 @@ from tests.broker.groups.group_broker import (
     fetch_request,
     fetched,
 )
-from tests.broker.world import batch, only_produced, produce_request
 from tests.broker.world import fetch_request as records_request
+from tests.broker.world import only_produced, produce_request
+from tests.models.batches import batch
 
 
 @pytest.fixture

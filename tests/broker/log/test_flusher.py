@@ -9,7 +9,8 @@ from broker.log.flusher import Flusher
 from broker.log.log import Log
 from protocol.errors import BrokerError, ErrorCode
 from tests.models.disk import SimDisk
-from tests.models.logs import NOW_MS, HeldWorkers, append, headers_of, new_log, reopen, sim_disk
+from tests.models.logs import NOW_MS, append, headers_of, new_log, reopen, sim_disk
+from tests.models.workers import ImmediateWorkers
 
 
 class Scene:
@@ -18,7 +19,7 @@ class Scene:
     def __init__(self, **config: int) -> None:
         self.disk: SimDisk = sim_disk()
         self.log: Log = new_log(self.disk, **config)
-        self.workers = HeldWorkers()
+        self.workers = ImmediateWorkers(is_held=True)
         self.flusher = Flusher(self.workers, lambda: NOW_MS)
         self.log.events.flush_due = self.flusher.flush
         self.answers: list[tuple[str, ErrorCode | None]] = []

@@ -12,7 +12,8 @@ from broker.log.producer_state import ProducerStates, decode_snapshot
 from protocol import batches
 from protocol.checksum import crc32c
 from protocol.topic_partition import TopicPartition
-from tests.models.logs import DIRECTORY, NOW_MS, append, batch, new_log, sim_disk
+from tests.models.batches import timed_batch
+from tests.models.logs import DIRECTORY, NOW_MS, append, new_log, sim_disk
 
 
 def test_index_entries() -> None:
@@ -35,7 +36,7 @@ def test_index_entries() -> None:
 
 def test_a_producer_snapshot() -> None:
     states = ProducerStates()
-    records = batch(500, 600, producer_id=0x0A0B, epoch=3, sequence=17)
+    records = timed_batch(500, 600, producer_id=0x0A0B, epoch=3, sequence=17)
     states.update(batches.read_header(records), 1000, now_ms=NOW_MS)
     entry = bytes.fromhex(
         "0000000000000a0b"  # producer id

@@ -14,7 +14,8 @@ from broker.log.timestamps import TimestampOffset, look_up_at_once
 from protocol import batches
 from protocol.batches import TimestampType
 from protocol.errors import BrokerError, ErrorCode
-from tests.models.logs import DIRECTORY, NOW_MS, append, batch, headers_of, new_log, read_all, sim_disk
+from tests.models.batches import timed_batch
+from tests.models.logs import DIRECTORY, NOW_MS, append, headers_of, new_log, read_all, sim_disk
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def refusal(log: Log, records: memoryview, **values: object) -> ErrorCode:
 
 
 def test_offsets_are_dense_and_the_bytes_are_those_received(log: Log) -> None:
-    first, second = batch(1, 2, 3), batch(4, 5)
+    first, second = timed_batch(1, 2, 3), timed_batch(4, 5)
     result = log.append_as_leader(first, 7, now_ms=NOW_MS)
     assert (result.first_offset, result.last_offset, result.log_append_time_ms) == (0, 2, -1)
     result = log.append_as_leader(second, 8, now_ms=NOW_MS)
@@ -42,7 +43,7 @@ def test_offsets_are_dense_and_the_bytes_are_those_received(log: Log) -> None:
 
 
 def test_reads_end_between_batches_below_the_upper_offset_and_within_max_bytes(log: Log) -> None:
-    sizes = [len(batch(NOW_MS, NOW_MS)) for _ in range(5)]
+    sizes = [len(timed_batch(NOW_MS, NOW_MS)) for _ in range(5)]
     for _ in sizes:
         append(log, NOW_MS, NOW_MS)
     size = sizes[0]
@@ -84,7 +85,7 @@ def test_a_full_segment_is_followed_by_another_and_reads_go_across() -> None:
     log = new_log(sim_disk(), segment_bytes=300)
     written = []
     for number in range(10):
-        records = batch(NOW_MS + number)
+        records = timed_batch(NOW_MS + number)
         log.append_as_leader(records, 0, now_ms=NOW_MS)
         written.append(bytes(records))
     assert len(log.segments) == 4
@@ -141,7 +142,7 @@ def test_the_first_record_at_or_after_a_timestamp(interval: int) -> None:
 
 def test_the_brokers_time_for_topics_that_want_it() -> None:
     log = new_log(sim_disk(), message_timestamp_type="LogAppendTime")
-    result = log.append_as_leader(batch(5, 6), 0, now_ms=NOW_MS)
+    result = log.append_as_leader(timed_batch(5, 6), 0, now_ms=NOW_MS)
     assert result.log_append_time_ms == NOW_MS
     header = headers_of(log)[0]
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -151,10 +152,10 @@ def test_the_brokers_time_for_topics_that_want_it() -> None:
 
 def test_timestamps_out_of_bounds() -> None:
     log = new_log(sim_disk(), message_timestamp_after_max_ms=1000, message_timestamp_before_max_ms=60_000)
-    assert refusal(log, batch(NOW_MS + 1001)) is ErrorCode.INVALID_TIMESTAMP
-    assert refusal(log, batch(NOW_MS - 60_001)) is ErrorCode.INVALID_TIMESTAMP
+    assert refusal(log, timed_batch(NOW_MS + 1001)) is ErrorCode.INVALID_TIMESTAMP
+    assert refusal(log, timed_batch(NOW_MS - 60_001)) is ErrorCode.INVALID_TIMESTAMP
     append(log, NOW_MS - 60_000, NOW_MS + 1000)
-    claimed = batch(NOW_MS)
+    claimed = timed_batch(NOW_MS)
     batches.set_log_append_time(claimed, batches.read_header(claimed), NOW_MS)
     assert refusal(log, claimed) is ErrorCode.INVALID_TIMESTAMP
     assert log.log_end_offset == 2
@@ -162,12 +163,12 @@ def test_timestamps_out_of_bounds() -> None:
 
 def test_what_a_client_may_not_append(log: Log) -> None:
     assert refusal(log, memoryview(bytearray())) is ErrorCode.INVALID_RECORD
-    two = memoryview(bytearray(bytes(batch()) + bytes(batch())))
+    two = memoryview(bytearray(bytes(timed_batch()) + bytes(timed_batch())))
     assert refusal(log, two) is ErrorCode.INVALID_RECORD
-    damaged = batch()
+    damaged = timed_batch()
     damaged[-1] ^= 1
     assert refusal(log, damaged) is ErrorCode.CORRUPT_MESSAGE
-    assert refusal(log, batch(size=2_000_000)) is ErrorCode.MESSAGE_TOO_LARGE
+    assert refusal(log, timed_batch(size=2_000_000)) is ErrorCode.MESSAGE_TOO_LARGE
     assert log.log_end_offset == 0 and read_all(log) == b""
     log.append_as_leader(two, 0, origin=AppendOrigin.COORDINATOR, now_ms=NOW_MS)
     assert [header.base_offset for header in headers_of(log)] == [0, 1]
@@ -176,14 +177,17 @@ def test_what_a_client_may_not_append(log: Log) -> None:
 def test_a_refused_append_changes_nothing(log: Log) -> None:
     append(log, producer_id=5, epoch=0, sequence=0)
     state = log.producers.encode()
-    assert refusal(log, batch(producer_id=5, epoch=0, sequence=7)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (
+        refusal(log, timed_batch(producer_id=5, epoch=0, sequence=7))
+        is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
     assert (log.log_end_offset, log.producers.encode()) == (1, state)
 
 
 def test_a_duplicate_is_known_before_anything_is_appended(log: Log) -> None:
     append(log, 1, 2, producer_id=5, epoch=0, sequence=0)
     append(log, 3)
-    prepared = log.prepare_append(batch(1, 2, producer_id=5, epoch=0, sequence=0), now_ms=NOW_MS)
+    prepared = log.prepare_append(timed_batch(1, 2, producer_id=5, epoch=0, sequence=0), now_ms=NOW_MS)
     assert prepared.duplicate is not None
     result = log.append_prepared(prepared, 4, now_ms=NOW_MS)
     assert (result.first_offset, result.last_offset, result.is_duplicate) == (0, 1, True)
@@ -295,9 +299,9 @@ def test_a_failing_disk_ends_the_log_and_is_told_once() -> None:
     told: list[OSError] = []
     log.events.failed = lambda _, error: told.append(error)
     disk.fail("/data", only_writes=True)
-    assert refusal(log, batch()) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refusal(log, timed_batch()) is ErrorCode.KAFKA_STORAGE_ERROR
     disk.mend("/data")
-    assert refusal(log, batch()) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refusal(log, timed_batch()) is ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(BrokerError):
         log.read(0, 100, upper_offset=1)
     assert len(told) == 1

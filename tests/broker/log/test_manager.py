@@ -23,16 +23,15 @@ from broker.log.log import Log
 from broker.log.manager import LogManager
 from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
+from tests.models.batches import timed_batch
 from tests.models.logs import (
     NOW_MS,
-    DirectWorkers,
-    HeldWorkers,
     append,
-    batch,
     headers_of,
     make_rivals,
     sim_disk,
 )
+from tests.models.workers import ImmediateWorkers
 
 TOPIC_ID = uuid.UUID(int=77)
 PATHS = ("/d1", "/d2", "/d3")
@@ -51,7 +50,7 @@ class Broker:
         self.clock = Clock()
         self.clock.advance(NOW_MS / 1000)
         self.failed: list[str] = []
-        self.workers = workers or DirectWorkers()
+        self.workers = workers or ImmediateWorkers()
         self.logs = LogManager(
             paths,
             disk,
@@ -367,7 +366,7 @@ def test_silent_producers_are_forgotten() -> None:
     broker = Broker(sim_disk())
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
     # Its records are old; what counts is when it wrote them.
-    log.append_as_leader(batch(1, producer_id=1, epoch=0, sequence=0), 0, now_ms=broker.logs.now_ms())
+    log.append_as_leader(timed_batch(1, producer_id=1, epoch=0, sequence=0), 0, now_ms=broker.logs.now_ms())
     for hours, left in ((23, 1), (2, 0)):
         broker.clock.advance(hours * 3600)
         broker.logs.expire_producers()
@@ -407,7 +406,7 @@ def test_of_two_logs_of_one_name_the_other_is_as_it_was_after_a_stop() -> None:
 
 def test_a_truncation_below_the_recovery_point_is_written_down_before_anything_else() -> None:
     disk = sim_disk()
-    workers = HeldWorkers()
+    workers = ImmediateWorkers(is_held=True)
     broker = Broker(disk, ("/d1",), workers)
     started = broker.logs.start()
     while workers.jobs:

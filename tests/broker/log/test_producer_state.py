@@ -8,7 +8,7 @@ from broker.log.producer_state import ProducerStates
 from protocol import batches
 from protocol.batches import BatchHeader
 from protocol.errors import BrokerError, ErrorCode
-from tests.models.logs import batch
+from tests.models.batches import timed_batch
 
 LAST = 2**31 - 1
 
@@ -38,7 +38,7 @@ class Writer:
 
 
 def header(sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 1) -> BatchHeader:
-    records = batch(*range(count), producer_id=producer_id, epoch=epoch, sequence=sequence)
+    records = timed_batch(*range(count), producer_id=producer_id, epoch=epoch, sequence=sequence)
     return batches.read_header(records)
 
 
@@ -101,7 +101,7 @@ def test_several_batches_of_one_append_are_checked_in_order() -> None:
 
 def test_batches_without_a_producer_leave_no_trace() -> None:
     states = ProducerStates()
-    plain = batches.read_header(batch())
+    plain = batches.read_header(timed_batch())
     assert states.check([plain]) is None
     states.update(plain, 0, 0)
     assert len(states) == 0

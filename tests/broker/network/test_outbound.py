@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
-from broker.network.interfaces import Accept, Address, FrameReceiver, Port
+from broker.network.interfaces import Address
 from broker.network.outbound import BrokerChannel, ChannelFull, ChannelLost, ChannelSettings, ChannelTimeout
 from broker.network.transport import TcpNetwork
 from protocol.api import decode_request_header, encode_response
@@ -19,32 +18,11 @@ from protocol.frames import SIZE, join_parts
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.schema import MalformedMessage
-from tests.models.wires import FakeWire
+from tests.models.wires import Attempt, FakeNetwork
 from tests.reactor import on_reactor, reactor, until
 
 HERE = Address("broker1", 9092)
 SETTINGS = ChannelSettings("broker-0", request_timeout_ms=1000, backoff_ms=125, backoff_ms_max=500)
-
-
-@dataclass
-class Attempt:
-    host: str
-    port: int
-    receiver: FrameReceiver
-    wire: FakeWire = field(default_factory=FakeWire)
-
-
-class FakeNetwork:
-    """Remembers who wants to be connected; the test says what comes of it."""
-
-    def __init__(self) -> None:
-        self.attempts: list[Attempt] = []
-
-    def listen(self, host: str, port: int, accept: Accept) -> Port:
-        raise NotImplementedError
-
-    def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
-        self.attempts.append(Attempt(host, port, receiver))
 
 
 class World:

@@ -20,7 +20,8 @@ from protocol.messages.ownership_sight import (
 )
 from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
 from tests.broker.ownership.world import SESSION_MS, Owner, OwnershipWorld
-from tests.broker.world import Client, batch, fetch_request, only_fetched, only_produced, produce_request
+from tests.broker.world import Client, fetch_request, only_fetched, only_produced, produce_request
+from tests.models.batches import batch
 
 T = "t"
 OFFSETS = "__consumer_offsets"

@@ -27,7 +27,8 @@ from protocol.messages.ownership_sight import (
     ResourceToRelease,
 )
 from tests.broker.ownership.world import OwnershipWorld
-from tests.broker.world import Client, batch, fetch_request, fired, only_fetched, produce_request
+from tests.broker.world import Client, fetch_request, fired, only_fetched, produce_request
+from tests.models.batches import batch
 
 T = "t"
 GROUP = "billing"

@@ -56,7 +56,8 @@ from protocol.messages.ownership import (
     ResumedResource,
     ResumeRequest,
 )
-from tests.broker.world import LOCAL_ID, Client, World, batch, only_produced, produce_request
+from tests.broker.world import LOCAL_ID, Client, World, only_produced, produce_request
+from tests.models.batches import batch
 
 SESSION_MS = 10_000
 

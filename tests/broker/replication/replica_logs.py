@@ -19,11 +19,12 @@ from protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from protocol.records import BatchBuilder, iterate
+from protocol.records import iterate
 from protocol.topic_partition import TopicPartition
+from tests.models.batches import START_MS as NOW_MS
+from tests.models.batches import batch
 from tests.models.disk import SimDisk
 
-NOW_MS = 1_700_000_000_000
 LAG_MS = 10_000
 EVERYONE = (1, 2, 3)
 TOPIC_ID = uuid.UUID(int=7)
@@ -60,10 +61,7 @@ def elect(
 
 def append(leader: Partition, *values: bytes) -> int:
     """Append one batch to a leader's log; its first offset."""
-    builder = BatchBuilder()
-    for value in values:
-        builder.append(NOW_MS, None, value)
-    records = memoryview(bytearray(builder.build()))
+    records = memoryview(bytearray(batch(*values)))
     first = leader.log.append_as_leader(records, leader.leader_epoch, now_ms=NOW_MS).first_offset
     leader.advance_high_watermark(NOW_MS, LAG_MS)
     return first

@@ -16,7 +16,8 @@ from protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.broker.world import Client, World, batch, only_produced
+from tests.broker.world import Client, World, only_produced
+from tests.models.batches import batch
 
 T = "t"
 

@@ -14,12 +14,12 @@ from tests.broker.world import (
     LAG_MS,
     Client,
     World,
-    batch,
     fetch_request,
     only_fetched,
     only_produced,
     produce_request,
 )
+from tests.models.batches import batch
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from broker.replication.throttle import follower_throttle
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from tests.broker.replication.replica_logs import raw, replica
-from tests.broker.world import World, batch, only_produced, produce_request
+from tests.broker.world import World, only_produced, produce_request
+from tests.models.batches import batch
 
 LEADER, FOLLOWER = 1, 2
 BOTH = (LEADER, FOLLOWER)

@@ -27,13 +27,13 @@ from protocol.topic_partition import TopicPartition
 from tests.broker.world import (
     LAG_MS,
     World,
-    batch,
     fetch_request,
     fired,
     only_fetched,
     only_produced,
     produce_request,
 )
+from tests.models.batches import batch
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from tests.broker.world import LAG_MS, Client, World, batch, only_produced, produce_request
+from tests.broker.world import LAG_MS, Client, World, only_produced, produce_request
+from tests.models.batches import batch
 
 FOLLOWER = 2
 ANYWHERE = 1 << 20

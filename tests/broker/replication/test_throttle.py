@@ -11,7 +11,8 @@ from broker.log.config import LogConfig
 from broker.replication.throttle import UNLIMITED, Throttle
 from clients.settings import SettingError
 from tests.broker.replication.test_replica_sessions import FOLLOWER, LEADER, Pair
-from tests.broker.world import batch, produce_request
+from tests.broker.world import produce_request
+from tests.models.batches import batch
 
 RATE = 1000
 RECORDS, RECORD_BYTES = 100, 1000

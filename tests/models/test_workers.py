@@ -1,0 +1,53 @@
+"""The models of worker threads keep the contract of the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from broker.workers import ThreadWorkers, Workers
+from tests.models.workers import ImmediateWorkers, SimWorkers
+from tests.models.world import Process, World
+from tests.reactor import reactor, turn
+
+Until = Callable[[Callable[[], bool]], object]
+Ground = tuple[Workers, Until]
+
+
+@pytest.fixture(params=["immediate", "held", "simulated", "threads"])
+def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
+    """Workers, and a function that lets them work until a condition holds."""
+    match request.param:
+        case "immediate":
+            yield ImmediateWorkers(), lambda condition: None
+        case "held":
+            held = ImmediateWorkers(is_held=True)
+            yield held, lambda condition: held.release()
+        case "simulated":
+            world = World(1)
+            yield SimWorkers(Process(world, "p")), lambda condition: world.run_until(condition, 1)
+        case _:
+            threads = ThreadWorkers(reactor, 2)
+            threads.start()
+            yield threads, turn
+            threads.stop()
+
+
+def test_a_job_comes_back_with_its_result_or_its_error(ground: Ground) -> None:
+    workers, until = ground
+    came: list[object] = []
+    workers.run(int, "11", base=2).addCallback(came.append)
+    workers.run(int, "x").addErrback(lambda failure: came.append(failure.type))
+    until(lambda: len(came) == 2)
+    assert sorted(map(str, came)) == ["3", "<class 'ValueError'>"]
+
+
+def test_a_job_may_hand_over_another_when_it_comes_back(ground: Ground) -> None:
+    workers, until = ground
+    came: list[str] = []
+    workers.run(str, 1).addCallback(
+        lambda first: workers.run(str, 2).addCallback(lambda second: came.append(first + second))
+    )
+    until(lambda: bool(came))
+    assert came == ["12"]
