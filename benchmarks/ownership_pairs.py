@@ -96,7 +96,7 @@ def one_writer(bootstrap: str, broker_pid: int, rounds: int, records: int) -> Co
     calls = max(1, records // RECORDS_A_CALL)
     values = [VALUE] * RECORDS_A_CALL
 
-    def produce(producer: Producer, topic: str) -> None:
+    def produce(producer: Producer | ExclusiveProducer, topic: str) -> None:
         for _ in range(calls):
             producer.send_many(topic, values, partition=0)
         producer.flush()

@@ -1,18 +1,21 @@
-"""The exclusive producer (PIP-68): one that has a topic, or some of its partitions, for itself.
+"""The exclusive producer (PIP-68): one that has a topic, or some of its partitions, to itself.
 
     with ExclusiveProducer(properties, "journal", ProducerAccessMode.WAIT_FOR_EXCLUSIVE) as producer:
         producer.send(Message("journal", value="I lead"))
 
-To be had in four modes: SHARED beside others that have asked for that, EXCLUSIVE or not at all,
-WAIT_FOR_EXCLUSIVE when those before have gone, EXCLUSIVE_WITH_FENCING at once, whoever has it.
+Four modes: SHARED is granted beside other SHARED producers; EXCLUSIVE is refused if any producer has access;
+WAIT_FOR_EXCLUSIVE waits until the producers before it have gone; EXCLUSIVE_WITH_FENCING takes access from
+whoever has it.
 """
 
 from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from clients.config import Properties, producer_settings, required_acks
 from clients.connection.connection import Connection
@@ -25,29 +28,34 @@ from clients.ownership.claim_requests import ProducerAccessDialect
 from clients.ownership.claims import OwnershipClaims
 from clients.ownership.events import OwnershipEvent
 from clients.ownership.write_access import ClaimedWriteAccess
-from clients.producer import Producer, Serializer, to_bytes
-from clients.sending.expectations import Expectation
+from clients.sending.engine import SendingEngine, producer_connection
+from clients.sending.expectations import ANY_EPOCH, NO_GUARDS
+from clients.sending.message_sender import MessageSender, Serializer, to_bytes
 from clients.sending.partitioner import Partitioner, by_key
 from clients.sending.responses import BulkResponse, SendResponse
-from protocol.messages.ownership import IF_FREE
+from protocol.messages.ownership import IF_FREE, ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
 from protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from clients.feedback.snapshots import ProducerFeedback
 
 SESSION_TIMEOUT_MS = 10_000
 _CLOSE_MS = 5_000
 
 
-class ExclusiveProducer(Producer):
-    """A producer of one topic, with access to `partitions`: all that there are, where none are named.
+class ExclusiveProducer:
+    """A producer of one topic, with access to `partitions`, or to all if none are named.
 
-    Returns when access is granted; to get into the queue and go on, `is_waiting` false: then what is sent
-    waits until it is, `on_ownership` tells, and `claim` waits. `timeout_ms` is how long to wait: None is for
-    ever with WAIT_FOR_EXCLUSIVE, else `max.block.ms`. `on_ownership` is called by the sending thread for
-    every OwnershipEvent; it must not block. The rest is as for Producer, `on_event` too.
+    The constructor returns when access is granted. With `is_waiting` false it returns at once: what is sent
+    waits until access is granted, `on_ownership` reports that, and `claim` waits for it. `timeout_ms` is the
+    longest wait; None means no limit with WAIT_FOR_EXCLUSIVE, else `max.block.ms`. The sending thread calls
+    `on_ownership` for every OwnershipEvent, and the callback must not block. The other arguments and methods
+    are those of Producer.
 
-    Access lost is lost for good: what waits fails with ProducerFencedError, and every later `send` raises it.
-    A producer that lost its connection, and nothing else, goes on by itself. Raises OwnershipRefusedError
-    where the mode does not let it in, RequestTimeoutError, ConfigError (acks must be all).
+    Access that is lost is not claimed again: queued messages fail with ProducerFencedError, and every later
+    `send` raises it. A producer that lost only its connection resumes on the next one. Raises
+    OwnershipRefusedError if the mode does not let it in, RequestTimeoutError, ConfigError (acks must be all).
     """
 
     def __init__(
@@ -73,99 +81,85 @@ class ExclusiveProducer(Producer):
         settings = producer_settings(properties)
         if required_acks(settings) != -1:
             raise ConfigError(f"acks={settings['acks']}: an exclusive producer needs acks=all")
+        self.settings = settings
         self.topic = topic
         self.mode = mode
         self.producer_id = producer_id or str(uuid.uuid4())
-        self.partitions: Sequence[int] = sorted(set(partitions or ()))
-        if partitions is not None and not self.partitions:
+        named = None if partitions is None else sorted(set(partitions))
+        if named == []:
             raise ValueError("no partition to have access to")
-        self._wait_ms = timeout_ms
-        if timeout_ms is None:
-            waits = mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE
-            self._wait_ms = None if waits else settings["max.block.ms"]
+        may_queue = mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE
+        wait_ms = timeout_ms
+        if timeout_ms is None and not may_queue:
+            wait_ms = settings["max.block.ms"]
+        connection = producer_connection(settings, network, rng, on_event)
+        self.partitions: Sequence[int] = named or _partitions_of(connection, topic, settings["max.block.ms"])
         self._partitioner = partitioner
         self._turns: Iterator[int] = count()
-        dialect = ProducerAccessDialect(self.producer_id, session_timeout_ms, mode)
         third_ms = settings["request.timeout.ms"] // 3
-        claim_settings = ClaimSettings(
-            session_timeout_ms, settings["retry.backoff.ms"], queued_wait_ms=third_ms
+        self._claims = OwnershipClaims(
+            connection,
+            ProducerAccessDialect(self.producer_id, session_timeout_ms, mode),
+            {TopicPartition(topic, number): IF_FREE for number in self.partitions},
+            ClaimSettings(session_timeout_ms, settings["retry.backoff.ms"], queued_wait_ms=third_ms),
+            wait_ms=(FOR_EVER if wait_ms is None else wait_ms) if may_queue else 0,
+            answer_timeout_ms=2 * third_ms,
         )
-        queue_ms = 0
-        if mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE:
-            queue_ms = FOR_EVER if self._wait_ms is None else self._wait_ms
-
-        def own(connection: Connection) -> ClaimedWriteAccess:
-            if not self.partitions:
-                try:
-                    self.partitions = _partitions_of(connection, topic, settings["max.block.ms"])
-                except BaseException:
-                    connection.close()
-                    raise
-            self._claims = OwnershipClaims(
-                connection,
-                dialect,
-                {TopicPartition(topic, number): IF_FREE for number in self.partitions},
-                claim_settings,
-                wait_ms=queue_ms,
-                answer_timeout_ms=2 * third_ms,
-            )
-            return ClaimedWriteAccess(self._claims, on_ownership)
-
-        super().__init__(
-            properties,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            partitioner=self._choose,
-            network=network,
-            rng=rng,
-            is_threaded=is_threaded,
-            on_event=on_event,
-            own=own,
+        access = ClaimedWriteAccess(self._claims, on_ownership)
+        self._engine = SendingEngine(settings, connection, self._choose, access)
+        self._sender = MessageSender(
+            self._engine, key_serializer, value_serializer, is_idempotent=settings["enable.idempotence"]
         )
+        if is_threaded:
+            self._engine.start(self)
         if is_waiting:
             try:
-                self.claim(self._wait_ms)
+                self.claim(wait_ms)
             except BaseException:
                 self.close(0)
                 raise
 
     def _choose(self, topic: str, key: bytes | None, partition_count: int) -> int:
-        """One of the partitions that this producer has: by the key, else in turn."""
+        """One of this producer's partitions: by the key, or in turn for messages without one."""
         index = self._partitioner(topic, key, len(self.partitions))
         return self.partitions[next(self._turns) % len(self.partitions) if index is None else index]
 
     # Access -------------------------------------------------------------------------------------------
 
     def claim(self, timeout_ms: int | None = None) -> None:
-        """Wait until access is granted. Raises what the constructor does."""
-        with self._lock:
-            self._network.wake()
-            self._wait_until(lambda: self._claims.is_held or self._queues.fatal_error is not None, timeout_ms)
-            if self._queues.fatal_error is not None:
-                raise self._queues.fatal_error
+        """Wait until access is granted. Raises what the constructor raises."""
+        engine = self._engine
+        with engine.lock:
+            engine.network.wake()
+            engine.wait_until(lambda: self._claims.is_held or engine.fatal_error is not None, timeout_ms)
+            if engine.fatal_error is not None:
+                raise engine.fatal_error
             if not self._claims.is_held:
                 because = self._claims.last_error
-                detail = "others have it" if because is None else str(because)
+                detail = "other producers have it" if because is None else str(because)
                 waited = f"{self.topic}: no access within {timeout_ms} ms: {detail}"
                 raise RequestTimeoutError(waited) from because
 
     @property
     def has_access(self) -> bool:
-        """Whether all partitions are this producer's, as far as can be known (see `Lease.is_held`)."""
-        with self._lock:
-            return self._queues.fatal_error is None and self._claims.is_valid(self._network.now_ms())
+        """Whether all partitions are this producer's, to the best of its knowledge (see `Lease.is_held`)."""
+        engine = self._engine
+        with engine.lock:
+            return engine.fatal_error is None and self._claims.is_valid(engine.network.now_ms())
 
     def epoch(self, partition: int = 0) -> int | None:
         """The topic epoch that was granted; None before that, and for SHARED."""
-        with self._lock:
-            grant = self._claims.by_resource[TopicPartition(self.topic, partition)].grant
-            return None if grant is None or grant.generation < 0 else grant.generation
+        grant = self._grant(partition)
+        return None if grant is None or grant.generation < 0 else grant.generation
 
     def fence_offset(self, partition: int = 0) -> int | None:
-        """Where the partition ended when access was granted: nobody before writes there or later."""
-        with self._lock:
-            grant = self._claims.by_resource[TopicPartition(self.topic, partition)].grant
-            return None if grant is None or grant.fence_offset < 0 else grant.fence_offset
+        """Where the partition ended when access was granted: no earlier producer writes there or later."""
+        grant = self._grant(partition)
+        return None if grant is None or grant.fence_offset < 0 else grant.fence_offset
+
+    def _grant(self, partition: int) -> ResourceStanding | None:
+        with self._engine.lock:
+            return self._claims.by_resource[TopicPartition(self.topic, partition)].grant
 
     # Sending ------------------------------------------------------------------------------------------
 
@@ -173,7 +167,21 @@ class ExclusiveProducer(Producer):
         """As `Producer.send`. Raises ValueError for a topic or partition that this producer does not have."""
         for message in messages:
             self._check(message.topic, message.partition)
-        return super().send(*messages)
+        return self._sender.send(*messages)
+
+    def send_at(
+        self,
+        expected_offset: int,
+        *messages: Message,
+        last_leader_epoch: int = ANY_EPOCH,
+        guards: Mapping[TopicPartition, int] = NO_GUARDS,
+    ) -> SendResponse:
+        """As `Producer.send_at`. Raises ValueError as `send` does."""
+        for message in messages:
+            self._check(message.topic, message.partition)
+        return self._sender.send_at(
+            expected_offset, *messages, last_leader_epoch=last_leader_epoch, guards=guards
+        )
 
     def send_many(
         self,
@@ -184,40 +192,71 @@ class ExclusiveProducer(Producer):
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> BulkResponse:
-        """As `Producer.send_many`; without keys all goes to one partition. Raises as `send` does."""
+        """As `Producer.send_many`; without keys all messages go to one partition. Raises as `send` does."""
         self._check(topic, partition)
         if partition is None and keys is None:
             partition = self._choose(topic, None, 0)
-        return super().send_many(topic, values, keys=keys, partition=partition, timestamp=timestamp)
-
-    def _send_at(self, message: Message, expected: Expectation) -> SendResponse:
-        self._check(message.topic, message.partition)
-        return super()._send_at(message, expected)
+        return self._sender.send_many(topic, values, keys=keys, partition=partition, timestamp=timestamp)
 
     def _check(self, topic: str, partition: int | None) -> None:
         if topic != self.topic or (partition is not None and partition not in self.partitions):
             place = topic if partition is None else f"{topic}-{partition}"
             raise ValueError(f"{place}: this producer has access to {self.topic}-{list(self.partitions)}")
 
+    def flush(self, timeout_ms: int | None = None) -> bool:
+        """As `Producer.flush`."""
+        return self._engine.flush(timeout_ms)
+
+    def partitions_for(self, topic: str) -> int | None:
+        """As `Producer.partitions_for`: all partitions of the topic, not only this producer's."""
+        return self._engine.partitions_for(topic)
+
+    def feedback(self) -> ProducerFeedback:
+        """As `Producer.feedback`."""
+        return self._engine.feedback()
+
+    def turn(self, max_wait_ms: int) -> None:
+        """One turn of the loop, for a producer without a thread; waits at most `max_wait_ms`."""
+        self._engine.turn(max_wait_ms)
+
     # The end ------------------------------------------------------------------------------------------
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """As `Producer.close`; then lets go of the topic, so that the next that waits has it at once."""
-        if not self._entrance.is_closed and self._queues.fatal_error is None and not self._is_own_thread():
-            self.flush(timeout_ms)
-            with self._lock:
+        """As `Producer.close`; then releases the topic: the next producer in the queue has it at once."""
+        engine = self._engine
+        if not engine.is_closed and engine.fatal_error is None and not engine.is_own_thread():
+            engine.flush(timeout_ms)
+            with engine.lock:
                 self._claims.release()
-                self._network.wake()
+                engine.network.wake()
                 limit_ms = _CLOSE_MS if timeout_ms is None else min(timeout_ms, _CLOSE_MS)
-                self._wait_until(
-                    lambda: self._claims.has_ended or self._queues.fatal_error is not None, limit_ms
-                )
-        super().close(timeout_ms)
+                engine.wait_until(lambda: self._claims.has_ended or engine.fatal_error is not None, limit_ms)
+        engine.close(timeout_ms)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(0 if kind is KeyboardInterrupt else None)
 
 
 def _partitions_of(connection: Connection, topic: str, timeout_ms: int) -> list[int]:
-    """The numbers of a topic's partitions. Raises RequestTimeoutError where nothing is known of them in time,
-    and at once what will not pass by itself."""
+    """The numbers of a topic's partitions; closes the connection if they cannot be found out.
+
+    Raises RequestTimeoutError if that takes longer than `timeout_ms`, and errors that are not retriable at
+    once.
+    """
+    try:
+        _await_metadata(connection, topic, timeout_ms)
+    except BaseException:
+        connection.close()
+        raise
+    return [info.partition for info in connection.metadata.topics[topic].partitions]
+
+
+def _await_metadata(connection: Connection, topic: str, timeout_ms: int) -> None:
     metadata = connection.metadata
     metadata.want(topic)
     deadline_ms = connection.network.now_ms() + timeout_ms
@@ -231,4 +270,3 @@ def _partitions_of(connection: Connection, topic: str, timeout_ms: int) -> list[
             waited = f"nothing is known of topic {topic} after {timeout_ms} ms{detail}"
             raise RequestTimeoutError(waited) from error
         connection.keep(connection.poll(left_ms))
-    return [info.partition for info in metadata.topics[topic].partitions]

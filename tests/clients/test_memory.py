@@ -49,7 +49,7 @@ def test_a_producer_keeps_to_its_buffer_under_a_dead_broker(tracing: None, size:
 
     assert isinstance(responses[-1].error, BufferFullError)
     assert held() - before < 1.25 * 4 * MB
-    assert producer._queues.used > 3 * MB
+    assert producer._engine.queues.used > 3 * MB
     cluster.brokers[1].start()
     assert producer.flush()
     responses.clear()
@@ -64,7 +64,7 @@ def test_messages_for_a_topic_that_nobody_knows_count_for_what_they_take(tracing
     producer = producer_on(FakeCluster(), {"buffer.memory": 4 * MB})
     before = held()
     responses = []
-    while producer._queues.used < 4 * MB - 2000:
+    while producer._engine.queues.used < 4 * MB - 2000:
         responses.append(producer.send(Message("nowhere", value=bytes(100))))
 
     assert 3 * MB < held() - before < 1.25 * 4 * MB

@@ -333,7 +333,7 @@ class TestGivingUp:
             assert producer.send(Message("flights", value=str(n))).error is None
         producer.flush()
 
-        assert producer._queues.used == 0
+        assert producer._engine.queues.used == 0
 
     def test_a_dead_cluster_fills_the_buffer_and_no_more(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"buffer.memory": 20_000, "max.block.ms": 100})
@@ -344,7 +344,7 @@ class TestGivingUp:
 
         full = [response for response in responses if isinstance(response.error, BufferFullError)]
         assert 100 < len(full) < 200
-        assert producer._queues.used <= 20_000
+        assert producer._engine.queues.used <= 20_000
 
     def test_an_unknown_topic_ends_in_the_response(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"max.block.ms": 2000})
@@ -410,7 +410,7 @@ class TestPipelining:
         for _ in range(10):
             producer.turn(1)
 
-        assert producer._sender._departures.requests_in_flight[1] == 5
+        assert producer._engine.sender._departures.requests_in_flight[1] == 5
         cluster.brokers[1].start()
         assert producer.flush()
         assert len(produce_requests(cluster)) - before == 30
@@ -427,7 +427,7 @@ class TestPipelining:
         for _ in range(10):
             producer.turn(1)
 
-        queues = list(producer._queues.busy)
+        queues = list(producer._engine.queues.busy)
         assert [len(queue.in_flight) for queue in queues] == [1, 1]
 
     def test_a_throttled_producer_waits(self, cluster: FakeCluster) -> None:

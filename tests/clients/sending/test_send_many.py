@@ -143,13 +143,13 @@ class TestSendMany:
         cluster.brokers[1].is_silent = True
         response = producer.send_many("flights", [bytes(100)] * 5000)
 
-        assert producer._queues.used <= 100_000
+        assert producer._engine.queues.used <= 100_000
         assert isinstance(response.error, BufferFullError)
         cluster.brokers[1].start()
         producer.flush()
         failed = response.failed
         assert 0 < failed < 5000 and len(values_in(cluster, "flights")) == 5001 - failed
-        assert producer._queues.used == 0
+        assert producer._engine.queues.used == 0
 
     def test_without_retries_every_loss_is_told(self, cluster: FakeCluster) -> None:
         producer = warmed_up(cluster, {"retries": 0, "batch.size": 1000})
@@ -194,7 +194,7 @@ class TestTooLarge:
         assert values_in(cluster, "flights")[1:] == values + values
         assert cluster.topics["flights"][0].records()[1].headers == (("h", b"1"),)
         assert bulk.offset == 400 and bulk.error is None
-        assert producer._queues.used == 0
+        assert producer._engine.queues.used == 0
 
     def test_what_was_learnt_is_kept(self, cluster: FakeCluster) -> None:
         cluster.topics["flights"][0].max_batch_bytes = 5000

@@ -1,0 +1,190 @@
+"""The part of a producer that the application's threads run: messages become bytes and are queued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import NoneType
+from typing import Any, TypeAlias
+
+from clients.errors import ConfigError
+from clients.message import UNKNOWN_OFFSET, Message
+from clients.sending.columns import as_bytes, in_chunks
+from clients.sending.engine import SendingEngine
+from clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
+from clients.sending.responses import BulkResponse, GroupResponse, RecordResponse, SendResponse, SpanResponse
+from protocol.record_codec import encode_headers
+from protocol.records import TYPICAL_OVERHEAD
+from protocol.topic_partition import TopicPartition
+
+Serializer: TypeAlias = Callable[[str, Any], bytes | None]
+"""(topic, key or value) -> bytes, or None for null. `send` passes on whatever it raises."""
+
+_TIMESTAMP_END = 2**63
+_PLAIN_TYPES = {bytes, NoneType}
+
+
+def to_bytes(topic: str, value: Any) -> bytes | None:
+    """The default serializer of keys and values: bytes unchanged, text as UTF-8, None as null.
+
+    Raises TypeError for anything else.
+    """
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(
+        f"{topic}: keys and values are bytes, str or None, not {type(value).__name__}; "
+        "for other types give the producer a key_serializer or value_serializer"
+    )
+
+
+class MessageSender:
+    """Serializes messages and puts them in the queues of a SendingEngine. Any number of threads may call it.
+
+    The calling thread serializes keys, because the partition follows from them, and values, because a message
+    must not change once it is sent. `is_idempotent` is the setting `enable.idempotence`.
+    """
+
+    def __init__(
+        self,
+        engine: SendingEngine,
+        key_serializer: Serializer,
+        value_serializer: Serializer,
+        *,
+        is_idempotent: bool,
+    ) -> None:
+        self._accumulator = engine.accumulator
+        self._network = engine.network
+        self._lock = engine.lock
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._has_serializers = key_serializer is not to_bytes or value_serializer is not to_bytes
+        self._is_idempotent = is_idempotent
+
+    def send(self, *messages: Message) -> SendResponse:
+        """Queue messages to be sent, and return at once; what becomes of them, the response tells.
+
+        Waits only where `buffer.memory` is used up, and for at most `max.block.ms`; a message for which there
+        is no room even then ends with BufferFullError in its response. Raises ClosedError, TypeError for what
+        cannot be serialized, and the error that has made this producer unusable, such as
+        ProducerFencedError.
+        """
+        if len(messages) != 1:
+            if not messages:
+                raise ValueError("no message to send")
+            return GroupResponse(tuple([self.send(message) for message in messages]))
+        message = messages[0]
+        if message.offset != UNKNOWN_OFFSET:
+            return self._send_at(message, Expectation(message.offset))
+        topic, key, value, headers = message.topic, message.key, message.value, message.headers
+        if self._has_serializers or type(value) is not bytes or key is not None:
+            key = as_bytes(topic, self._key_serializer(topic, key))
+            value = as_bytes(topic, self._value_serializer(topic, value))
+        size = TYPICAL_OVERHEAD
+        if key is not None:
+            size += len(key)
+        if value is not None:
+            size += len(value)
+        if headers:
+            headers = tuple(headers)
+            size += len(encode_headers(headers))
+        timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
+        return RecordResponse(
+            *self._accumulator.enqueue(topic, message.partition, timestamp, key, value, headers, size)
+        )
+
+    def send_at(
+        self,
+        expected_offset: int,
+        *messages: Message,
+        last_leader_epoch: int = ANY_EPOCH,
+        guards: Mapping[TopicPartition, int] = NO_GUARDS,
+    ) -> SendResponse:
+        """Queue messages of one partition, to be written only if its log ends at `expected_offset` (KIP-27).
+
+        As `send` of messages with that `offset`, and those after it; a `last_leader_epoch` is what the record
+        before the first has to have. Where the log ends elsewhere they fail with OffsetMismatchError, which
+        says where, and with them all other messages with an `offset` that wait for the partition. Several
+        messages are one batch, all or none, as far as they fit in `batch.size`. Needs
+        `enable.idempotence`: ConfigError; and brokers of Holdfast: UnsupportedRequestError.
+
+        `guards` are other partitions, and where their logs have to end as well; nothing is written to them.
+        Where one ends elsewhere the messages fail with GuardMismatchError, which says which, and where. One
+        broker judges all of it: with a guard that another leads they fail with GuardElsewhereError.
+        """
+        if not messages:
+            raise ValueError("no message to send")
+        with self._lock:
+            responses: list[SendResponse] = []
+            for index, message in enumerate(messages):
+                if (message.topic, message.partition) != (messages[0].topic, messages[0].partition):
+                    raise ValueError("messages for one partition, for they are to land one after the other")
+                expected = Expectation(expected_offset + index)
+                if index == 0 and message.partition is not None:
+                    partition = TopicPartition(message.topic, message.partition)
+                    all_guards = guards_in(partition, guards)
+                    expected = Expectation(expected_offset, last_leader_epoch, all_guards)
+                responses.append(self._send_at(message, expected))
+        return responses[0] if len(responses) == 1 else GroupResponse(tuple(responses))
+
+    def _send_at(self, message: Message, expected: Expectation) -> SendResponse:
+        if expected.offset < 0 or message.partition is None:
+            place = f"offset {expected.offset} of partition {message.partition}"
+            raise ValueError(f"{place}: both have to be named")
+        if not self._is_idempotent:
+            raise ConfigError("a message with an offset needs enable.idempotence=true: a retry must not fail")
+        key = as_bytes(message.topic, self._key_serializer(message.topic, message.key))
+        value = as_bytes(message.topic, self._value_serializer(message.topic, message.value))
+        headers = tuple(message.headers)
+        size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"") + len(encode_headers(headers))
+        timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
+        return RecordResponse(
+            *self._accumulator.enqueue_at(
+                message.topic, message.partition, expected, timestamp, key, value, headers, size
+            )
+        )
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> BulkResponse:
+        """Queue many messages for one topic, as `send` would one by one, at a fraction of the cost.
+
+        `values`, and `keys` if there are any, of equal number, may be columns of Arrow. What becomes of the
+        messages is told by batches: the response's `responses` are `SpanResponse`s, in the order of the
+        messages where they have no keys; with keys, in the order of each partition's. `timestamp`, in ms, is
+        that of all. Raises as `send` does, ValueError also for no message at all, and for keys that are too
+        few or too many: what comes before them has been queued by then.
+        """
+        timestamp = self._network.wall_ms() if timestamp is None else _time(timestamp)
+        responses: list[SpanResponse] = []
+        for some_values, some_keys in in_chunks(values, keys):
+            value_column = self._serialized(topic, some_values, self._value_serializer)
+            key_column = None
+            if some_keys is not None:
+                key_column = self._serialized(topic, some_keys, self._key_serializer)
+            self._accumulator.enqueue_columns(
+                topic, partition, timestamp, key_column, value_column, responses
+            )
+        if not responses:
+            raise ValueError("no message to send")
+        return BulkResponse(tuple(responses))
+
+    def _serialized(self, topic: str, column: list[Any], serializer: Serializer) -> list[bytes | None]:
+        if serializer is to_bytes and set(map(type, column)) <= _PLAIN_TYPES:
+            return column
+        return [as_bytes(topic, serializer(topic, item)) for item in column]
+
+
+def _time(timestamp_ms: int) -> int:
+    """A message's own timestamp. Raises ValueError for what no record can have."""
+    if not 0 <= timestamp_ms < _TIMESTAMP_END:
+        raise ValueError(f"{timestamp_ms} is no timestamp: ms since 1970, not negative")
+    return timestamp_ms
