@@ -39,7 +39,7 @@ from protocol.records import BatchBuilder
 from protocol.topic_partition import TopicPartition
 
 TOPIC = "read"
-_LOADED = re.compile(r"Groups of \S+ are here: (\d+) records read in (\d+) ms")
+_LOADED = re.compile(r"Loaded the groups of \S+: (\d+) records read in (\d+) ms")
 _GRACE_S = 300.0
 _PROBE_PAUSE_S = 0.005
 

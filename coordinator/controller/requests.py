@@ -63,8 +63,8 @@ class RequestBatch:
                 partition = self._state.partition(at)
                 known = partition.state is not None and broker_id in partition.assignment.replicas
                 if known and broker_id in self._state.brokers:
-                    told = self._replicas.setdefault(broker_id, {})
-                    told[at] = told.get(at, False) or is_new
+                    replicas = self._replicas.setdefault(broker_id, {})
+                    replicas[at] = replicas.get(at, False) or is_new
 
     def everything(self, broker_id: int) -> None:
         """Send a broker all of its replicas, and metadata of the whole cluster."""
@@ -100,16 +100,16 @@ class RequestBatch:
         requests: list[tuple[int, BrokerRequest]] = []
         live_brokers = self._live_brokers() if self._metadata else []
         rows: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState] = {}
-        told: dict[TopicPartition, None] = {}
+        last: dict[TopicPartition, None] = {}
         topics: list[UpdateMetadataTopicState] = []
         for broker_id in sorted(self._state.brokers):
             if self._replicas.get(broker_id) or broker_id in self._complete:
                 requests.append((broker_id, self._leader_and_isr_request(broker_id, rows)))
             if broker_id in self._metadata:
                 # Usually all brokers get the same rows, possibly of ten thousand partitions: build them once.
-                if self._metadata[broker_id] != told:
-                    told = self._metadata[broker_id]
-                    topics = self._metadata_topics(told)
+                if self._metadata[broker_id] != last:
+                    last = self._metadata[broker_id]
+                    topics = self._metadata_topics(last)
                 requests.append((broker_id, self._metadata_request(broker_id, topics, live_brokers)))
             if broker_id in self._stops:
                 requests.append((broker_id, self._stop_replica_request(broker_id)))

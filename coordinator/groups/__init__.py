@@ -1,6 +1,6 @@
-"""Consumer groups: members, generations, assignments and committed offsets, decided for one partition of
-`__consumer_offsets` at a time.
+"""Consumer groups: members, generations, assignments and committed offsets, in one shard for each partition
+of `__consumer_offsets`.
 
-Two protocols meet in one shard: Kafka's classic one (`classic_door`) and the client rewrite's
-(`managed_door`). What carries requests here over the network is the broker's.
+A shard serves two protocols: Kafka's classic one (`classic_requests`) and the client rewrite's
+(`managed_requests`). The network handlers are in `broker/handlers`.
 """

@@ -1,8 +1,8 @@
-"""Assignment strategies of the server: who owns which partition. Pure functions.
+"""Server-side assignment strategies for managed groups: pure functions.
 
-Every member of a managed group reads every topic of the group, so a strategy is given the members (in the
-order in which they came), the number of partitions of each topic, and what each member owned before. It
-gives every partition to exactly one member, and every member an entry.
+Every member of a managed group reads every topic of the group. A strategy gets the member ids (in joining
+order), the number of partitions by topic, and what each member owned before. It returns an entry for each
+member, and assigns each partition to exactly one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def assign_range(
     partitions: Mapping[str, int],
     owned: Mapping[str, Sequence[TopicPartition]],
 ) -> MemberAssignments:
-    """Each topic in one consecutive piece a member, so that equal partitions of two topics meet at one."""
+    """Give each member one consecutive range of each topic, so that equal partition numbers meet."""
     shares: dict[str, list[TopicPartition]] = {member: [] for member in members}
     for topic in sorted(partitions):
         each, extra = divmod(partitions[topic], len(members))
@@ -41,7 +41,7 @@ def assign_round_robin(
     partitions: Mapping[str, int],
     owned: Mapping[str, Sequence[TopicPartition]],
 ) -> MemberAssignments:
-    """All partitions of all topics dealt out in turn: as even as can be over many small topics."""
+    """Deal out all partitions of all topics in turn: the most even split over many small topics."""
     shares: dict[str, list[TopicPartition]] = {member: [] for member in members}
     for place, partition in enumerate(_all(partitions)):
         shares[members[place % len(members)]].append(partition)
@@ -53,10 +53,10 @@ def assign_sticky(
     partitions: Mapping[str, int],
     owned: Mapping[str, Sequence[TopicPartition]],
 ) -> MemberAssignments:
-    """As even as round robin, and no partition moves that need not.
+    """Split as evenly as round robin, and move as few partitions as possible.
 
-    Those who own most keep the larger shares. What is over a share, or has lost its owner, goes to whoever is
-    short.
+    Members that own the most keep the larger shares. Partitions beyond a share, or without an owner, go to
+    members below their share.
     """
     every = _all(partitions)
     ownerless = dict.fromkeys(every)
@@ -66,7 +66,9 @@ def assign_sticky(
         for partition in kept[member]:
             del ownerless[partition]
     each, extra = divmod(len(every), len(members))
-    richest_first = sorted(members, key=lambda member: -len(kept[member]))  # stable: the older of two equals
+    richest_first = sorted(
+        members, key=lambda member: -len(kept[member])
+    )  # stable sort: of equals the older first
     share = {member: each + (place < extra) for place, member in enumerate(richest_first)}
     for member in members:
         for partition in kept[member][share[member] :]:
@@ -84,7 +86,7 @@ ASSIGNORS: dict[str, ServerAssignor] = {
     "roundrobin": assign_round_robin,
     "sticky": assign_sticky,
 }
-"""The strategies by the name that CreateGroup gives; add one by adding a row."""
+"""The strategies by their names in CreateGroup."""
 
 DEFAULT_ASSIGNMENT_STRATEGY = "range"
 

@@ -1,7 +1,7 @@
-"""A classic group: its states, its members, and the questions that can be asked of them.
+"""The state of a classic group and its members.
 
-Nothing here answers a request, writes a record or sets a timer: what happens to a group on which event is
-said in group_join.py and group_rebalance.py.
+Nothing here answers a request, writes a record or sets a timer: classic_join.py and classic_rebalance.py
+handle the events.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from protocol.errors import ErrorCode
 
 @dataclass(slots=True)
 class ClassicMember:
-    """One member. `joining` and `syncing` are its requests that wait for an answer.
+    """One member. `joining` and `syncing` are the tokens of its waiting JoinGroup and SyncGroup.
 
-    `is_new` holds until its first JoinGroup is answered: till then it knows no member id, so it cannot
-    heartbeat, and if it gives up it comes back as somebody else. Only a long deadline bounds its waiting.
+    `is_new` is true until its first JoinGroup is answered. Until then it does not know its member id, so it
+    cannot send heartbeats, and after a reconnect it joins under another id. Only
+    `GroupSettings.new_member_join_timeout_ms` bounds its wait.
     """
 
     member_id: str
@@ -38,7 +39,7 @@ class ClassicMember:
     is_new: bool = False
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it said under `protocol_name`, empty where it said nothing."""
+        """Its metadata for `protocol_name`; empty if it does not support that protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
 
@@ -55,28 +56,28 @@ class ClassicGroup:
     leader_id: str | None = None
     members: dict[str, ClassicMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    """Group instance id → the member id that it has now."""
+    """Group instance id → current member id."""
     pending_members: dict[str, None] = field(default_factory=dict)
-    """Member ids given out with MEMBER_ID_REQUIRED, whose owners have not come back yet."""
+    """Member ids handed out with MEMBER_ID_REQUIRED, with which no member has joined yet."""
     unsynced_members: dict[str, None] = field(default_factory=dict)
-    """Members that know the generation and have not asked for their assignment."""
+    """Members of the generation that have not sent SyncGroup."""
     joining_count: int = 0
-    """How many members wait for an answer to JoinGroup."""
+    """Number of members whose JoinGroup waits."""
     protocol_counts: dict[str, int] = field(default_factory=dict)
-    """How many members know each protocol."""
+    """Number of members that support each protocol."""
     new_member_added: bool = False
     initial_delay_left_ms: int | None = None
-    """While the first round of an empty group is being delayed: by how much it may still be."""
+    """While the first join phase of an empty group is delayed: its maximum further delay in ms."""
     topics: frozenset[str] | None = None
-    """What the members of a group of consumers read; None where that cannot be known."""
+    """The topics to which the consumers of the group subscribe; None if unknown."""
     durable: GroupValue | None = None
-    """The value of the last record written; a refused append falls back to it."""
+    """The value of the group's last record, to which it returns after a refused append."""
 
     type = GroupType.CLASSIC
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupValue) -> ClassicGroup:
-        """The group as a new coordinator finds it in the log: Stable where it has members."""
+        """The group as a new coordinator restores it from its record: Stable if it has members."""
         group = cls(
             group_id,
             state=GroupState.STABLE if value.members else GroupState.EMPTY,
@@ -105,7 +106,7 @@ class ClassicGroup:
         return group
 
     def to_value(self) -> GroupValue:
-        """What the log has to hold of the group as it is now."""
+        """The value of the group's record."""
         return GroupValue(
             self.protocol_type or "",
             self.generation,
@@ -138,18 +139,18 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """Whether it only keeps offsets: nobody has ever been a member."""
+        """Whether it only stores offsets: it has never had a member."""
         return self.protocol_type is None and not self.pending_members
 
     def all_have_joined(self) -> bool:
         return not self.pending_members and self.joining_count == len(self.members)
 
     def rebalance_timeout_ms(self) -> int:
-        """How long a round waits for its members: as long as the most patient of them."""
+        """Maximum duration of the join phase: the largest rebalance timeout of its members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID for one who is not, or is no longer, a member."""
+        """NONE for a member; UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID for any other caller."""
         if instance_id is not None:
             current_id = self.static_members.get(instance_id)
             if current_id is None:
@@ -161,7 +162,7 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def add(self, member: ClassicMember) -> None:
-        """Take `member` in; the first of a group decides its protocol type, and is its leader."""
+        """Add a member; the first one sets the protocol type and becomes leader."""
         if not self.members:
             self.protocol_type = member.protocol_type
         self.members[member.member_id] = member
@@ -179,7 +180,7 @@ class ClassicGroup:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """Take over what `member` says of itself as it joins anew."""
+        """Update a member that joins again."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, +1)
@@ -187,18 +188,18 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def park_join(self, member: ClassicMember, request: RequestToken) -> None:
-        """Let `request` wait for the end of the round."""
+        """Keep a JoinGroup waiting for the end of the join phase."""
         self.joining_count += member.joining is None
         member.joining = request
 
     def unpark_join(self, member: ClassicMember) -> RequestToken:
-        """The request that waited, None where there was none."""
+        """Remove and return the member's waiting JoinGroup, or None."""
         request, member.joining = member.joining, None
         self.joining_count -= request is not None
         return request
 
     def remove(self, member_id: str) -> ClassicMember:
-        """Forget a member, whose waiting requests have been answered."""
+        """Remove a member, whose waiting requests have been answered."""
         member = self.members.pop(member_id)
         assert member.joining is None and member.syncing is None, "a request would wait for ever"
         self._count_protocols(member, -1)
@@ -210,7 +211,7 @@ class ClassicGroup:
         return member
 
     def replace_static_member(self, member: ClassicMember, member_id: str) -> None:
-        """Give the static `member` a new id: whoever used the old one is fenced from here on."""
+        """Give the static `member` a new id; requests with the old one are fenced from now on."""
         assert member.instance_id is not None
         was_leader = self.leader_id == member.member_id
         if member.member_id in self.unsynced_members:
@@ -224,7 +225,7 @@ class ClassicGroup:
             self.leader_id = member_id
 
     def supports(self, protocol_type: str, protocol_names: Iterable[str]) -> bool:
-        """Whether a member with these protocols can take part: one of them must be everybody's."""
+        """Whether a member with these protocols may join: all members must support one of them."""
         names = tuple(protocol_names)
         if not protocol_type or not names:
             return False
@@ -233,9 +234,9 @@ class ClassicGroup:
         return protocol_type == self.protocol_type and any(self._is_common(name) for name in names)
 
     def choose_protocol(self) -> str:
-        """The protocol for the next generation: each member votes for its favourite of those that all know.
+        """The protocol of the next generation: each member votes for its favourite that all members support.
 
-        Of two with as many votes, the one that got its first vote from the older member.
+        On a tie the protocol that was voted for first, in joining order, wins.
         """
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -244,7 +245,7 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def elect_joined_leader(self) -> bool:
-        """See that the leader is one who has joined this round; False where nobody has."""
+        """Ensure that the leader is a member that has joined; False if none has joined."""
         leader = None if self.leader_id is None else self.members.get(self.leader_id)
         if leader is not None and leader.joining is not None:
             return True
@@ -254,14 +255,15 @@ class ClassicGroup:
         return joined is not None
 
     def joined_members(self) -> list[JoinedMember]:
-        """The members as the leader is shown them, in the order in which they came."""
+        """The members for the leader's JoinGroup answer, in joining order."""
         return [
             JoinedMember(m.member_id, m.instance_id, m.metadata(self.protocol_name))
             for m in self.members.values()
         ]
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What the members read between them, where they are consumers and say so in the usual form."""
+        """The union of the members' subscriptions; None if the members are not consumers or one is
+        unreadable."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or not self.protocol_name:
             return None
         topics: set[str] = set()
@@ -273,7 +275,7 @@ class ClassicGroup:
         return frozenset(topics)
 
     def check_commit(self, generation: int, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether this generation of this member may commit offsets now."""
+        """NONE if this member may commit offsets under `generation` now, else the error."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is GroupState.EMPTY:
@@ -283,8 +285,8 @@ class ClassicGroup:
             return error
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        # In a rebalance's first half commits are welcome: that is what members do before they join anew. In
-        # its second half a member has joined, and should not hold anything that it has not committed.
+        # During the join phase members commit before they join again. After it they have joined and should
+        # have nothing left to commit.
         if self.state is GroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE

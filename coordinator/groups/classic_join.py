@@ -1,4 +1,4 @@
-"""JoinGroup of the classic protocol: who is let in, as whom, and whether that calls for a new round."""
+"""JoinGroup of the classic protocol: admits members, assigns member ids, and starts rebalances."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from coordinator.groups.records import fits
 from coordinator.groups.states import GroupState
 from protocol.errors import ErrorCode
 
-_INSTANCE_ID_LENGTH_MAX = 249  # what Kafka's own clients hold themselves to
+_INSTANCE_ID_LENGTH_MAX = 249  # the limit of Kafka's own clients
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A JoinGroup request, of whatever version.
+    """A JoinGroup request of any version.
 
-    `asks_member_id`: v4 and up, a dynamic member without an id is given one and has to come back with it
-    (KIP-394). `can_skip_assignment`: v9 and up, a static leader that comes back is told that its group's
-    assignment stands (KIP-814). Before v1 `rebalance_timeout_ms` is the session timeout.
+    `asks_member_id` (v4 and up): a dynamic member without an id gets one and has to join again with it
+    (KIP-394). `can_skip_assignment` (v9 and up): a static leader that returns may be told to keep the group's
+    assignment (KIP-814). In v0 `rebalance_timeout_ms` is the session timeout.
     """
 
     request: RequestToken
@@ -38,14 +38,14 @@ class Join:
     can_skip_assignment: bool = True
 
     def is_well_formed(self) -> bool:
-        """Whether the group's record could hold it."""
+        """Whether all strings fit the group's record."""
         return fits(self.client_id, self.client_host, self.member_id, self.protocol_type) and fits(
             *(name for name, _ in self.protocols)
         )
 
 
 class Joiner:
-    """What JoinGroup does to a `ClassicGroup`. `new_id` makes the random part of member ids."""
+    """Handles JoinGroup of classic groups. `new_id` makes the random part of member ids."""
 
     def __init__(self, rebalancer: ClassicRebalancer, new_id: Callable[[], str]) -> None:
         self._rebalancer = rebalancer
@@ -54,7 +54,7 @@ class Joiner:
         self._new_id = new_id
 
     def check(self, join: Join) -> ErrorCode:
-        """What is wrong with the request, whichever group it is for."""
+        """The error of a request that is invalid for any group, or NONE."""
         if not self._config.allows_session_timeout(join.session_timeout_ms):
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if join.instance_id is not None and not 0 < len(join.instance_id) <= _INSTANCE_ID_LENGTH_MAX:
@@ -64,7 +64,7 @@ class Joiner:
         return ErrorCode.NONE
 
     def join(self, group: ClassicGroup, result: ShardResult, join: Join, now_ms: int) -> None:
-        """Answer at once, or let the request wait for the end of the round."""
+        """Answer at once, or keep the request waiting for the end of the join phase."""
         if group.state is GroupState.DEAD:
             self._refuse(result, join, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif not self._has_room(group, join.member_id):
@@ -82,7 +82,7 @@ class Joiner:
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether the group takes this member under `group.max.size` (KIP-389).
 
-        While a round is on, those who joined first stay; the rest of an oversized group is turned away.
+        During the join phase the members that joined first stay; the rest of an oversized group is refused.
         """
         if group.state is GroupState.PREPARING_REBALANCE:
             member = group.members.get(member_id)
@@ -127,8 +127,8 @@ class Joiner:
             or (group.state is GroupState.STABLE and member.member_id != group.leader_id)
         )
         if answer_stands:
-            # The answer to its first request was lost. A leader in a stable group, on the other hand, joins
-            # anew because it has seen something to redistribute.
+            # The answer to its first request was lost. The leader of a stable group, however, joins again
+            # because it has noticed something to reassign.
             self._rebalancer.keep_alive(group, member, now_ms)
             result.reply(join.request, self._standing_answer(group, member))
         else:
@@ -175,7 +175,7 @@ class Joiner:
         member_id: str,
         now_ms: int,
     ) -> None:
-        """A static member is back under a new id (KIP-345); its former self is fenced."""
+        """A static member returns under a new id (KIP-345); its old id is fenced."""
         former_leader_id = group.leader_id or ""
         self._rebalancer.answer_waiting(result, member, group, ErrorCode.FENCED_INSTANCE_ID)
         self._timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, member.member_id))
@@ -188,8 +188,8 @@ class Joiner:
             group.park_join(member, join.request)
             self._rebalance(group, result, now_ms)
             return
-        # Nothing changes for the others: it takes up what it had. That the record has the new id keeps the
-        # former self fenced after a failover, too.
+        # Other members are not affected: it keeps its assignment. The record has the new id, so the old id
+        # stays fenced after a failover.
         group.topics = group.subscribed_topics()
         self._rebalancer.persist(group, result)
         result.reply(join.request, self._returned_answer(group, join, member, former_leader_id))
@@ -199,8 +199,8 @@ class Joiner:
     ) -> JoinAnswer:
         if join.can_skip_assignment:
             return self._standing_answer(group, member, skip_assignment=member.member_id == group.leader_id)
-        # It cannot be told to leave the assignment alone, so it must not know that it leads: it is given its
-        # former id as the leader's.
+        # Older clients cannot be told to skip the assignment, so the member must not know that it leads: it
+        # gets its old id as the leader's.
         return JoinAnswer(
             ErrorCode.NONE,
             member.member_id,

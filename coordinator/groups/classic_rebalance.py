@@ -1,8 +1,9 @@
-"""The classic protocol between two generations: rounds, assignments, heartbeats, departures, deadlines.
+"""Rebalances of the classic protocol: join phase, assignment, heartbeats, departures, deadlines.
 
-A round begins when a member comes, goes or wants another protocol (`prepare`), ends when everybody has
-joined or the time is up (`complete_join`), and its generation is complete when the leader's assignment is in
-(`sync`). Behaviour is that of Kafka's coordinator, KIP-62, KIP-134, KIP-345, KIP-389 and KIP-394 included.
+A rebalance begins when a member joins, leaves or changes its protocols (`prepare`). Its join phase ends when
+every member has joined or the rebalance timeout has passed (`complete_join`); the new generation is stable
+when the leader has sent the assignment (`sync`). Behaviour follows Kafka's coordinator, including KIP-62,
+KIP-134, KIP-345, KIP-389 and KIP-394.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from protocol.errors import ErrorCode
 
 
 class ClassicRebalancer:
-    """What happens to a `ClassicGroup`, but for JoinGroup, which is `Joiner`'s."""
+    """Handles the events of classic groups, except JoinGroup, which `Joiner` handles."""
 
     def __init__(self, config: GroupSettings, timers: Timers[TimerKey]) -> None:
         self.config = config
@@ -50,7 +51,7 @@ class ClassicRebalancer:
         assignments: Mapping[str, bytes],
         now_ms: int,
     ) -> None:
-        """SyncGroup: the leader brings the assignment, everybody takes theirs."""
+        """SyncGroup: the leader sends all assignments, each member gets its own."""
         error = self._check(group, member_id, instance_id, generation)
         if error is ErrorCode.NONE:
             named_otherwise = (protocol_type is not None and protocol_type != group.protocol_type) or (
@@ -70,7 +71,7 @@ class ClassicRebalancer:
             result.reply(request, self._sync_answer(group, member))
             self._stop_waiting_for_sync(group)
             return
-        if member.syncing is not None:  # the member gave up on its first request and sent another
+        if member.syncing is not None:  # the member gave up on an earlier request and sent a new one
             result.reply(member.syncing, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
         member.syncing = request
         if member_id == group.leader_id:
@@ -88,7 +89,7 @@ class ClassicRebalancer:
         generation: int,
         now_ms: int,
     ) -> None:
-        """Heartbeat: REBALANCE_IN_PROGRESS asks the member to join anew."""
+        """Heartbeat: REBALANCE_IN_PROGRESS asks the member to join again."""
         error = self._check(group, member_id, instance_id, generation)
         if error is ErrorCode.NONE:
             self.keep_alive(group, group.members[member_id], now_ms)
@@ -104,7 +105,8 @@ class ClassicRebalancer:
         members: Iterable[tuple[str, str | None]],
         now_ms: int,
     ) -> None:
-        """LeaveGroup: (member id, instance id) each; an empty member id means whoever is the instance now."""
+        """LeaveGroup of (member id, instance id) pairs; an empty member id means the instance's current
+        member."""
         left: list[LeftMember] = []
         for member_id, instance_id in members:
             error = ErrorCode.NONE
@@ -123,23 +125,23 @@ class ClassicRebalancer:
             left.append(LeftMember(member_id, instance_id, error))
         result.reply(request, LeaveAnswer(left))
 
-    # Rounds
+    # The join phase
 
     def prepare(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
-        """Begin a round: members learn of it from their heartbeats and join anew."""
+        """Begin a rebalance: members learn of it from their heartbeats and join again."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._fail_syncs(group, result, ErrorCode.REBALANCE_IN_PROGRESS)
         self.timers.cancel(TimerKey(group.group_id, TimerKind.SYNC))
         wait_ms = group.rebalance_timeout_ms()
         group.initial_delay_left_ms = None
         if group.state is GroupState.EMPTY:
-            # More members are likely to be starting: wait a little for each, so that the first of many does
-            # not get everything only to give it up at once (KIP-134).
+            # More members are probably starting: wait for them, so that the first of many is not assigned all
+            # partitions only to give them up at once (KIP-134).
             delay_ms = self.config.initial_rebalance_delay_ms
             group.initial_delay_left_ms = max(wait_ms - delay_ms, 0)
             wait_ms = delay_ms
         group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
-        self.timers.set(TimerKey(group.group_id, TimerKind.ROUND), now_ms + wait_ms)
+        self.timers.set(TimerKey(group.group_id, TimerKind.JOIN), now_ms + wait_ms)
         self.complete_join_if_all_joined(group, result, now_ms)
 
     def complete_join_if_all_joined(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
@@ -151,16 +153,20 @@ class ClassicRebalancer:
             self.complete_join(group, result, now_ms)
 
     def complete_join(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
-        """Form a generation of those who have joined and of the static members, who may be away a while."""
+        """End the join phase: the new generation has the joined members and all static members.
+
+        Static members may be away until their session expires.
+        """
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
                 self._remove(group, result, member.member_id)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has joined: nobody could assign. Their sessions decide.
+            # Only static members are left, none has joined, so none can assign: wait for them or their
+            # sessions.
             wait_ms = max(group.rebalance_timeout_ms(), 1)
-            self.timers.set(TimerKey(group.group_id, TimerKind.ROUND), now_ms + wait_ms)
+            self.timers.set(TimerKey(group.group_id, TimerKind.JOIN), now_ms + wait_ms)
             return
-        self.timers.cancel(TimerKey(group.group_id, TimerKind.ROUND))
+        self.timers.cancel(TimerKey(group.group_id, TimerKind.JOIN))
         group.initial_delay_left_ms = None
         group.generation += 1
         group.unsynced_members.clear()
@@ -180,7 +186,7 @@ class ClassicRebalancer:
             return
         waiting = member.joining is not None or member.syncing is not None
         if waiting and not member.is_new:
-            # It cannot heartbeat while its socket waits for us: it is we who are slow.
+            # It cannot send heartbeats while its connection waits for our answer.
             self.keep_alive(group, member, now_ms)
             return
         self._remove(group, result, member_id)
@@ -199,13 +205,13 @@ class ClassicRebalancer:
             delay_ms = min(self.config.initial_rebalance_delay_ms, left_ms)
             group.new_member_added = False
             group.initial_delay_left_ms = left_ms - delay_ms
-            self.timers.set(TimerKey(group.group_id, TimerKind.ROUND), now_ms + delay_ms)
+            self.timers.set(TimerKey(group.group_id, TimerKind.JOIN), now_ms + delay_ms)
             return
         group.new_member_added = False
         self.complete_join(group, result, now_ms)
 
     def sync_timed_out(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
-        """Drop those who never asked for their assignment, or a round would wait for them for ever."""
+        """Remove members that never sent SyncGroup, and rebalance without them."""
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
         if not group.unsynced_members:
@@ -214,21 +220,21 @@ class ClassicRebalancer:
             self._remove(group, result, member_id)
         self.prepare(group, result, now_ms)
 
-    # Parts of the above that JoinGroup needs too
+    # Shared with `Joiner` and `GroupStore`
 
     def keep_alive(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> None:
         key = TimerKey(group.group_id, TimerKind.SESSION, member.member_id)
         self.timers.set(key, now_ms + member.session_timeout_ms)
 
     def persist(self, group: ClassicGroup, result: ShardResult) -> None:
-        """Write the group as it is now."""
+        """Write the group's record."""
         result.groups_before.setdefault(group.group_id, group.durable)
         group.durable = group.to_value()
         result.records.append(group_record(group.group_id, group.durable))
 
     def forget_timers(self, group: ClassicGroup) -> None:
-        """Cancel every deadline of a group that is going."""
-        for kind in (TimerKind.ROUND, TimerKind.SYNC):
+        """Cancel all deadlines of a group."""
+        for kind in (TimerKind.JOIN, TimerKind.SYNC):
             self.timers.cancel(TimerKey(group.group_id, kind))
         for member_id in group.members:
             self.timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, member_id))
@@ -238,7 +244,7 @@ class ClassicRebalancer:
     def answer_waiting(
         self, result: ShardResult, member: ClassicMember, group: ClassicGroup, error: ErrorCode
     ) -> None:
-        """Answer whatever waits on `member` with `error`."""
+        """Answer the waiting requests of `member` with `error`."""
         joining = group.unpark_join(member)
         if joining is not None:
             result.reply(joining, JoinAnswer(error))
@@ -309,13 +315,14 @@ class ClassicRebalancer:
                 member.syncing = None
 
     def _remove(self, group: ClassicGroup, result: ShardResult, member_id: str) -> None:
-        """Remove a member. One that still waits is told UNKNOWN_MEMBER_ID, so that it starts anew."""
+        """Remove a member. Its waiting requests are answered with UNKNOWN_MEMBER_ID, so that it joins
+        again."""
         self.answer_waiting(result, group.members[member_id], group, ErrorCode.UNKNOWN_MEMBER_ID)
         group.remove(member_id)
         self.timers.cancel(TimerKey(group.group_id, TimerKind.SESSION, member_id))
 
     def _rebalance_after_departure(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
-        """Redistribute after a departure."""
+        """Rebalance after a member has left, or complete a join phase that only waited for it."""
         if group.can_rebalance:
             self.prepare(group, result, now_ms)
         else:

@@ -1,4 +1,5 @@
-"""Kafka's door to the coordinator: requests of the classic protocol find their group here, or an error."""
+"""Requests of Kafka's classic group protocol: look up the group, and handle the request or answer an
+error."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from protocol.errors import ErrorCode
 
 
 class ClassicRequests:
-    """JoinGroup, SyncGroup and Heartbeat of one shard. Each gives one `ShardResult`."""
+    """JoinGroup, SyncGroup and Heartbeat of one shard. Each returns one `ShardResult`."""
 
     def __init__(self, store: GroupStore, new_id: Callable[[], str]) -> None:
         self._store = store
@@ -22,7 +23,7 @@ class ClassicRequests:
         self._joiner = Joiner(store.rebalancer, new_id)
 
     def join(self, group_id: str, join: Join, now_ms: int) -> ShardResult:
-        """JoinGroup. A first member makes the group, or gives one that only keeps offsets its type."""
+        """JoinGroup. A first member creates the group, or makes an offsets-only group a classic one."""
         result = ShardResult()
         group = self._store.groups.get(group_id)
         error = self._joiner.check(join)
@@ -54,7 +55,7 @@ class ClassicRequests:
         protocol_name: str | None = None,
         assignments: Mapping[str, bytes] | None = None,
     ) -> ShardResult:
-        """SyncGroup; `assignments` by member id comes from the leader only."""
+        """SyncGroup; only the leader sends `assignments`, by member id."""
         result = ShardResult()
         group = self._store.groups.get(group_id)
         if not isinstance(group, ClassicGroup):

@@ -1,8 +1,7 @@
-"""What consumers write into the classic protocol's opaque bytes, as far as the coordinator has to know it.
+"""The consumer protocol inside the classic protocol's opaque bytes: subscriptions and assignments.
 
-The coordinator passes subscriptions and assignments on unread. It looks into those of protocol type
-"consumer" for two things only: which topics a group still reads (their offsets must not expire) and which
-partitions a member was given (so that they can be claimed for it).
+The coordinator forwards these bytes unchanged. For protocol type "consumer" it decodes them for two purposes:
+the topics that a group still reads (their offsets must not expire), and the partitions assigned to a member.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from protocol.schema import MalformedMessage
 from protocol.topic_partition import TopicPartition
 
 _FIRST_VERSION = 0
-"""Every tool reads it."""
+"""The version that every tool can read."""
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """The topics of a subscription, None where these bytes are not one (an assignor's own format)."""
+    """The topics of a subscription; None if the bytes are in another format."""
     try:
         return frozenset(consumer_protocol.decode_subscription(subscription).topics)
     except MalformedMessage:
@@ -27,7 +26,7 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
-    """The partitions of an assignment in the order given, None where these bytes are not one."""
+    """The partitions of an assignment in their order; None if the bytes are in another format."""
     try:
         return tuple(TopicPartition(*each) for each in consumer_protocol.decode_assignment(assignment))
     except MalformedMessage:
@@ -35,11 +34,11 @@ def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
 
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
-    """A subscription, for tools that look at a member of a managed group."""
+    """Encode a subscription, for tools that describe a member of a managed group."""
     subscription = consumer_protocol.Subscription(topics=list(topics))
     return consumer_protocol.encode_subscription(subscription, _FIRST_VERSION)
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """An assignment of `partitions`, sorted by topic."""
+    """Encode an assignment of `partitions`, sorted."""
     return consumer_protocol.encode_assignment(sorted(partitions), _FIRST_VERSION)

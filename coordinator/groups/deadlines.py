@@ -7,16 +7,18 @@ from typing import NamedTuple
 
 
 class TimerKind(enum.Enum):
-    """What a deadline is for."""
+    """What happens when a deadline passes."""
 
-    SESSION = "the member is gone unless it heartbeats"
-    PENDING = "the member id was given out and not taken up"
-    ROUND = "the round ends without those who have not joined"
-    SYNC = "those who have not asked for their assignment are gone"
-    UNUSED = "the ephemeral group goes unless somebody registers"
+    SESSION = "the member is removed: it has sent no heartbeat"
+    PENDING = "the member id is forgotten: no member has joined with it"
+    JOIN = "the join phase ends without the members that have not joined"
+    SYNC = "members that have not sent SyncGroup are removed"
+    UNUSED = "the ephemeral group is deleted: no consumer has registered"
 
 
 class TimerKey(NamedTuple):
+    """One deadline of a group, or of one of its members."""
+
     group_id: str
     kind: TimerKind
     member_id: str = ""

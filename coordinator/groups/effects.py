@@ -1,17 +1,17 @@
-"""What the coordinator of groups asks of the world, and what it answers.
+"""The effects and answers of the group coordinator.
 
-Each event of a `GroupShard` gives one `ShardResult`. Whoever performs results does so in this order:
+Each event of a `GroupShard` returns one `ShardResult`. `HostedShard` performs its parts in this order:
 
 1. append `records` to the shard's partition of `__consumer_offsets`, in one batch, before the shard sees its
-   next event. Where the log refuses them (nothing was written), hand the result to `GroupShard.refused`;
-2. wait until everything appended so far by this and earlier results is committed (the high watermark has
-   passed it). A result without records waits too: its answers may rest on what an earlier one wrote;
+   next event. If the log refuses them (nothing was written), pass the result to `GroupShard.refused`;
+2. wait until everything appended by this and earlier results is committed (the high watermark has passed it).
+   A result without records waits too: its answers may depend on records of an earlier result;
 3. perform `claims`;
 4. send `replies`.
 
-Where the wait of step 2 fails or the partition's leadership moves, the requests are answered with an error
-and the state stays as it is, because the log has the records: a lost leadership discards the shard, and the
-next leader reads them.
+If the wait of step 2 times out or leadership of the partition moves, the requests are answered with an error.
+The state stays, because the log has the records: a broker that loses leadership discards the shard, and the
+next leader reads the records.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 RequestToken: TypeAlias = Any
-"""Whoever waits for an answer: never None, and otherwise known only to the one who hands it in."""
+"""The caller's token for one pending request. Opaque to the group; never None."""
 
 
 class GroupRecord(NamedTuple):
-    """One record of `__consumer_offsets`; a None value is a tombstone."""
+    """One record of `__consumer_offsets`; a value of None is a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -36,7 +36,7 @@ class GroupRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupReader:
-    """A member of a group as the leaders of partitions know it; `NOBODY` where no member reads."""
+    """A group's member as known to partition leaders; `NOBODY` if no member reads."""
 
     member_id: str
     client_id: str = ""
@@ -48,10 +48,10 @@ NOBODY = GroupReader("")
 
 @dataclass(frozen=True, slots=True)
 class ReaderClaim:
-    """`reader` alone reads `partition` for `group_id`, from `generation` of the group on.
+    """Only `reader` may fetch `partition` for `group_id`, from `generation` of the group on.
 
-    For groups with single readers (own API): performed after the assignment is durable and
-    before any member is told of it, so a member that has not noticed the change cannot read on.
+    For groups with single readers (own API). Made after the assignment is durable and before any member is
+    answered, so a member that has not noticed the rebalance cannot continue to read.
     """
 
     group_id: str
@@ -61,9 +61,10 @@ class ReaderClaim:
 
 
 class Decision(NamedTuple):
-    """When a coordinator has decided something: in which leader epoch of the partition that keeps the group,
-    and where its log ended then. Later ones compare greater, also those of the next coordinator, and those
-    about a group that was deleted and made anew."""
+    """The position of a coordinator's decision: leader epoch and log end offset of the group's partition.
+
+    A later decision compares greater, also across coordinators and when a group is deleted and created again.
+    """
 
     leader_epoch: int
     offset: int
@@ -71,21 +72,21 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordsRefused:
-    """The answer to any request that could not be carried out, because the log did not take its records."""
+    """The answer to any request whose records the log refused."""
 
     error: ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """Heartbeat, CreateGroup, and whatever else says only how it went."""
+    """The answer to Heartbeat, CreateGroup, and others that return only an error code."""
 
     error: ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as the leader sees it."""
+    """A member in the JoinGroup answer for the leader."""
 
     member_id: str
     instance_id: str | None
@@ -94,7 +95,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
-    """JoinGroup. `members` is empty for all but the leader."""
+    """The answer to JoinGroup. `members` is empty except for the leader."""
 
     error: ErrorCode
     member_id: str = ""
@@ -108,7 +109,7 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SyncAnswer:
-    """SyncGroup."""
+    """The answer to SyncGroup."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -125,14 +126,14 @@ class LeftMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveAnswer:
-    """LeaveGroup: one entry for each member that was to leave, in the order given."""
+    """The answer to LeaveGroup: one entry for each member in the request, in order."""
 
     members: Sequence[LeftMember]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionErrorsAnswer:
-    """OffsetCommit and OffsetDelete: how each partition went, unless `error` says it for all."""
+    """The answer to OffsetCommit and OffsetDelete: an error for each partition, unless `error` is for all."""
 
     error: ErrorCode
     partitions: Sequence[tuple[TopicPartition, ErrorCode]] = ()
@@ -140,7 +141,7 @@ class PartitionErrorsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffset:
-    """One partition's committed offset: -1 where there is none."""
+    """One partition's committed offset; -1 if there is none."""
 
     partition: TopicPartition
     offset: int = -1
@@ -150,7 +151,7 @@ class FetchedOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsAnswer:
-    """OffsetFetch of one group."""
+    """The answer to OffsetFetch for one group."""
 
     group_id: str
     offsets: Sequence[FetchedOffset]
@@ -169,7 +170,7 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribeAnswer:
-    """DescribeGroups of one group; one that does not exist is Dead, as in Kafka."""
+    """The answer to DescribeGroups for one group; a group that does not exist is Dead, as in Kafka."""
 
     group_id: str
     state: str
@@ -188,21 +189,21 @@ class HostedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ListAnswer:
-    """ListGroups."""
+    """The answer to ListGroups."""
 
     groups: Sequence[HostedGroup]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteAnswer:
-    """DeleteGroups, and the DeleteGroup of the client rewrite: how each group went, in the order given."""
+    """The answer to DeleteGroups and the client rewrite's DeleteGroup: an error for each group, in order."""
 
     groups: Sequence[tuple[str, ErrorCode]]
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedPartition:
-    """A partition to own and where to start: -1 where nobody has committed anything yet."""
+    """An assigned partition and its start offset; -1 if the group has no committed offset there."""
 
     partition: TopicPartition
     offset: int
@@ -210,7 +211,7 @@ class OwnedPartition:
 
 @dataclass(frozen=True, slots=True)
 class RegisterAnswer:
-    """RegisterConsumer (client rewrite)."""
+    """The answer to RegisterConsumer (client rewrite)."""
 
     error: ErrorCode
     generation: int = -1
@@ -220,7 +221,7 @@ class RegisterAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ManagedHeartbeatAnswer:
-    """The client rewrite's Heartbeat: any error code tells the consumer to register anew."""
+    """The answer to the client rewrite's Heartbeat: on any error the consumer has to register again."""
 
     error: ErrorCode
     controller_generation: int = -1
@@ -235,7 +236,7 @@ class RewoundPartition:
 
 @dataclass(frozen=True, slots=True)
 class RewindAnswer:
-    """RewindConsumer: where each partition stands now, and the generation from which on."""
+    """The answer to RewindConsumer: the partitions' offsets, valid from `generation` on."""
 
     generation: int
     actual_offsets: Sequence[RewoundPartition]

@@ -1,7 +1,7 @@
-"""A shard of groups at work: its events one by one, its records in the log, and only then its answers.
+"""Runs one shard of groups: handles its events one at a time and performs their results.
 
-The order in which a result is performed is that of coordinator/groups/effects.py. What waits for the log to
-be committed stands in one queue, so that nobody is told anything that rests on what may still be lost.
+Results are performed in the order given in coordinator/groups/effects.py. Answers wait in one queue until the
+log is committed up to their records, so no answer depends on records that may still be lost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from protocol.errors import BrokerError, ErrorCode
 _log = logging.getLogger(__name__)
 
 ShardEvent: TypeAlias = Callable[[GroupShard, RequestToken, int], ShardResult]
-"""One request to a shard: `event(shard, request, now_ms)`, where `request` is to be answered."""
+"""One request to a shard: `event(shard, request, now_ms)`; its result answers the token `request`."""
 
 _TRY_ANOTHER_BROKER = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -45,17 +45,17 @@ _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class HostState(enum.Enum):
-    """Where a hosted shard stands."""
+    """The life cycle of a hosted shard."""
 
     LOADING = "its records are being read"
-    ACTIVE = "it takes requests"
-    FAILED = "its records cannot be read"
-    CLOSED = "another broker has it now"
+    ACTIVE = "it serves requests"
+    FAILED = "its records could not be read"
+    CLOSED = "this broker no longer leads its partition"
 
 
 @dataclass(slots=True)
 class _Unanswered:
-    """A result whose answers wait until the log is committed up to `offset`."""
+    """A result whose answers wait until the log is committed up to `offset`, or until `deadline_ms`."""
 
     offset: int
     deadline_ms: int
@@ -64,7 +64,7 @@ class _Unanswered:
 
 
 class HostedShard:
-    """The groups of one partition of `__consumer_offsets`, as long as this broker leads it in one epoch."""
+    """The groups of one partition of `__consumer_offsets`, while this broker leads it in one leader epoch."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class HostedShard:
         self._end_offset = 0
         self._unanswered: deque[_Unanswered] = deque()
         self._claiming: dict[int, Sequence[GroupReply]] = {}
-        """Answers that wait for claims, by the number of the claiming."""
+        """Answers that wait for claims, by a serial number of the call to the claimer."""
         self._claimings = 0
         self._is_appending = False
         self._watch: CommitWatch | None = None
@@ -104,14 +104,14 @@ class HostedShard:
     def __repr__(self) -> str:
         return f"<HostedShard {self._name} {self.state.name}>"
 
-    # Coming and going
+    # Start and end
 
     def load(self) -> None:
-        """Read the partition, and take requests when that is done."""
+        """Read the partition, then serve requests."""
         self._log.read_all(self._replay).addCallbacks(self._loaded, self._load_failed)
 
     def close(self) -> None:
-        """Another broker has the partition: all who wait here are sent there."""
+        """Another broker leads the partition: answer all waiting requests with NOT_COORDINATOR."""
         if self.state is HostState.CLOSED:
             return
         was_active = self.state is HostState.ACTIVE
@@ -135,7 +135,7 @@ class HostedShard:
             self._shard.replay(key, value)
         except MalformedRecord as error:
             self._unreadable += 1
-            _log.error("A record of %s is not readable, and left out: %s (key %r)", self._name, error, key)
+            _log.error("Skipping an unreadable record of %s: %s (key %r)", self._name, error, key)
         self._replayed += 1
 
     def _loaded(self, _: None) -> None:
@@ -150,7 +150,7 @@ class HostedShard:
             self.apply(event)
         if self._replayed:
             _log.info(
-                "Groups of %s are here: %d records read in %d ms",
+                "Loaded the groups of %s: %d records read in %d ms",
                 self._name, self._replayed, now - self._began_ms,
             )  # fmt: skip
 
@@ -159,15 +159,16 @@ class HostedShard:
             return
         self.state = HostState.FAILED
         _log.error(
-            "The groups of %s cannot be served, because its records cannot be read: %s. Let another replica "
-            "lead the partition",
+            "The groups of %s cannot be served, because its records cannot be read: %s. Move leadership of "
+            "the partition to another replica",
             self._name, failure.getErrorMessage(),
         )  # fmt: skip
 
     # Events
 
     def ask(self, event: ShardEvent, done: Deferred[Any]) -> None:
-        """Let one request happen; `done` has its answer when it may be told, or a BrokerError."""
+        """Handle one request; `done` fires with its answer once that is durable, or fails with
+        BrokerError."""
         error = self.refusal()
         if error is None:
             self._perform(event(self._shard, done, self._read_clock()))
@@ -175,7 +176,7 @@ class HostedShard:
             done.errback(error)
 
     def refusal(self) -> BrokerError | None:
-        """Why no request is taken at the moment."""
+        """The error with which requests are refused at the moment, or None."""
         match self.state:
             case HostState.ACTIVE:
                 return None
@@ -187,7 +188,7 @@ class HostedShard:
                 return BrokerError(ErrorCode.NOT_COORDINATOR)
 
     def apply(self, event: Callable[[GroupShard, int], ShardResult]) -> None:
-        """Let something happen that is nobody's request; while the shard is loading it is kept for later."""
+        """Handle an event that is not a request; while the shard is loading, the event is queued."""
         if self.state is HostState.ACTIVE:
             self._perform(event(self._shard, self._read_clock()))
         elif self.state is HostState.LOADING:
@@ -197,8 +198,10 @@ class HostedShard:
         return self._shard.group_ids() if self.state is HostState.ACTIVE else []
 
     def _read_clock(self) -> int:
-        """The time of day when the shard came, and what has passed since: whoever sets the clock ends no
-        session by it, and prolongs none."""
+        """The wall-clock time at which the shard was created plus the monotonic time since then, in ms.
+
+        Setting the system clock therefore neither ends nor prolongs a session.
+        """
         self._now_ms = self._began_ms + int((self._monotonic_s() - self._began_s) * 1000)
         return self._now_ms
 
@@ -211,12 +214,12 @@ class HostedShard:
                 break
             except BrokerError as error:
                 if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-                    # Nobody knows what was written: the next leader will read it.
+                    # It is unknown what was written; the next leader will read it.
                     _refuse(result.replies, ErrorCode.NOT_COORDINATOR)
                     self.close()
                     return
                 result = self._shard.refused(result, self._error_for_members(error, result), self._now_ms)
-                # That something was not done rests on nothing, and can be told at once.
+                # A refusal depends on no record, so it can be answered at once.
                 refusals, result.replies = result.replies, []
                 _answer(refusals)
         if self.state is HostState.CLOSED:
@@ -229,8 +232,8 @@ class HostedShard:
         self._set_timer()
 
     def _append(self, result: ShardResult) -> None:
-        # The append may itself commit what others wait for. They are answered after this result has its place
-        # in the queue, for an answer can bring the next request with it.
+        # The append itself may commit what other answers wait for. They are sent after this result is queued,
+        # because an answer can trigger the next request.
         self._is_appending = True
         try:
             self._log.append(result.records, self._now_ms)
@@ -239,7 +242,7 @@ class HostedShard:
             self._is_appending = False
 
     def _error_for_members(self, error: BrokerError, result: ShardResult) -> ErrorCode:
-        """What a refused append means to members."""
+        """The error for members whose records the log refused."""
         if error.code in _TRY_ANOTHER_BROKER:
             return ErrorCode.NOT_COORDINATOR
         if error.code in _TOO_LARGE:
@@ -251,11 +254,15 @@ class HostedShard:
             if not result.groups_before:
                 return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        _log.warning("A change of groups in %s could not be written: %s", self._name, error)
+        _log.warning(
+            "Writing a change of groups to %s failed: %s; its requests are answered with an error",
+            self._name,
+            error,
+        )
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _settle(self) -> bool:
-        """Answer those whose results are committed; whether nobody waits any more."""
+        """Answer the results that are committed; whether the queue is empty now."""
         if self._is_appending:
             return False
         committed = self._log.committed_offset
@@ -272,7 +279,7 @@ class HostedShard:
         return not self._unanswered
 
     def _claim_then_answer(self, result: _Unanswered, claimer: ReaderClaimer) -> None:
-        """Answer once the claims are made. Others need not wait for that: what is written is committed."""
+        """Answer once the claims are made. Later results do not wait: their records are committed."""
         self._claimings += 1
         number = self._claimings
         self._claiming[number] = result.replies
@@ -290,7 +297,7 @@ class HostedShard:
     # Time
 
     def _set_timer(self) -> None:
-        """See that `_on_time` is called when something falls due; earlier does no harm."""
+        """Schedule `_on_time` for the next deadline; an early call is harmless."""
         if self.state is not HostState.ACTIVE:
             return
         due_ms = self._shard.next_deadline_ms()
@@ -318,7 +325,8 @@ class HostedShard:
         self._set_timer()
 
     def _time_out_requests(self, now: int) -> None:
-        """Answer those who have waited for too long. What is written stands, and claims are still made."""
+        """Answer requests past their deadline with an error. Their records stay, and claims are still
+        made."""
         late: list[GroupReply] = []
         for result in self._unanswered:
             if result.deadline_ms > now:
@@ -329,7 +337,7 @@ class HostedShard:
         _refuse(late, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if late:
             _log.warning(
-                "%d requests of groups in %s got no answer: what they rest on was not committed within %d ms",
+                "%d requests of groups in %s timed out: their records were not committed within %d ms",
                 len(late), self._name, self._commit_timeout_ms,
             )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What the coordinator of groups needs of the partition of `__consumer_offsets` under one of its shards."""
+"""The interface to the partition of `__consumer_offsets` that stores a shard's records."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from coordinator.groups.effects import GroupRecord
 NOTHING_COMMITTED = -1
 
 Replay = Callable[[bytes, bytes | None], None]
-"""Takes in one record, key and value; raises nothing."""
+"""`replay(key, value)` handles one record; must not raise."""
 
 
 class CommitWatch(Protocol):
-    """Somebody who is told when more has been committed."""
+    """A registration for calls when the committed offset rises."""
 
     def cancel(self) -> None:
-        """Tell no more. Harmless once it is over."""
+        """Stop the calls. Harmless if they have stopped."""
         ...
 
 
@@ -27,35 +27,36 @@ class GroupLog(Protocol):
     """One partition, led by this broker in one leader epoch."""
 
     def read_all(self, replay: Replay) -> Deferred[None]:
-        """Give what is in the log to `replay`, in the log's order, of records with the same key at least the
-        last.
+        """Pass the log's records to `replay`, in order; of records with the same key at least the last.
 
-        `replay` is called aside, in a worker, by one at a time. When the Deferred fires, `end_offset` is
-        behind what was read, and metadata tells of all topics. Fails where the log cannot be read, or is not
-        led here any more.
+        `replay` is called in a worker thread, one call at a time. When the Deferred fires, `end_offset` is
+        past the last record read and the broker's metadata includes all topics. Fails if the log cannot be
+        read or this broker no longer leads it.
         """
         ...
 
     def append(self, records: Sequence[GroupRecord], timestamp_ms: int) -> None:
-        """Append `records` together. Raises BrokerError; unless it is KAFKA_STORAGE_ERROR, which leaves that
-        open, nothing was written then."""
+        """Append `records` as one batch.
+
+        Raises BrokerError: nothing was written, except that KAFKA_STORAGE_ERROR leaves this unknown.
+        """
         ...
 
     @property
     def leader_epoch(self) -> int:
-        """In which this broker leads it."""
+        """The leader epoch in which this broker leads the partition."""
         ...
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record."""
+        """The offset after the last record."""
         ...
 
     @property
     def committed_offset(self) -> int:
-        """Behind the last record that no failure of brokers can take back.
+        """The offset after the last committed record, which no leader change can remove.
 
-        `NOTHING_COMMITTED` while this broker cannot know whether it still leads: nothing must be told then.
+        `NOTHING_COMMITTED` while this broker cannot know whether it still leads: no request may be answered.
         """
         ...
 

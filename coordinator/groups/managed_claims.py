@@ -1,4 +1,4 @@
-"""What a managed group with single readers has the leaders of its partitions know."""
+"""The reader claims of a managed group with single readers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from coordinator.groups.managed_group import ManagedGroup, ManagedMember
 from protocol.topic_partition import TopicPartition
 
 
-def claim(group: ManagedGroup, result: ShardResult, member: ManagedMember) -> None:
-    """Have the leaders know that this member reads what it owns, where the group has single readers."""
+def claim_owned(group: ManagedGroup, result: ShardResult, member: ManagedMember) -> None:
+    """Claim the member's partitions for it, if the group has single readers."""
     if group.single_reader:
         reader = GroupReader(member.consumer_id, member.client_id, member.client_host)
         result.claims += [
@@ -16,8 +16,8 @@ def claim(group: ManagedGroup, result: ShardResult, member: ManagedMember) -> No
         ]
 
 
-def claim_for_nobody(group: ManagedGroup, result: ShardResult) -> None:
-    """The last member is gone: nobody has the partitions any more."""
+def clear_readers(group: ManagedGroup, result: ShardResult) -> None:
+    """Clear the readers of all partitions after the last member has left, if the group has single readers."""
     if group.single_reader:
         result.claims += [
             ReaderClaim(group.group_id, NOBODY, group.generation, TopicPartition(topic, number))

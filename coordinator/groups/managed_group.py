@@ -1,7 +1,6 @@
 """A managed group: the state of a group whose partitions the server assigns (client rewrite).
 
-Nothing here answers a request, writes a record or sets a timer; what happens on which event is said in
-managed_rebalance.py.
+Nothing here answers a request, writes a record or sets a timer: managed_rebalance.py handles the events.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 READER_NAME_MAX = 255
-"""Characters of a group with single readers, and of the ids of its members: leaders keep them."""
+"""Maximum length in characters of the id of a group with single readers, and of its consumer ids."""
 
 
 @dataclass(slots=True)
 class ManagedMember:
     """One consumer of a managed group.
 
-    `generation` is the one in which it was last given its partitions: a rewind of other members' partitions
-    raises the group's generation and leaves this one's where it is.
+    `generation` is the one in which it was last assigned its partitions: a rewind of other members'
+    partitions raises the generation of the group but not of this member.
     """
 
     consumer_id: str
@@ -34,12 +33,12 @@ class ManagedMember:
     generation: int = -1
     owned: tuple[TopicPartition, ...] = ()
     must_register: bool = False
-    """A change has begun that it takes part in: its heartbeats are answered with an error code."""
+    """It takes part in a rebalance or rewind that has begun: its heartbeats are answered with an error."""
     notified: bool = False
-    """It has had that answer. From here on heartbeats do not prolong its session: it has that long to stop
-    fetching, commit and register."""
+    """It has received that error. Heartbeats no longer extend its session, so it has one session timeout to
+    stop fetching, commit and register."""
     registering: RequestToken = None
-    """Its RegisterConsumer, which waits for the others'."""
+    """Token of its RegisterConsumer, which waits for the other members."""
 
     def is_awaited(self) -> bool:
         return self.must_register and self.registering is None
@@ -47,9 +46,9 @@ class ManagedMember:
 
 @dataclass(slots=True)
 class PendingRewind:
-    """A RewindConsumer under way. `consumer_id` is empty for one who is not a member of the group.
+    """A RewindConsumer that is not answered yet. `consumer_id` is empty if the requester is not a member.
 
-    `refused` are the partitions of the request that cannot be rewound; they do not keep the others back.
+    `refused` are the partitions of the request that cannot be rewound; the others are rewound without them.
     """
 
     request: RequestToken
@@ -62,8 +61,8 @@ class PendingRewind:
 class ManagedGroup:
     """A group under the client rewrite's protocol.
 
-    EMPTY: no members. PREPARING_REBALANCE: all members have to register. STABLE: all own their partitions;
-    while `rewinds` is not empty, the owners of the partitions concerned have to register.
+    EMPTY: no members. PREPARING_REBALANCE: all members have to register. STABLE: all members have their
+    partitions; while `rewinds` is not empty, the owners of the rewound partitions have to register.
     """
 
     group_id: str
@@ -71,11 +70,11 @@ class ManagedGroup:
     ephemeral: bool
     assignment_strategy: str
     partitions: dict[str, int]
-    """Each topic, and how many of its partitions were there at first or were assigned: others are new."""
+    """For each topic the number of partitions seen at creation or assigned since; others are new."""
     state: GroupState = GroupState.EMPTY
     generation: int = 0
     single_reader: bool = False
-    """Whether the leaders of its partitions let nobody of it read but the member that has them."""
+    """Whether partition leaders let only the assigned member of the group read a partition."""
     members: dict[str, ManagedMember] = field(default_factory=dict)
     rewinds: list[PendingRewind] = field(default_factory=list)
     durable: ManagedGroupValue | None = None
@@ -84,7 +83,7 @@ class ManagedGroup:
 
     @classmethod
     def from_value(cls, group_id: str, value: ManagedGroupValue) -> ManagedGroup:
-        """The group as a new coordinator finds it in the log."""
+        """The group as a new coordinator restores it from its record."""
         group = cls(
             group_id,
             value.session_timeout_ms,
@@ -108,10 +107,9 @@ class ManagedGroup:
         return group
 
     def to_value(self) -> ManagedGroupValue:
-        """What the log has to hold of the group as it is now.
+        """The value of the group's record.
 
-        A member that has not been given partitions yet is not part of it: it would come back owning nothing,
-        under a generation that never was.
+        It omits members that were not assigned partitions yet: they have no generation to be restored in.
         """
         return ManagedGroupValue(
             self.session_timeout_ms,
@@ -143,24 +141,24 @@ class ManagedGroup:
         return not any(member.is_awaited() for member in self.members.values())
 
     def owners_of(self, partitions: Iterable[TopicPartition]) -> list[ManagedMember]:
-        """The members that own any of `partitions`, in the order in which they came."""
+        """The members that own any of `partitions`, in joining order."""
         wanted = frozenset(partitions)
         return [member for member in self.members.values() if not wanted.isdisjoint(member.owned)]
 
     def is_rewinding(self, consumer_id: str) -> bool:
-        """Whether this member waits for the answer to a rewind of its own."""
+        """Whether this member waits for the answer to its own RewindConsumer."""
         return any(rewind.consumer_id == consumer_id for rewind in self.rewinds)
 
     def transition_to(self, *states: GroupState) -> None:
-        """Pass through `states`; the server assigns, so it completes a rebalance in one step."""
+        """Pass through `states` in order: the server assigns, so it completes a rebalance in one step."""
         for state in states:
             assert self.state in CAME_FROM[state], f"{self.group_id}: {self.state.value} to {state.value}"
             self.state = state
 
     def check_generation(self, consumer_id: str, generation: int) -> ErrorCode:
-        """Whether `generation` is one that this member may act under.
+        """NONE if the member may act under `generation`, else the error.
 
-        That is from the one in which it was given its partitions up to the group's.
+        Valid are the generations from its last assignment to the group's current one.
         """
         member = self.members.get(consumer_id)
         if member is None or member.generation < 0:
@@ -170,14 +168,16 @@ class ManagedGroup:
         return ErrorCode.NONE
 
     def check_commit(self, generation: int, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether this generation of this member may commit now; members do so before they register."""
+        """NONE if this member may commit offsets under `generation` now, else the error."""
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
         return self.check_generation(member_id, generation)
 
     def may_commit(self, member_id: str, partition: TopicPartition) -> bool:
-        """Whether a partition is a member's to commit: of those that are shared out only its own are. Who
-        is no member may commit while there are none."""
+        """Whether the caller may commit a partition: a member only its own among the assigned partitions.
+
+        `check_commit` admits callers that are not members only while the group is empty.
+        """
         member = self.members.get(member_id)
         is_shared_out = partition.partition < self.partitions.get(partition.topic, 0)
         return member is None or not is_shared_out or partition in member.owned

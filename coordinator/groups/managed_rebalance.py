@@ -1,12 +1,12 @@
 """The membership protocol of the client rewrite: registrations, heartbeats, changes and rewinds.
 
-A *change* concerns the whole group: a new member, a lost member, a new topic, a new partition. Every member
-learns of it from an error code in its heartbeat, stops fetching, commits and registers anew; when all have,
-all are answered with what they own and where to start. A *rewind* concerns the owners of the rewound
-partitions only, and goes the same way; the others keep their partitions and their generation.
+A *rebalance* concerns the whole group: a new or lost member, a new topic or partition. Every member gets an
+error code in its next heartbeat, stops fetching, commits and registers again; when all have registered, each
+is answered with its partitions and start offsets. A *rewind* works the same way, but only for the owners of
+the rewound partitions; the other members keep their partitions and their generation.
 
-Nobody is waited for longer than two session timeouts: a member has one to hear of the change, and one from
-then on to register (its heartbeats no longer help it).
+The group waits for a member at most two session timeouts: one until its next heartbeat, and one from then on
+until it registers (further heartbeats do not extend its session).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from coordinator.groups.effects import (
     RewoundPartition,
     ShardResult,
 )
-from coordinator.groups.managed_claims import claim, claim_for_nobody
+from coordinator.groups.managed_claims import claim_owned, clear_readers
 from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup, ManagedMember, PendingRewind
 from coordinator.groups.managed_topics import NO_OFFSET, ManagedTopics
 from coordinator.groups.offsets import GroupOffsets
@@ -40,7 +40,7 @@ from protocol.topic_partition import TopicPartition
 
 
 class ManagedRebalancer:
-    """What happens to a `ManagedGroup`. `partition_count` says how many partitions a topic has."""
+    """Handles the events of managed groups. `partition_count(topic)` is a topic's number of partitions."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ManagedRebalancer:
         single_reader: bool,
         now_ms: int,
     ) -> ManagedGroup:
-        """CreateGroup, its arguments checked. Partitions that exist now are not new to the group."""
+        """CreateGroup with checked arguments. Partitions that exist now do not count as new to the group."""
         group = ManagedGroup(
             group_id,
             session_timeout_ms,
@@ -90,7 +90,7 @@ class ManagedRebalancer:
         topics: Iterable[str],
         now_ms: int,
     ) -> None:
-        """CreateGroup of a group that exists: the topics that it lacks are added, which is a change."""
+        """CreateGroup of an existing group: add its missing topics, which starts a rebalance."""
         added = [topic for topic in topics if topic not in group.partitions]
         if added:
             group.partitions.update(self._topics.counts(added))
@@ -110,7 +110,7 @@ class ManagedRebalancer:
         client_host: str,
         now_ms: int,
     ) -> None:
-        """RegisterConsumer: answered when everybody whom the change concerns has registered."""
+        """RegisterConsumer: answered when all members that the rebalance concerns have registered."""
         member = group.members.get(consumer_id)
         if member is not None:
             self._register_again(group, result, request, member, now_ms)
@@ -141,9 +141,9 @@ class ManagedRebalancer:
         session_timeout_ms: int,
         now_ms: int,
     ) -> None:
-        """Heartbeat: any error code tells the consumer to stop, commit and register.
+        """Heartbeat: on any error the consumer has to stop fetching, commit and register.
 
-        A positive `session_timeout_ms` asks for a session shorter than the group's, never a longer one.
+        A positive `session_timeout_ms` requests a session timeout up to the group's.
         """
         error = group.check_generation(consumer_id, generation)
         if error is ErrorCode.NONE:
@@ -170,10 +170,10 @@ class ManagedRebalancer:
         new_offsets: Sequence[tuple[TopicPartition, int]],
         now_ms: int,
     ) -> None:
-        """RewindConsumer: answered when the owners have stopped and the offsets are recorded.
+        """RewindConsumer: answered when the owners have stopped fetching and the offsets are committed.
 
-        A member that asks has stopped fetching to do so: it is not waited for, and learns from the answer
-        where all its rewound partitions stand. In the middle of a change a member is to register first.
+        A member that sends it has stopped fetching, so the group does not wait for it; its answer has the
+        offsets of all its rewound partitions. During a rebalance a member has to register first.
         """
         error = ErrorCode.NONE
         if consumer_id:
@@ -210,7 +210,8 @@ class ManagedRebalancer:
         members: Iterable[tuple[str, str | None]],
         now_ms: int,
     ) -> None:
-        """LeaveGroup works at this door too: a consumer that closes need not be waited for."""
+        """LeaveGroup also works for managed groups, so that the group need not wait for a consumer that
+        closes."""
         left: list[LeftMember] = []
         for consumer_id, instance_id in members:
             known = consumer_id in group.members
@@ -224,19 +225,19 @@ class ManagedRebalancer:
     # Other events
 
     def resume(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
-        """Begin to watch over a group that has been read back, and catch up with what happened meanwhile.
+        """Set the deadlines of a restored group, make its claims, and rebalance if its topics have changed.
 
-        This writes nothing: after a refused append the log may be as it was. The coordinator before may have
-        left claims unmade.
+        This writes no records: after a refused append the log may still refuse. Claims are made again because
+        the previous coordinator may have failed before making them.
         """
         for member in group.members.values():
             self.keep_alive(group, member, now_ms)
-            claim(group, result, member)
+            claim_owned(group, result, member)
         if not group.members:
-            claim_for_nobody(group, result)
+            clear_readers(group, result)
         self.expire_if_unused(group, now_ms)
         self._topics.forget_lost_partitions(group, group.partitions)
-        # Partitions have come or gone, or a topic was added in a change that was cut short
+        # Partitions were added or removed, or a rebalance for a new topic was interrupted
         if group.members and not self._topics.is_fully_owned(group):
             self._begin_rebalance(group, result, now_ms)
 
@@ -258,7 +259,7 @@ class ManagedRebalancer:
         if member is None:
             return
         if member.registering is not None or group.is_rewinding(consumer_id):
-            self.keep_alive(group, member, now_ms)  # it cannot heartbeat while it waits for us
+            self.keep_alive(group, member, now_ms)  # it cannot send heartbeats while it waits for our answer
         else:
             self._remove(group, result, consumer_id, now_ms)
 
@@ -267,7 +268,7 @@ class ManagedRebalancer:
             self.delete(group, result)
 
     def delete(self, group: ManagedGroup, result: ShardResult) -> None:
-        """Remove an empty group with its offsets."""
+        """Delete an empty group with its offsets."""
         group.transition_to(GroupState.DEAD)
         self._timers.cancel(TimerKey(group.group_id, TimerKind.UNUSED))
         self._topics.delete_offsets(group, result)
@@ -276,7 +277,7 @@ class ManagedRebalancer:
         result.records.append(managed_group_record(group.group_id, None))
 
     def expire_if_unused(self, group: ManagedGroup, now_ms: int) -> None:
-        """An ephemeral group that nobody comes to must not stay for ever."""
+        """Set the deadline after which an ephemeral group without members is deleted."""
         if group.ephemeral and group.state is GroupState.EMPTY:
             key = TimerKey(group.group_id, TimerKind.UNUSED)
             self._timers.set(key, now_ms + group.session_timeout_ms)
@@ -300,15 +301,15 @@ class ManagedRebalancer:
         member: ManagedMember,
         now_ms: int,
     ) -> None:
-        if member.registering is not None:  # it gave up on its first request and sent another
+        if member.registering is not None:  # it gave up on an earlier request and sent a new one
             result.reply(member.registering, RegisterAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
         member.registering = request
         self.keep_alive(group, member, now_ms)
         if group.is_rebalancing or member.must_register:
             self._complete_if_all_registered(group, result, now_ms)
         else:
-            # Nobody asked it to: it has been restarted, or the answer was lost. It gets what it has, under a
-            # generation that its former self does not know.
+            # No rebalance is on: it has restarted, or lost the answer. It keeps its partitions, under a new
+            # generation that fences its former process.
             group.generation += 1
             self._grant(group, result, (member,), now_ms)
             self._persist(group, result)
@@ -317,7 +318,7 @@ class ManagedRebalancer:
         if not group.is_rebalancing:
             group.transition_to(GroupState.PREPARING_REBALANCE)
         for rewind in group.rewinds:
-            if rewind.consumer_id:  # it would wait for us, and we for it to register
+            if rewind.consumer_id:  # it waits for this answer before it registers
                 actual = [
                     RewoundPartition(partition, NO_OFFSET, ErrorCode.REBALANCE_IN_PROGRESS)
                     for partition in rewind.new_offsets
@@ -352,7 +353,7 @@ class ManagedRebalancer:
             self._grant(group, result, group.members.values(), now_ms)
         else:
             group.transition_to(GroupState.EMPTY)
-            claim_for_nobody(group, result)
+            clear_readers(group, result)
         self._answer_rewinds(group, result, rewinds)
         self._persist(group, result)
         if group.ephemeral and not group.members:
@@ -371,12 +372,12 @@ class ManagedRebalancer:
     def _grant(
         self, group: ManagedGroup, result: ShardResult, members: Iterable[ManagedMember], now_ms: int
     ) -> None:
-        """Let `members` own what is theirs from this generation on, and answer those that wait for it."""
+        """Confirm the partitions of `members` under the current generation, and answer those that wait."""
         for member in members:
             member.generation = group.generation
             member.must_register = member.notified = False
             self.keep_alive(group, member, now_ms)
-            claim(group, result, member)
+            claim_owned(group, result, member)
             request, member.registering = member.registering, None
             if request is not None:
                 owned = [

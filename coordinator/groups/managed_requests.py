@@ -1,7 +1,7 @@
-"""The managed protocol's door to the coordinator (client rewrite, "Consumer Group Membership APIs").
+"""Requests of the client rewrite's group protocol ("Consumer Group Membership APIs"): look up the group, and
+handle the request or answer an error.
 
-Requests of the membership protocol find their group here, or an error. The client rewrite's DeleteGroup is
-`GroupShard.delete_groups`, which serves both doors.
+DeleteGroup is `GroupShard.delete_groups`, which serves groups of both types.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from protocol.topic_partition import TopicPartition
 class ManagedRequests:
     """CreateGroup, RegisterConsumer, Heartbeat, RewindConsumer and ListGroups of one shard.
 
-    Each gives one `ShardResult`.
+    Each returns one `ShardResult`.
     """
 
     def __init__(self, store: GroupStore) -> None:
@@ -51,11 +51,11 @@ class ManagedRequests:
         assignment_strategy: str = "",
         single_reader: bool = False,
     ) -> ShardResult:
-        """CreateGroup: can be sent again, and by every consumer of a group as it starts.
+        """CreateGroup; idempotent, so every consumer of a group may send it at start.
 
-        A group that exists gets those of `topics` that it lacks. Its other properties have to agree, or the
-        answer is INCONSISTENT_GROUP_PROTOCOL, as for a group of the classic protocol. A group that only keeps
-        offsets keeps them.
+        An existing group gains the missing ones of `topics`. If its other properties differ, or it is a
+        classic group with members, the answer is INCONSISTENT_GROUP_PROTOCOL. An offsets-only group becomes a
+        managed group and keeps its offsets.
         """
         result = ShardResult()
         strategy = assignment_strategy or DEFAULT_ASSIGNMENT_STRATEGY
@@ -101,7 +101,8 @@ class ManagedRequests:
         client_host: str,
         now_ms: int,
     ) -> ShardResult:
-        """RegisterConsumer. The answer waits until all whom the change concerns have registered."""
+        """RegisterConsumer. The answer waits until all members that the rebalance concerns have
+        registered."""
         result = ShardResult()
         group = self._find(group_id)
         if group is None:
@@ -155,9 +156,9 @@ class ManagedRequests:
         consumer_id: str = "",
         generation: int = -1,
     ) -> ShardResult:
-        """RewindConsumer. `consumer_id` is empty where a tool asks, and not a member.
+        """RewindConsumer. `consumer_id` is empty if the caller is a tool and not a member.
 
-        Whether an offset is in the log is for the caller to see to.
+        The caller checks that the offsets are within the log.
         """
         result = ShardResult()
         group = self._find(group_id)
@@ -193,7 +194,7 @@ class ManagedRequests:
         return group if isinstance(group, ManagedGroup) else None
 
     def _missing(self, group_id: str) -> ErrorCode:
-        """Why `_find` found nothing."""
+        """The error to answer when `_find` returns None."""
         if group_id in self._store.groups:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.GROUP_ID_NOT_FOUND

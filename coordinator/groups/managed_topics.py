@@ -1,4 +1,4 @@
-"""What a managed group reads: the partitions of its topics as they come and go, and where each stands."""
+"""The topics of a managed group: their partitions, as they are added and removed, and their offsets."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _SMALLEST_OFFSET = 0
 
 
 class ManagedTopics:
-    """`partition_count` says how many partitions a topic has, 0 where there is no such topic."""
+    """`partition_count(topic)` is a topic's number of partitions, 0 if it does not exist."""
 
     def __init__(self, offsets: GroupOffsets, partition_count: Callable[[str], int]) -> None:
         self._offsets = offsets
         self._partition_count = partition_count
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions each of `topics` has now."""
+        """The current number of partitions of each of `topics`."""
         return {topic: self._partition_count(topic) for topic in topics}
 
     def has(self, group: ManagedGroup, partition: TopicPartition) -> bool:
-        """Whether there is such a partition, of a topic that is the group's."""
+        """Whether the partition exists and its topic belongs to the group."""
         return partition.topic in group.partitions and 0 <= partition.partition < self._partition_count(
             partition.topic
         )
@@ -34,9 +34,9 @@ class ManagedTopics:
     def begin_new_partitions(
         self, group: ManagedGroup, result: ShardResult, counts: Mapping[str, int], now_ms: int
     ) -> None:
-        """Commit the smallest offset for partitions that are new, so that they are read from their start.
+        """Commit offset 0 for new partitions, so that the group reads them from their start.
 
-        By a commit, not only by an answer: their first owner may die before it has committed anything.
+        A start offset in the answer would not be enough: the first owner may die before it commits.
         """
         for topic, count in counts.items():
             for number in range(group.partitions[topic], count):
@@ -45,7 +45,8 @@ class ManagedTopics:
                     self.commit(group, result, partition, _SMALLEST_OFFSET, now_ms)
 
     def forget_lost_partitions(self, group: ManagedGroup, topics: Iterable[str]) -> bool:
-        """Forget partitions that are gone, so that those that come back under a topic's name are new."""
+        """Forget removed partitions, so that those of a topic created again count as new; whether any
+        were."""
         lost = {
             topic: count
             for topic, count in self.counts(topics).items()
@@ -55,7 +56,7 @@ class ManagedTopics:
         return bool(lost)
 
     def is_fully_owned(self, group: ManagedGroup) -> bool:
-        """Whether the members own all that there is between them, and nothing else."""
+        """Whether the members own exactly the existing partitions of the group's topics."""
         owned = {partition for member in group.members.values() for partition in member.owned}
         counts = self.counts(group.partitions)
         return len(owned) == sum(counts.values()) and all(
@@ -63,7 +64,7 @@ class ManagedTopics:
         )
 
     def offset(self, group: ManagedGroup, partition: TopicPartition) -> int:
-        """Where the group stands in a partition; `NO_OFFSET` where nobody has committed anything."""
+        """The group's committed offset in a partition, or `NO_OFFSET`."""
         committed = self._offsets.get(group.group_id, partition)
         return NO_OFFSET if committed is None else committed.offset
 
@@ -73,5 +74,5 @@ class ManagedTopics:
         self._offsets.commit(result, group.group_id, partition, CommittedOffset(offset, -1, "", now_ms))
 
     def delete_offsets(self, group: ManagedGroup, result: ShardResult) -> None:
-        """Forget where the group stands, everywhere."""
+        """Delete all offsets of the group."""
         self._offsets.delete_group(result, group.group_id)

@@ -1,4 +1,4 @@
-"""The committed offsets of one coordinator shard, and when they have been kept long enough."""
+"""The committed offsets of one coordinator shard, and their expiry."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ _NONE: dict[TopicPartition, CommittedOffset] = {}
 class GroupOffsets:
     """Offsets by group and partition.
 
-    `commit` and `delete` emit the record with the change; `restore` changes without a record, as when
-    records are read back from the log.
+    `commit` and `delete` add a record to the result; `restore` writes none, for records read from the log.
     """
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._readers: dict[str, dict[str, int]] = {}
-        """By topic, of how many of its partitions each group has an offset."""
+        """For each topic, the number of its partitions in which each group has an offset."""
 
     def get(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
         return self._groups.get(group_id, _NONE).get(partition)
 
     def of_group(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """All of a group's offsets, to be looked at only."""
+        """All of a group's offsets; read only."""
         return self._groups.get(group_id, _NONE)
 
     def has_any(self, group_id: str) -> bool:
@@ -44,7 +43,7 @@ class GroupOffsets:
         result.records.append(offset_record(group_id, partition, committed))
 
     def delete(self, result: ShardResult, group_id: str, partition: TopicPartition) -> None:
-        """Delete one offset; nothing happens where there is none."""
+        """Delete one offset, if there is one."""
         if self.get(group_id, partition) is None:
             return
         self._remember(result, group_id, partition)
@@ -56,14 +55,14 @@ class GroupOffsets:
             self.delete(result, group_id, partition)
 
     def delete_topics(self, result: ShardResult, topics: Collection[str]) -> None:
-        """Delete what has been committed for topics that are no more."""
+        """Delete all offsets of deleted topics."""
         for topic in sorted(topics):
             for group_id in list(self._readers.get(topic, ())):
                 for partition in [each for each in self.of_group(group_id) if each.topic == topic]:
                     self.delete(result, group_id, partition)
 
     def restore(self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> None:
-        """Let the offset be `committed`, None for no offset, without a record."""
+        """Set an offset, or remove it with None, without a record."""
         offsets = self._groups.get(group_id)
         if committed is not None:
             if offsets is None:
@@ -78,7 +77,7 @@ class GroupOffsets:
             self._unread(group_id, partition.topic)
 
     def _unread(self, group_id: str, topic: str) -> None:
-        """A group has one offset less of a topic."""
+        """Count one offset less of a topic for a group."""
         readers = self._readers[topic]
         readers[group_id] -= 1
         if not readers[group_id]:
@@ -95,11 +94,11 @@ class GroupOffsets:
         still_read: Collection[str],
         now_ms: int,
     ) -> list[TopicPartition]:
-        """The partitions whose offsets have been kept long enough (KIP-211).
+        """The partitions of a group whose offsets have expired (KIP-211).
 
-        Kept is counted from `unused_since_ms`, when the group became empty, or where that is None from the
-        commit; a commit that named its own expiry (before OffsetCommit v5) has its way. Topics that are
-        `still_read` do not expire.
+        An offset expires `retention_ms` after `unused_since_ms`, when the group became empty, or if that is
+        None after its commit; a commit before OffsetCommit v5 may have set its own expiry. Offsets of topics
+        in `still_read` do not expire.
         """
         expired: list[TopicPartition] = []
         for partition, committed in self.of_group(group_id).items():

@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` keeps a group: Kafka's rule, so that tools find it themselves."""
+"""The partition of `__consumer_offsets` that stores a group, by Kafka's rule, on which tools rely."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def partition_of_group(group_id: str, partition_count: int) -> int:
-    """The partition that keeps the group's offsets; its leader coordinates the group."""
+    """The partition that stores the group's records; its leader is the group's coordinator."""
     return (_java_hash(group_id) & 0x7FFFFFFF) % partition_count
 
 
 @lru_cache(maxsize=16_384)
 def _java_hash(text: str) -> int:
-    """Java's String.hashCode, which goes over UTF-16 units, as an unsigned number."""
+    """Java's String.hashCode, computed over UTF-16 code units, as an unsigned number."""
     units = text.encode("utf-16-be", "surrogatepass")
     number = 0
     for high, low in zip(units[::2], units[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""What the coordinator of groups needs of whoever has its claims made."""
+"""The interface through which a shard claims partitions for readers at the partition leaders."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from coordinator.groups.effects import Decision, ReaderClaim
 
 
 class ReaderClaimer(Protocol):
-    """Has the claims of one shard made at the leaders of partitions."""
+    """Makes the claims of one shard at the leaders of partitions."""
 
     def claim(self, claims: Sequence[ReaderClaim], decision: Decision) -> Deferred[None]:
-        """Fires when the claims hold, or have been waited for long enough. Never fails.
+        """Make claims. Fires when all are in force, or after a timeout. Never fails.
 
-        Those that do not hold by then are made as soon as they can be: until then the members concerned
-        read nothing, for the leader does not know them. Later claims take the place of earlier ones about
-        the same partition.
+        Claims that are not in force by then are retried; until they succeed, leaders refuse fetches of the
+        members concerned. A later claim replaces an earlier one for the same partition.
         """
         ...
 
     def close(self) -> None:
-        """Make no claims any more: the next coordinator makes its own."""
+        """Stop making claims: the next coordinator makes its own."""
         ...

@@ -1,12 +1,12 @@
 """The records of `__consumer_offsets`: Kafka's own key and value formats, byte for byte.
 
-A key starts with its version, which says what the record is: 0 and 1 a committed offset, 2 the state of a
+A key starts with its version, which gives the kind of record: 0 and 1 a committed offset, 2 the state of a
 classic group. `MANAGED_GROUP_KEY_VERSION` marks the state of a group under the client rewrite's protocol; it
-lies far above every version that Kafka has given out, and Kafka's own loader, its console formatters and
-the usual lag monitors skip versions they do not know.
+lies far above all of Kafka's versions, and Kafka's own loader, its console formatters and the usual lag
+monitors skip versions that they do not know.
 
-Written are the newest versions that a broker and the tools of Kafka's ZooKeeper days read: offset keys v1
-and values v3 (v1 where the commit named its own expiry, which later versions cannot say), group keys v2 and
+Records are written in the newest versions that brokers and tools of Kafka's ZooKeeper mode read: offset keys
+v1 and values v3 (v1 for a commit with its own expiry, which later versions cannot hold), group keys v2 and
 values v3. All older value versions are read.
 """
 
@@ -35,11 +35,11 @@ _TWO_LONGS = struct.Struct(">qq")
 _OFFSET_KEY_STARTS = tuple(_SHORT.pack(version) for version in OFFSET_KEY_VERSIONS)
 _OFFSET_VALUE_V3_START = _SHORT.pack(3)
 _TEXT_START = 4
-"""Where a key's first string begins: behind the version and the string's length."""
+"""Where the bytes of a key's first string begin: after the version and the length."""
 
 
 class MalformedRecord(ValueError):
-    """A record that is in the topic and is not what its key's or value's version says it is."""
+    """A record of the topic whose bytes do not match the version of its key or value."""
 
 
 class CommittedOffset(NamedTuple):
@@ -54,7 +54,7 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberValue:
-    """A member of a classic group as its group's record holds it."""
+    """A member in the record of a classic group."""
 
     member_id: str
     instance_id: str | None
@@ -68,7 +68,7 @@ class MemberValue:
 
 @dataclass(frozen=True, slots=True)
 class GroupValue:
-    """The durable part of a classic group: everything a new coordinator knows of it."""
+    """The value of a classic group's record: everything that a new coordinator restores."""
 
     protocol_type: str
     generation: int
@@ -80,7 +80,7 @@ class GroupValue:
 
 @dataclass(frozen=True, slots=True)
 class ManagedMemberValue:
-    """A member of a managed group; `generation` is the one in which it was last given `owned`."""
+    """A member in the record of a managed group; `generation` is that of its last assignment, `owned`."""
 
     consumer_id: str
     client_id: str
@@ -94,8 +94,8 @@ class ManagedMemberValue:
 class ManagedGroupValue:
     """The durable part of a group under the client rewrite's protocol.
 
-    `partitions` maps each topic of the group to the number of partitions that the group has seen of it.
-    Version 1 has `single_reader`; a group without is written in version 0, as it always was.
+    `partitions` has the group's topics, each with the number of its partitions that the group has seen.
+    Version 1 adds `single_reader`; a group without single readers is written in version 0.
     """
 
     session_timeout_ms: int
@@ -144,7 +144,7 @@ def managed_group_record(group_id: str, value: ManagedGroupValue | None) -> Grou
 
 
 def decode_key(key: bytes) -> Key | None:
-    """What a record is about; None for a version that is not ours. Raises `MalformedRecord`."""
+    """Decode a key; None for an unknown version. Raises `MalformedRecord`."""
     if key[:2] in _OFFSET_KEY_STARTS:
         return _decode_offset_key(key)
     reader = _Reader(key)
@@ -157,7 +157,7 @@ def decode_key(key: bytes) -> Key | None:
 
 
 def decode_offset_value(value: bytes) -> CommittedOffset:
-    """The value of an offset record, v0-v3. Raises `MalformedRecord`."""
+    """Decode the value of an offset record, v0-v3. Raises `MalformedRecord`."""
     if value[:2] == _OFFSET_VALUE_V3_START:
         return _decode_offset_value_v3(value)
     reader = _Reader(value)
@@ -178,7 +178,7 @@ def decode_offset_value(value: bytes) -> CommittedOffset:
 
 
 def decode_group_value(value: bytes) -> GroupValue:
-    """The value of a classic group's record, v0-v3. Raises `MalformedRecord`."""
+    """Decode the value of a classic group's record, v0-v3. Raises `MalformedRecord`."""
     reader = _Reader(value)
     version = reader.int16()
     if version not in (0, 1, 2, 3):
@@ -200,7 +200,7 @@ def decode_group_value(value: bytes) -> GroupValue:
 
 
 def decode_managed_group_value(value: bytes) -> ManagedGroupValue:
-    """The value of a managed group's record. Raises `MalformedRecord`."""
+    """Decode the value of a managed group's record. Raises `MalformedRecord`."""
     reader = _Reader(value)
     version = reader.int16()
     if version not in (0, 1):
@@ -217,9 +217,9 @@ def decode_managed_group_value(value: bytes) -> ManagedGroupValue:
 
 
 def _decode_offset_key(key: bytes) -> OffsetKey:
-    """An offset's key, v0-v1. A coordinator may have a million to read, so it is done without a cursor.
+    """Decode an offset's key, v0-v1, without a cursor: a coordinator may have to read a million.
 
-    The same topics come again and again: each name is kept once.
+    Topic names are interned, because the same few recur.
     """
     try:
         group_end = _TEXT_START + _SHORT.unpack_from(key, 2)[0]
@@ -228,14 +228,14 @@ def _decode_offset_key(key: bytes) -> OffsetKey:
         group_id = key[_TEXT_START:group_end].decode()
         topic = sys.intern(key[group_end + 2 : topic_end].decode())
     except (struct.error, UnicodeDecodeError) as error:
-        raise MalformedRecord(f"an offset's key: {error}") from None
+        raise MalformedRecord(f"malformed key of an offset: {error}") from None
     if not _TEXT_START <= group_end <= topic_end - 2:
         raise MalformedRecord("the length of a string in an offset's key is negative")
     return OffsetKey(group_id, TopicPartition(topic, partition))
 
 
 def _decode_offset_value_v3(value: bytes) -> CommittedOffset:
-    """An offset's value, v3: as quick as its key."""
+    """Decode an offset's value, v3, without a cursor: a coordinator may have to read a million."""
     start = _OFFSET_V3_HEAD.size + 2
     try:
         _, offset, leader_epoch = _OFFSET_V3_HEAD.unpack_from(value)
@@ -243,7 +243,7 @@ def _decode_offset_value_v3(value: bytes) -> CommittedOffset:
         (commit_timestamp_ms,) = _LONG.unpack_from(value, end)
         metadata = value[start:end].decode()
     except (struct.error, UnicodeDecodeError) as error:
-        raise MalformedRecord(f"an offset's value: {error}") from None
+        raise MalformedRecord(f"malformed value of an offset: {error}") from None
     if end < start:
         raise MalformedRecord("null where a string belongs")
     return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms)
@@ -254,7 +254,7 @@ def _read_member(reader: _Reader, version: int) -> MemberValue:
     instance_id = reader.nullable_text() if version >= 3 else None
     client_id = reader.text()
     client_host = reader.text()
-    # v0 has no rebalance timeout: in its day the session timeout was used for both
+    # v0 has no rebalance timeout; the session timeout served as both
     rebalance_timeout_ms = reader.int32() if version >= 1 else -1
     session_timeout_ms = reader.int32()
     return MemberValue(
@@ -340,7 +340,8 @@ def _managed_group_value(value: ManagedGroupValue) -> bytes:
 
 
 def fits(*texts: str | None) -> bool:
-    """Whether each of `texts` fits a string of these formats, whose length is a signed 16-bit integer."""
+    """Whether each of `texts` fits a string of these formats, whose length field is a signed 16-bit
+    integer."""
     return all(
         text is None or len(text) * 4 <= _MAX_TEXT or len(text.encode()) <= _MAX_TEXT for text in texts
     )
@@ -360,7 +361,7 @@ def _bytes(data: bytes) -> bytes:
 
 
 class _Reader:
-    """A cursor over one key or value. Every read raises `MalformedRecord` where the bytes do not allow it."""
+    """A cursor over one key or value. Every read raises `MalformedRecord` if the bytes do not match."""
 
     __slots__ = ("_data", "_position")
 
@@ -399,14 +400,16 @@ class _Reader:
         try:
             (value,) = layout.unpack_from(self._data, self._position)
         except struct.error:
-            raise MalformedRecord(f"cut short at byte {self._position}") from None
+            raise MalformedRecord(f"truncated at byte {self._position}") from None
         self._position += layout.size
         return value  # type: ignore[no-any-return]
 
     def _take(self, length: int) -> bytes:
         end = self._position + length
         if length < 0 or end > len(self._data):
-            raise MalformedRecord(f"length {length} at byte {self._position}, of {len(self._data)} bytes")
+            raise MalformedRecord(
+                f"length {length} at byte {self._position} exceeds the {len(self._data)} bytes"
+            )
         data = self._data[self._position : end]
         self._position = end
         return data

@@ -1,4 +1,4 @@
-"""The groups of one broker: a shard for each partition of `__consumer_offsets` that it leads."""
+"""The group coordinator of one broker: a shard for each partition of `__consumer_offsets` that it leads."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from protocol.errors import BrokerError, ErrorCode
 _log = logging.getLogger(__name__)
 
 _EXPIRED_PER_TURN = 200
-"""Groups that are looked at for expired offsets before others get their turn."""
+"""Groups checked for expired offsets in one reactor turn."""
 
 
 class GroupService:
-    """Finds the shard that a request is for, and tells all shards what concerns them all.
+    """Routes requests to shards, and events of topics to all shards.
 
-    `monotonic_s` is a clock that nobody sets, for sessions; `partition_of` gives the partition of a group,
-    None while there is no `__consumer_offsets`; `new_id` the random part of member ids; `partition_count` how
-    many partitions a topic has. `new_claimer` gives each shard what makes its claims; without it none
-    are made.
+    `monotonic_s` is the monotonic clock for sessions; `partition_of(group_id)` is the partition that stores a
+    group, None while `__consumer_offsets` does not exist; `new_id` makes the random part of member ids;
+    `partition_count(topic)` is a topic's number of partitions. `new_claimer` makes the claimer of each shard;
+    without it no claims are made.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class GroupService:
         self._hosts: dict[int, HostedShard] = {}
         self._expiring: DelayedCall | None = None
 
-    # What this broker leads
+    # Leadership
 
     def lead(self, partition: int, log: GroupLog) -> None:
-        """This broker leads a partition of `__consumer_offsets` from a new leader epoch on."""
+        """This broker leads a partition of `__consumer_offsets` in a new leader epoch: load its shard."""
         self.resign(partition)
         host = HostedShard(
             f"{OFFSETS_TOPIC}-{partition}",
@@ -75,7 +75,7 @@ class GroupService:
         host.load()
 
     def resign(self, partition: int) -> None:
-        """This broker leads the partition no more. Harmless for one that it does not lead."""
+        """This broker no longer leads the partition: close its shard. Harmless if it did not lead it."""
         host = self._hosts.pop(partition, None)
         if host is not None:
             host.close()
@@ -90,10 +90,10 @@ class GroupService:
     # Requests
 
     def ask(self, group_id: str, event: ShardEvent) -> Deferred[Any]:
-        """Let a request happen to the shard of `group_id`; its answer, when it may be told.
+        """Submit a request to the shard of `group_id`; fires with its answer once that is durable.
 
-        Fails with BrokerError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, and
-        what else kept its records from the log.
+        Fails with BrokerError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, or
+        the error with which the log refused the records.
         """
         partition = self._partition_of(group_id)
         if partition is None:
@@ -106,10 +106,10 @@ class GroupService:
         return done
 
     def ask_all(self, event: ShardEvent) -> Deferred[tuple[list[Any], ErrorCode]]:
-        """Let a request happen to every shard that this broker has.
+        """Submit a request to every shard of this broker. Never fails.
 
-        Gives their answers, and the error of a shard that has none to give. One that another broker takes
-        over meanwhile is no error: that broker answers for it. Never fails.
+        Fires with the shards' answers and the error of a shard that could not answer, if any. NOT_COORDINATOR
+        is not reported: the broker that has taken over the shard answers for it.
         """
         asked = []
         for host in list(self._hosts.values()):
@@ -118,7 +118,7 @@ class GroupService:
             asked.append(done)
         return DeferredList(asked, consumeErrors=True).addCallback(_merge_answers)
 
-    # What concerns all
+    # Events for all shards
 
     def topics_changed(self, topics: Collection[str]) -> None:
         """`topics` have been created or given more partitions."""
@@ -126,12 +126,12 @@ class GroupService:
             host.apply(lambda shard, now: shard.topics_changed(topics, now))
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """`topics` are no more."""
+        """`topics` have been deleted."""
         for host in list(self._hosts.values()):
             host.apply(lambda shard, now: shard.topics_deleted(topics, now))
 
     def expire_offsets(self) -> None:
-        """Look through all groups for offsets that have been kept long enough; others get turns between."""
+        """Delete expired offsets of all groups, in batches over several reactor turns."""
         if self._expiring is None:
             self._expire_batch(self._all_groups())
 

@@ -1,4 +1,4 @@
-"""What the coordinator of groups may be told to do differently: plain values, named as Kafka's settings."""
+"""The settings of the group coordinator, as plain values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The limits and delays of one coordinator; defaults are Kafka's.
+    """Limits and delays of the group coordinator; the defaults are Kafka's.
 
     Each field is the setting of the same name: `min_session_timeout_ms` is `group.min.session.timeout.ms`,
     `offsets_retention_ms` is `offsets.retention.minutes` in milliseconds, `metadata_max_bytes` is
@@ -21,7 +21,7 @@ class GroupSettings:
     metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
     new_member_join_timeout_ms: int = 5 * 60 * 1_000
-    """How long a first JoinGroup may wait. Kafka has it as a constant; see `ClassicMember.is_new`."""
+    """Maximum wait of a new member's JoinGroup, a constant in Kafka; see `ClassicMember.is_new`."""
 
     def allows_session_timeout(self, session_timeout_ms: int) -> bool:
         return self.min_session_timeout_ms <= session_timeout_ms <= self.max_session_timeout_ms

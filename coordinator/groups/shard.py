@@ -1,17 +1,16 @@
-"""The coordinator of groups, as a pure machine: one shard for each partition of `__consumer_offsets`.
+"""The group coordinator as a pure machine: one shard for each partition of `__consumer_offsets`.
 
-Requests, the passing of time and changes of topics go in; each gives one `ShardResult` of records, claims and
-answers (group_effects.py says in which order they are performed). There are two doors to the same offsets:
-Kafka's classic protocol, and the client rewrite's, in which the server assigns. A group is of
-the type by whose door it came in; a group that only keeps offsets takes on a type when its first member or
-its CreateGroup arrives.
+Requests, deadlines and changes of topics go in; each returns one `ShardResult` of records, claims and
+answers, performed in the order given in effects.py. Two protocols share the offsets: Kafka's classic
+protocol, and the client rewrite's, in which the server assigns partitions. The request that creates a group
+sets its type; an offsets-only group gets its type from its first member or its CreateGroup.
 
-State changes in memory at once, so that later requests see it in their order; nothing is told before the
-records that it rests on are durable. If the log refuses a result's records, the groups concerned fall back
-to their last record, as after a change of coordinator, and all who wait on them are answered with the error
+State changes in memory at once, so that later requests see it; no answer is sent before the records that it
+depends on are durable. If the log refuses a result's records, the groups concerned return to their last
+record, as after a change of coordinator, and all their waiting requests are answered with the error
 (`refused`).
 
-Nothing here knows a clock, the network or the log. Times are ms since the epoch and must not go back.
+Nothing here knows a clock, the network or the log. Times are ms since the epoch and must not decrease.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class OffsetToCommit:
-    """One partition of an OffsetCommit. Only v1 of the request carries a `commit_timestamp_ms`."""
+    """One partition of an OffsetCommit. Only v1 of the request has a `commit_timestamp_ms`."""
 
     partition: TopicPartition
     offset: int
@@ -61,8 +60,8 @@ class OffsetToCommit:
 class GroupShard:
     """The groups and offsets of one partition of `__consumer_offsets`.
 
-    `new_id` gives the random part of member ids. `partition_count` says how many partitions a topic has, 0
-    where there is no such topic; it has to know the cluster's topics by the time `loaded` is called.
+    `new_id` makes the random part of member ids. `partition_count(topic)` is a topic's number of partitions,
+    0 if it does not exist; it has to know the cluster's topics when `loaded` is called.
     """
 
     def __init__(
@@ -80,24 +79,24 @@ class GroupShard:
     # The log
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Take in one record of the log; see `GroupStore.replay`. Raises `MalformedRecord`."""
+        """Restore one record of the log; see `GroupStore.replay`. Raises `MalformedRecord`."""
         self._store.replay(key, value)
 
     def loaded(self, now_ms: int) -> ShardResult:
-        """All records have been taken in; requests may come."""
+        """All records have been replayed; requests may follow."""
         result = ShardResult()
         self._store.loaded(result, now_ms)
         return result
 
     def refused(self, result: ShardResult, error: ErrorCode, now_ms: int) -> ShardResult:
-        """The log did not take the records of `result`, the last one that this shard gave.
+        """The log refused the records of `result`, the last one that this shard returned.
 
-        What comes back replaces it, and is performed in the same way.
+        The returned result replaces it and is performed in the same way.
         """
         return self._store.refused(result, error, now_ms)
 
     def closed(self, error: ErrorCode) -> ShardResult:
-        """The partition is another broker's now: answer all who wait. The shard is of no use any more."""
+        """Another broker leads the partition: answer all waiting requests. The shard cannot be used again."""
         result = ShardResult()
         for group in self._store.groups.values():
             self._store.abandon(group, result, error)
@@ -106,11 +105,11 @@ class GroupShard:
     # Time and topics
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is to be called; ask again after every event."""
+        """When to call `tick`, or None; may change with every event."""
         return self._timers.next_ms()
 
     def tick(self, now_ms: int) -> ShardResult:
-        """Whatever is due happens."""
+        """Handle all deadlines that have passed."""
         result = ShardResult()
         while (key := self._timers.pop_due(now_ms)) is not None:
             group = self._store.groups.get(key.group_id)
@@ -120,11 +119,11 @@ class GroupShard:
         return result
 
     def group_ids(self) -> list[str]:
-        """All groups there are, for whoever goes through them with `expire_offsets`."""
+        """The ids of all groups, for calls of `expire_offsets`."""
         return list(self._store.groups)
 
     def expire_offsets(self, group_id: str, now_ms: int) -> ShardResult:
-        """Delete the offsets of one group that `offsets.retention.minutes` no longer keeps (KIP-211)."""
+        """Delete the offsets of one group that are past `offsets.retention.minutes` (KIP-211)."""
         result = ShardResult()
         self._store.expire_offsets(group_id, result, now_ms)
         return result
@@ -138,19 +137,20 @@ class GroupShard:
         return result
 
     def topics_deleted(self, topics: Collection[str], now_ms: int) -> ShardResult:
-        """`topics` are no more: their offsets must not be taken for those of topics that get their names."""
+        """`topics` have been deleted: delete their offsets, which new topics of the same names must not
+        inherit."""
         result = self.topics_changed(topics, now_ms)
         self._offsets.delete_topics(result, frozenset(topics))
         for group_id in dict.fromkeys(group_id for group_id, _ in result.offsets_before):
             self._store.drop_if_unused(group_id)
         return result
 
-    # Both doors
+    # Requests for groups of both types
 
     def leave(
         self, request: RequestToken, group_id: str, members: Sequence[tuple[str, str | None]], now_ms: int
     ) -> ShardResult:
-        """LeaveGroup, for groups of both types: (member id, instance id) each."""
+        """LeaveGroup of (member id, instance id) pairs."""
         result = ShardResult()
         match self._store.groups.get(group_id):
             case ClassicGroup() as group:
@@ -176,9 +176,9 @@ class GroupShard:
         instance_id: str | None = None,
         retention_ms: int | None = None,
     ) -> ShardResult:
-        """OffsetCommit. `retention_ms` is what v2-4 of the request may carry.
+        """OffsetCommit. `retention_ms` comes from v2-4 of the request.
 
-        Partitions that do not exist are for the caller to refuse.
+        The caller refuses partitions that do not exist.
         """
         result = ShardResult()
         error, group = self._check_commit(group_id, generation, member_id, instance_id)
@@ -214,7 +214,7 @@ class GroupShard:
     def fetch_offsets(
         self, request: RequestToken, group_id: str, partitions: Iterable[TopicPartition] | None
     ) -> ShardResult:
-        """OffsetFetch of one group; None for all its partitions. A group that nobody knows has no offsets."""
+        """OffsetFetch of one group; `partitions` None means all. An unknown group has no offsets."""
         result = ShardResult()
         committed = self._offsets.of_group(group_id)
         offsets: list[FetchedOffset] = []
@@ -231,7 +231,8 @@ class GroupShard:
     def delete_offsets(
         self, request: RequestToken, group_id: str, partitions: Sequence[TopicPartition]
     ) -> ShardResult:
-        """OffsetDelete: of an empty group any, of consumers those of topics that none of them reads."""
+        """OffsetDelete: any offsets of an empty group; with members only those of topics that no member
+        reads."""
         result = ShardResult()
         group = self._store.groups.get(group_id)
         if group is None:
@@ -266,7 +267,7 @@ class GroupShard:
     def list_groups(
         self, request: RequestToken, states: Collection[str] = (), types: Collection[str] = ()
     ) -> ShardResult:
-        """ListGroups, as far as they are this shard's."""
+        """ListGroups: the groups of this shard."""
         result = ShardResult()
         result.reply(request, ListAnswer(listed(self._store.groups.values(), states, types)))
         return result
@@ -286,7 +287,7 @@ class GroupShard:
             return group.check_commit(generation, member_id, instance_id), group
         if not fits(group_id):
             return ErrorCode.INVALID_GROUP_ID, None
-        # Whoever names a generation was a member once; others use the group for its offsets only
+        # A caller with a generation was a member once; without one it only stores offsets
         return ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE, None
 
     def _fall_due(self, group: Group, key: TimerKey, result: ShardResult, now_ms: int) -> None:
@@ -304,7 +305,7 @@ class GroupShard:
                 classic.session_expired(group, result, key.member_id, now_ms)
             case TimerKind.PENDING:
                 classic.pending_expired(group, result, key.member_id, now_ms)
-            case TimerKind.ROUND:
+            case TimerKind.JOIN:
                 classic.join_timed_out(group, result, now_ms)
             case TimerKind.SYNC:
                 classic.sync_timed_out(group, result, now_ms)

@@ -1,4 +1,4 @@
-"""Groups and offsets between memory and log: reading back, falling back, dropping what nobody uses."""
+"""The groups and offsets of a shard: restoring them from the log, undoing changes, deleting unused ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from protocol.errors import ErrorCode
 
 
 class GroupStore:
-    """All groups of one shard, with their offsets and deadlines, and the machines that move them."""
+    """All groups of one shard with their offsets and deadlines, and the machines that handle their events."""
 
     def __init__(self, config: GroupSettings, partition_count: Callable[[str], int]) -> None:
         self.config = config
@@ -41,12 +41,12 @@ class GroupStore:
         self.rebalancer = ClassicRebalancer(config, self.timers)
         self.managed_rebalancer = ManagedRebalancer(config, self.timers, self.offsets, partition_count)
 
-    # Reading back
+    # Restoring
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Take in one record of the log, in the log's order; keys of unknown versions are skipped.
+        """Restore one record; called in the order of the log. Keys of unknown versions are skipped.
 
-        Raises `MalformedRecord`, and then nothing has changed.
+        Raises `MalformedRecord`, without a change.
         """
         match decode_key(key):
             case OffsetKey(group_id, partition):
@@ -60,19 +60,20 @@ class GroupStore:
                 self._restore(group_id, managed, ManagedGroup)
 
     def loaded(self, result: ShardResult, now_ms: int) -> None:
-        """All records have been taken in: members have one session from now on to be heard of."""
+        """All records have been replayed: each member has one session timeout from now to send a
+        heartbeat."""
         for group_id in self.offsets.group_ids():
             self.groups.setdefault(group_id, ClassicGroup(group_id))
         for group in list(self.groups.values()):
             self._resume(group, result, now_ms)
 
-    # Falling back
+    # Undoing
 
     def refused(self, refused: ShardResult, error: ErrorCode, now_ms: int) -> ShardResult:
-        """The log did not take the records of `refused`: undo it, and answer with `error`.
+        """The log refused the records of `refused`: undo it, and answer with `error`.
 
-        Offsets go back to what they were. A group goes back to its last record, just as a new coordinator
-        would find it; whoever waits in it is answered too, and joins anew.
+        Offsets return to their previous values. A group returns to its last record, as a new coordinator
+        would restore it; all requests that wait in it are answered with `error` too.
         """
         result = ShardResult()
         for request, _ in refused.replies:
@@ -98,7 +99,7 @@ class GroupStore:
         return result
 
     def abandon(self, group: Group, result: ShardResult, error: ErrorCode) -> None:
-        """Let go of a group in memory, answering all who wait in it."""
+        """Discard a group in memory, answering all its waiting requests with `error`."""
         if isinstance(group, ManagedGroup):
             self.managed_rebalancer.forget_timers(group)
             waiting = [member.registering for member in group.members.values()]
@@ -111,10 +112,10 @@ class GroupStore:
             if request is not None:
                 result.reply(request, RecordsRefused(error))
 
-    # Dropping
+    # Deleting
 
     def drop_if_unused(self, group_id: str) -> None:
-        """Forget a group that is dead, or that has neither members nor offsets nor a record."""
+        """Forget a group that is dead, or has neither members, offsets nor a record."""
         group = self.groups.get(group_id)
         if group is None:
             return
@@ -129,7 +130,7 @@ class GroupStore:
             del self.groups[group_id]
 
     def delete(self, group_id: str, result: ShardResult) -> ErrorCode:
-        """Delete a group with its offsets. Only an empty one, and not one that deletes itself."""
+        """Delete a group with its offsets: only an empty one, and not an ephemeral one."""
         group = self.groups.get(group_id)
         match group:
             case None:
@@ -146,10 +147,9 @@ class GroupStore:
         return ErrorCode.NONE
 
     def expire_offsets(self, group_id: str, result: ShardResult, now_ms: int) -> None:
-        """Delete the offsets of a group that have been kept long enough, and then a group left with nothing.
+        """Delete the expired offsets of a group, and an empty classic group that has none left.
 
-        A managed group was made on purpose and stays until it is deleted, and so do the offsets of its
-        topics.
+        A managed group and the offsets of its topics stay until the group is deleted.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -163,7 +163,7 @@ class GroupStore:
         elif group.state is GroupState.STABLE and group.topics is not None:
             still_read = group.topics
         else:
-            return  # in the middle of a rebalance, or its members do not say what they read
+            return  # rebalancing, or the subscriptions are unknown
         expired = self.offsets.expired(
             group_id,
             retention_ms=self.config.offsets_retention_ms,
@@ -196,7 +196,7 @@ class GroupStore:
             del self.groups[group_id]
 
     def _resume(self, group: Group, result: ShardResult, now_ms: int) -> None:
-        """Begin to watch over a group that has been read back."""
+        """Set the deadlines of a restored group."""
         if isinstance(group, ManagedGroup):
             self.managed_rebalancer.resume(group, result, now_ms)
             return

@@ -1,4 +1,4 @@
-"""Groups as tools see them: descriptions and lists. Nothing here changes a group."""
+"""Descriptions and lists of groups, for tools. Nothing here changes a group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ Group: TypeAlias = ClassicGroup | ManagedGroup
 
 
 def describe(group_id: str, group: Group | None) -> DescribeAnswer:
-    """What DescribeGroups says of a group; a managed one looks like one of consumers, for the tools' sake."""
+    """Describe a group; a managed group is shown as one of the consumer protocol, so that tools can read
+    it."""
     match group:
         case None:
             return DescribeAnswer(group_id, GroupState.DEAD.value)
@@ -35,7 +36,7 @@ def describe(group_id: str, group: Group | None) -> DescribeAnswer:
 
 
 def listed(groups: Iterable[Group], states: Collection[str], types: Collection[str]) -> list[HostedGroup]:
-    """What ListGroups says. Empty filters let everything through; case does not matter in them."""
+    """The groups that match both filters. An empty filter matches all; filters ignore case."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {group_type.lower() for group_type in types}
     return [
@@ -47,7 +48,7 @@ def listed(groups: Iterable[Group], states: Collection[str], types: Collection[s
 
 
 def managed_info(group: ManagedGroup) -> ManagedGroupInfo:
-    """What the client rewrite's ListGroups says of a group."""
+    """A group's entry in the client rewrite's ListGroups."""
     return ManagedGroupInfo(
         group.group_id,
         tuple(group.members),
@@ -59,7 +60,7 @@ def managed_info(group: ManagedGroup) -> ManagedGroupInfo:
 
 
 def _describe_classic(group: ClassicGroup) -> DescribeAnswer:
-    # Between generations neither the protocol nor what the members said under it means anything
+    # During a rebalance the protocol and the members' metadata for it are not valid
     is_stable = group.state is GroupState.STABLE
     return DescribeAnswer(
         group.group_id,

@@ -259,7 +259,7 @@ def test_a_record_that_makes_no_sense_is_left_out_and_told(caplog: pytest.LogCap
     host.loaded()
 
     assert host.fetch()[0].offsets[0].offset == 7
-    assert "not readable" in caplog.text
+    assert "Skipping an unreadable record" in caplog.text
 
 
 @pytest.mark.parametrize(
