@@ -1,6 +1,6 @@
-"""AssignReaders (key 30027, between brokers): the coordinator of groups says which member reads a partition.
+"""AssignReaders (key 30027, between brokers): a group's coordinator decides which member reads a partition.
 
-Answered when that is durable and in force: whoever read the partition for the group before is refused.
+Answered when that is durable and in force: fetches of the member that read the partition before are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from broker.handler import Handler, RequestContext, refusal
 from broker.metadata import ZERO_ID
 from broker.ownership.answers import Standings
-from broker.ownership.reading import Assigned
+from broker.ownership.readers import AssignReaders, NewReader
 from broker.ownership.requests import RESOURCES_MAX
 from broker.ownership.service import OwnershipService
 from coordinator.ownership.records import Owner, PartitionKey, ReaderAssignment
@@ -28,9 +28,9 @@ from protocol.messages.group_readers import (
 from protocol.messages.ownership import Access
 
 _TIMEOUT_MS = 4_000
-"""The coordinator does not wait for longer, and asks again."""
+"""Timeout after which the coordinator sends its decision again."""
 _SHOWN_MAX = 200
-"""Characters of what is kept for people only."""
+"""Characters kept of a client id and of a host, which are for display only."""
 
 
 @dataclass(eq=False)
@@ -49,8 +49,8 @@ class AssignReadersHandler(Handler[AssignReadersRequest, AssignReadersResponse])
 
         return gatherResults([self._assign(portion) for portion in portions]).addCallback(answered)
 
-    def _assign(self, portion: Sequence[Assigned]) -> Deferred[list[PartitionNotAssigned]]:
-        """What of a portion is not in force. Never fails."""
+    def _assign(self, portion: Sequence[NewReader]) -> Deferred[list[PartitionNotAssigned]]:
+        """The readers of a portion that are not in force. Never fails."""
 
         def answered(standings: Standings) -> list[PartitionNotAssigned]:
             return [
@@ -67,22 +67,22 @@ class AssignReadersHandler(Handler[AssignReadersRequest, AssignReadersResponse])
             error = refusal(failure)
             return [_row(each.group, each.key, error) for each in portion]
 
-        return self.ownership.assign(portion, _TIMEOUT_MS).addCallbacks(answered, failed)
+        return self.ownership.submit(None, AssignReaders(portion), _TIMEOUT_MS).addCallbacks(answered, failed)
 
     def _located(
         self, request: AssignReadersRequest, refused: list[PartitionNotAssigned]
-    ) -> Iterator[Assigned]:
+    ) -> Iterator[NewReader]:
         for reader in request.readers:
             owner = _owner(reader)
             for topic in reader.topics:
                 for index in topic.partitions:
                     try:
-                        key = self.ownership.homes.locate(reader.group, topic.topic, index)
+                        key = self.ownership.decided.locate(reader.group, topic.topic, index)
                     except BrokerError as error:
                         refused.append(_row(reader.group, PartitionKey(ZERO_ID, index, topic.topic), error))
                         continue
                     if isinstance(key, PartitionKey):
-                        yield Assigned(key, reader.group, owner)
+                        yield NewReader(key, reader.group, owner)
 
     def failed(
         self, call: RequestContext, request: AssignReadersRequest, error: BrokerError
@@ -102,11 +102,11 @@ def _owner(reader: AssignedReader) -> Owner:
     )
 
 
-def _portions(assigned: Iterator[Assigned]) -> list[list[Assigned]]:
-    """In portions that can be written together, each partition once in each."""
-    portions: list[list[Assigned]] = []
+def _portions(readers: Iterator[NewReader]) -> list[list[NewReader]]:
+    """The readers, in portions that can be written together. Each portion names a partition once."""
+    portions: list[list[NewReader]] = []
     keys: set[PartitionKey] = set()
-    for each in assigned:
+    for each in readers:
         if not portions or each.key in keys or len(keys) == RESOURCES_MAX:
             portions.append([])
             keys = set()

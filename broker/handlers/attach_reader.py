@@ -1,6 +1,6 @@
-"""AttachReader (key 30028): a member of a group with single readers says on which connection it reads.
+"""AttachReader (key 30028): a member of a group with single readers attaches its connection.
 
-Each partition is answered by itself. The rules are told in docs/consumer-groups.md.
+Each partition succeeds or fails separately. docs/consumer-groups.md has the rules.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from broker.handler import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
+from broker.ownership.readers import AttachReader
 from broker.ownership.service import OwnershipService
 from coordinator.ownership.records import ResourceKey
 from protocol.errors import BrokerError
@@ -21,6 +22,9 @@ from protocol.messages.group_readers import (
     AttachReaderResponse,
 )
 from protocol.messages.ownership import HeldResource, ResourceStanding
+
+_TIMEOUT_MS = 10_000
+"""Timeout of an attachment. It waits only for earlier operations on the same partitions."""
 
 
 @dataclass(eq=False)
@@ -36,14 +40,14 @@ class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
             for index in topic.partitions
         ]
         requests.check_resources(request.group, resources)
-        asker = requests.asker_of(call, request.group, request.member_id)
+        requester = requests.requester_of(call, request.group, request.member_id)
         connection = requests.connection_of(call)
 
-        def ask(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
-            keys = [key for _, key in found]
-            return self.ownership.attach_reader(connection, asker, request.generation, keys)
+        def submit(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
+            attach = AttachReader(requester, request.generation, [key for _, key in found])
+            return self.ownership.submit(connection, attach, _TIMEOUT_MS)
 
-        standings = requests.each(self.ownership.homes, request.group, resources, ask)
+        standings = requests.for_each(self.ownership.decided, request.group, resources, submit)
         return standings.addCallback(
             lambda answers: AttachReaderResponse(error_code=0, partitions=[_row(each) for each in answers])
         )

@@ -1,7 +1,7 @@
-"""DescribeOwners (key 30024): who owns what, of that which this broker decides about.
+"""DescribeOwners (key 30024): the owners of the resources that this broker decides about.
 
-Names of applications are read when their group is first asked about: here those of the groups that the
-request names, or of all groups that this broker coordinates.
+The names of a group are read from ZooKeeper when a request first asks for them. This one asks for the names
+of the groups that it lists, or of all groups that this broker coordinates.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
     def handle(
         self, call: RequestContext, request: DescribeOwnersRequest
     ) -> Deferred[DescribeOwnersResponse]:
-        return self._known(request).addCallback(lambda _: self._answer(request))
+        return self._names_read(request).addCallback(lambda _: self._answer(request))
 
-    def _known(self, request: DescribeOwnersRequest) -> Deferred[Any]:
-        """Fires when what is asked about has been read, as far as that can be done."""
-        homes = self.ownership.homes
+    def _names_read(self, request: DescribeOwnersRequest) -> Deferred[Any]:
+        """Fires once the names that the request asks for have been read, or could not be."""
+        decided = self.ownership.decided
         if request.resources is not None and all(each.partition >= 0 for each in request.resources):
             return succeed(None)
         for group in request.groups or ():
             if group != PRODUCERS_GROUP:
                 requests.check_group(group)
         if request.groups is None:
-            return homes.all_ready().addErrback(_no_way_to_zookeeper)
+            return decided.read_all_names().addErrback(_session_expired)
         lookups = []
         for group in dict.fromkeys(request.groups):
             try:
-                lookups.append(homes.ready(group))
+                lookups.append(decided.read_names(group))
             except BrokerError:
                 continue  # Another broker coordinates it.
         return DeferredList(lookups, consumeErrors=True)
@@ -85,6 +85,6 @@ def _name(resource: Resource) -> tuple[str, int]:
     return (key.name, NO_PARTITION) if isinstance(key, NameKey) else (key.topic, key.index)
 
 
-def _no_way_to_zookeeper(failure: Failure) -> None:
-    """This broker is about to stop: it tells what it knows."""
+def _session_expired(failure: Failure) -> None:
+    """The broker is about to stop: it describes what it knows."""
     failure.trap(SessionExpired)

@@ -1,5 +1,7 @@
-"""ForceRelease (key 30025): an administrator takes resources from their owners, whose connections are severed
-and who cannot resume."""
+"""ForceRelease (key 30025): an administrator takes resources from their owners.
+
+The owners' connections are severed, and they cannot resume.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from twisted.internet.defer import Deferred
 from broker.handler import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
-from broker.ownership.operations import Forced
+from broker.ownership.operations import ForcedResource, ForceRelease
 from broker.ownership.service import OwnershipService
 from coordinator.ownership.records import ResourceKey
 from protocol.errors import BrokerError, ErrorCode
@@ -34,20 +36,20 @@ class ForceReleaseHandler(Handler[ForceReleaseRequest, ForceReleaseResponse]):
     def handle(self, call: RequestContext, request: ForceReleaseRequest) -> Deferred[ForceReleaseResponse]:
         requests.check_resources(request.group, request.resources, requests.RESOURCES_MAX)
 
-        def ask(found: list[tuple[ResourceToRelease, ResourceKey]]) -> Deferred[Standings]:
+        def submit(found: list[tuple[ResourceToRelease, ResourceKey]]) -> Deferred[Standings]:
             names = ", ".join(str(key) for _, key in found)
             _audit.info(
-                "forced release of %s in group %r asked for by %s at %s: %r",
+                "forced release of %s in group %r requested by %s at %s: %r",
                 names,
                 request.group,
                 call.principal,
                 call.client_host,
                 request.comment[: requests.NAME_LENGTH_MAX],
             )
-            forced = [Forced(key, each.generation) for each, key in found]
-            return self.ownership.force_release(request.group, forced, request.timeout_ms)
+            forced = [ForcedResource(key, each.generation) for each, key in found]
+            return self.ownership.submit(None, ForceRelease(request.group, forced), request.timeout_ms)
 
-        standings = requests.each(self.ownership.homes, request.group, request.resources, ask)
+        standings = requests.for_each(self.ownership.decided, request.group, request.resources, submit)
         return standings.addCallback(
             lambda answers: ForceReleaseResponse(
                 error_code=ErrorCode.NONE, resources=[_released(each) for each in answers]

@@ -1,7 +1,8 @@
-"""Own (key 30020, own API): a connection claims resources, all of those in the request or none.
+"""Own (key 30020, own API): a connection claims all resources of the request, or none.
 
-Answered when the grants are durable, the owners before are severed, and everything before the fence offsets
-is committed; or with the reasons why not. The rules are told in docs/ownership.md.
+Answered when the grants are durable, the former owners are severed, and everything before the fence offsets
+is committed; or with the reasons for the refusal. docs/ownership.md has the rules, and `broker.ownership` the
+path of a claim.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from twisted.internet.defer import Deferred
 from broker.handler import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
-from broker.ownership.claims import Wanted
+from broker.ownership.claims import Claim, WantedResource, wait_until_ms
 from broker.ownership.rules import check_generation
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import SessionTimeouts
@@ -35,7 +36,7 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
         for claim in request.resources:
             check_generation(claim.generation)
         _check_wait(request)
-        asker = requests.asker_of(
+        requester = requests.requester_of(
             call,
             request.group,
             request.owner_id,
@@ -46,13 +47,12 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
         )
         connection = requests.connection_of(call)
 
-        def ask(found: list[tuple[ResourceClaim, ResourceKey]]) -> Deferred[Standings]:
-            wanted = [Wanted(key, claim.generation) for claim, key in found]
-            return self.ownership.claim(
-                connection, asker, wanted, request.timeout_ms, request.wait_timeout_ms
-            )
+        def submit(found: list[tuple[ResourceClaim, ResourceKey]]) -> Deferred[Standings]:
+            wanted = [WantedResource(key, claim.generation) for claim, key in found]
+            until_ms = wait_until_ms(self.ownership.now_ms(), request.wait_timeout_ms)
+            return self.ownership.submit(connection, Claim(requester, wanted, until_ms), request.timeout_ms)
 
-        standings = requests.all_or_none(self.ownership.homes, request.group, request.resources, ask)
+        standings = requests.for_all_or_none(self.ownership.decided, request.group, request.resources, submit)
         return standings.addCallback(
             lambda answers: OwnResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )
@@ -68,5 +68,5 @@ def _check_wait(request: OwnRequest) -> None:
     if request.wait_timeout_ms != 0 and not is_single:
         raise error_for(
             ErrorCode.INVALID_REQUEST,
-            "only a claim of one resource, with generation -1, can wait: claim each by itself",
+            "only a claim of one resource with generation -1 can wait: send one request for each resource",
         )

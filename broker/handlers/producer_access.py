@@ -1,7 +1,7 @@
-"""ProducerAccess (key 30026, PIP-68): a producer asks how it may write to a partition: with others, or alone.
+"""ProducerAccess (key 30026, PIP-68): a producer requests access to a partition, shared or exclusive.
 
 "When a new producer tries to create a session for the 1st time, it will be leaving the topic_epoch empty";
-one that reconnects names the epoch that it was given, and goes on with it or is fenced for good.
+a producer that reconnects names the epoch that it was given, and resumes it or is fenced for good.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from broker.handler import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
+from broker.ownership.claims import AccessClaim, wait_until_ms
 from broker.ownership.guards import CLAIMED, REQUIRED
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import SessionTimeouts
@@ -39,10 +40,10 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
     ) -> Deferred[ProducerAccessResponse]:
         self.session_timeouts.check(request.session_timeout_ms)
         mode = _mode(request)
-        key = self.ownership.homes.locate(PRODUCERS_GROUP, request.topic, request.partition)
+        key = self.ownership.decided.locate(PRODUCERS_GROUP, request.topic, request.partition)
         assert isinstance(key, PartitionKey)
         self._check_policy(key, mode)
-        asker = requests.asker_of(
+        requester = requests.requester_of(
             call,
             PRODUCERS_GROUP,
             request.producer_id,
@@ -51,31 +52,25 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
             request.writer_client_id,
             request.writer_principal,
         )
-        standings = self.ownership.access(
-            requests.connection_of(call),
-            asker,
-            key,
-            mode,
-            request.epoch,
-            request.timeout_ms,
-            request.wait_timeout_ms,
-        )
+        until_ms = wait_until_ms(self.ownership.now_ms(), request.wait_timeout_ms)
+        claim = AccessClaim(requester, key, mode, request.epoch, until_ms)
+        standings = self.ownership.submit(requests.connection_of(call), claim, request.timeout_ms)
         return standings.addCallback(_response)
 
     def _check_policy(self, key: PartitionKey, mode: ProducerAccessMode) -> None:
-        """Nobody is promised what the topic's settings do not hold."""
-        partition = self.ownership.homes.partition(key)
+        """Raises BrokerError where the topic's `single.writer` would not enforce the requested access."""
+        partition = self.ownership.decided.partition(key)
         policy = CLAIMED if partition is None else partition.log.config.single_writer
         is_shared = mode is ProducerAccessMode.SHARED
         if is_shared and policy == REQUIRED:
             raise error_for(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                f"{key} takes one writer only (single.writer=required): ask for exclusive access",
+                f"{key} allows one writer only (single.writer=required): request exclusive access",
             )
         if not is_shared and policy not in (CLAIMED, REQUIRED):
             raise error_for(
                 ErrorCode.POLICY_VIOLATION,
-                f"exclusive access to {key} would not be held to: set single.writer to claimed or required",
+                f"exclusive access to {key} would not be enforced: set single.writer to claimed or required",
             )
 
     def failed(
@@ -86,12 +81,14 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
 
 def _mode(request: ProducerAccessRequest) -> ProducerAccessMode:
     if request.partition < 0 or request.epoch < _NO_EPOCH:
-        raise error_for(ErrorCode.INVALID_REQUEST, "the partition, or the epoch, is negative")
+        raise error_for(
+            ErrorCode.INVALID_REQUEST, f"partition {request.partition} or epoch {request.epoch} is negative"
+        )
     try:
         return ProducerAccessMode(request.mode)
     except ValueError:
         known = ", ".join(f"{mode.value} ({mode.name})" for mode in ProducerAccessMode)
-        raise error_for(ErrorCode.INVALID_REQUEST, f"mode {request.mode} is none of {known}") from None
+        raise error_for(ErrorCode.INVALID_REQUEST, f"mode {request.mode} is not one of {known}") from None
 
 
 def _response(answers: Standings) -> ProducerAccessResponse:

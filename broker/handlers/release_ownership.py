@@ -1,4 +1,4 @@
-"""Release (key 30021): an owner lets go of resources, a producer closes, one that waits leaves the queue."""
+"""Release (key 30021, own API): an owner releases resources, a waiter leaves the queue, a producer closes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from twisted.internet.defer import Deferred
 from broker.handler import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
-from broker.ownership.operations import Held
+from broker.ownership.operations import ReleaseHeld
+from broker.ownership.resources import NamedGrant
 from broker.ownership.service import OwnershipService
 from coordinator.ownership.records import ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import HeldResource, ReleaseRequest, ReleaseResponse
 
 _TIMEOUT_MS = 30_000
-"""It waits for claims of the same resources that came before it, and for nothing else."""
+"""Timeout of a release. It waits only for earlier claims of the same resources."""
 
 
 @dataclass(eq=False)
@@ -26,14 +27,14 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
 
     def handle(self, call: RequestContext, request: ReleaseRequest) -> Deferred[ReleaseResponse]:
         requests.check_resources(request.group, request.resources)
-        asker = requests.asker_of(call, request.group, request.owner_id)
-        connection = requests.connection_of(call)
+        requester = requests.requester_of(call, request.group, request.owner_id)
 
-        def ask(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
-            held = [Held(key, each.incarnation) for each, key in found]
-            return self.ownership.release(connection, asker, held, _TIMEOUT_MS)
+        def submit(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
+            named = [NamedGrant(key, each.incarnation) for each, key in found]
+            # Carried out even if the connection closes meanwhile: its owner has asked for it.
+            return self.ownership.submit(None, ReleaseHeld(requester, named), _TIMEOUT_MS)
 
-        standings = requests.each(self.ownership.homes, request.group, request.resources, ask)
+        standings = requests.for_each(self.ownership.decided, request.group, request.resources, submit)
         return standings.addCallback(
             lambda answers: ReleaseResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )

@@ -1,5 +1,7 @@
-"""Renew (key 30022): an owner lives, and asks how it stands; where nothing has changed it may wait until
-something has."""
+"""Renew (key 30022, own API): an owner shows that it lives, and asks for its standings.
+
+Where these have not changed since its last Renew, the request waits for up to `max_wait_ms`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from twisted.internet.defer import Deferred
 from broker.handler import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
-from broker.ownership.operations import Held
+from broker.ownership.resources import NamedGrant
 from broker.ownership.service import OwnershipService
 from coordinator.ownership.records import ResourceKey
 from protocol.errors import BrokerError, ErrorCode
@@ -24,16 +26,16 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
 
     def handle(self, call: RequestContext, request: RenewRequest) -> Deferred[RenewResponse]:
         requests.check_resources(request.group, request.resources)
-        asker = requests.asker_of(call, request.group, request.owner_id)
+        requester = requests.requester_of(call, request.group, request.owner_id)
         connection = requests.connection_of(call)
 
-        def ask(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
-            held = [Held(key, each.incarnation) for each, key in found]
-            # Where others are to be asked about some of it, they are to be asked soon.
+        def renew(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
+            named = [NamedGrant(key, each.incarnation) for each, key in found]
+            # A client that has to ask other brokers about some of its resources has to learn that soon.
             max_wait_ms = request.max_wait_ms if len(found) == len(request.resources) else 0
-            return self.ownership.renew(connection, asker, held, max_wait_ms)
+            return self.ownership.renew(connection, requester, named, max_wait_ms)
 
-        standings = requests.each(self.ownership.homes, request.group, request.resources, ask)
+        standings = requests.for_each(self.ownership.decided, request.group, request.resources, renew)
         return standings.addCallback(
             lambda answers: RenewResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )

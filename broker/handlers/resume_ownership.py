@@ -1,5 +1,7 @@
-"""Resume (key 30023): an owner goes on with its grants on another connection, each by itself. The connection
-that had them is severed."""
+"""Resume (key 30023, own API): an owner resumes its grants on another connection.
+
+Each resource succeeds or fails separately. The connection that had the grants is severed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from twisted.internet.defer import Deferred
 from broker.handler import Handler, RequestContext
 from broker.ownership import requests
 from broker.ownership.answers import Standings
-from broker.ownership.operations import Held
+from broker.ownership.operations import Resume
+from broker.ownership.resources import NamedGrant
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import SessionTimeouts
 from coordinator.ownership.records import ResourceKey
@@ -27,14 +30,14 @@ class ResumeHandler(Handler[ResumeRequest, ResumeResponse]):
     def handle(self, call: RequestContext, request: ResumeRequest) -> Deferred[ResumeResponse]:
         requests.check_resources(request.group, request.resources)
         self.session_timeouts.check(request.session_timeout_ms)
-        asker = requests.asker_of(call, request.group, request.owner_id, request.session_timeout_ms)
+        requester = requests.requester_of(call, request.group, request.owner_id, request.session_timeout_ms)
         connection = requests.connection_of(call)
 
-        def ask(found: list[tuple[ResumedResource, ResourceKey]]) -> Deferred[Standings]:
-            held = [Held(key, each.incarnation) for each, key in found]
-            return self.ownership.resume(connection, asker, held, request.timeout_ms)
+        def submit(found: list[tuple[ResumedResource, ResourceKey]]) -> Deferred[Standings]:
+            named = [NamedGrant(key, each.incarnation) for each, key in found]
+            return self.ownership.submit(connection, Resume(requester, named), request.timeout_ms)
 
-        standings = requests.each(self.ownership.homes, request.group, request.resources, ask)
+        standings = requests.for_each(self.ownership.decided, request.group, request.resources, submit)
         return standings.addCallback(
             lambda answers: ResumeResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )

@@ -1,6 +1,6 @@
-"""Requests that wait for their answer: for ZooKeeper, and for the high watermark to reach the fence.
+"""Requests that wait for their answer: for ZooKeeper, and for the high watermark to reach their fences.
 
-Exactly one answer each: the outcome, an error, or REQUEST_TIMED_OUT.
+Each request is answered exactly once: with its result, an error, or REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.messages.ownership import ResourceStanding
 
 Standings = list[ResourceStanding]
 TIMEOUT_MS_MAX = 24 * 60 * 60 * 1000
-"""No request waits longer for its answer."""
+"""Maximum time, in ms, for which a request waits for its answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,16 +26,19 @@ class _Pending:
     timer: DelayedCall
     standings: tuple[ResourceStanding, ...] = ()
     fences: dict[Fence, None] = field(default_factory=dict)
-    """Those that are not committed yet."""
+    """The fences that are not committed yet."""
 
 
 class Answers:
-    """The requests that have no answer yet, by their tickets. `given_up` is told of those that nobody waits
-    for any more, because their time or their connection has ended."""
+    """The requests that have no answer yet, by ticket.
 
-    def __init__(self, clock: Clock, given_up: Callable[[int], None] = lambda ticket: None) -> None:
+    `on_given_up` is called with the ticket of each request that is given up: its timeout has expired, or its
+    connection has closed.
+    """
+
+    def __init__(self, clock: Clock, on_given_up: Callable[[int], None] = lambda ticket: None) -> None:
         self._clock = clock
-        self._given_up = given_up
+        self._on_given_up = on_given_up
         self._pending: dict[int, _Pending] = {}
         self._by_fence: dict[Fence, dict[int, None]] = {}
         self._tickets = 0
@@ -44,21 +47,21 @@ class Answers:
         return len(self._pending)
 
     def open(self, timeout_ms: int) -> tuple[int, Deferred[Standings]]:
-        """A ticket, and what will be its answer."""
+        """A new ticket, and a Deferred of its answer. It fails with REQUEST_TIMED_OUT after `timeout_ms`."""
         self._tickets += 1
         ticket = self._tickets
         timeout_ms = min(max(timeout_ms, 0), TIMEOUT_MS_MAX)
-        timer = self._clock.callLater(timeout_ms / 1000, self._run_out, ticket)
+        timer = self._clock.callLater(timeout_ms / 1000, self._time_out, ticket)
         pending = self._pending[ticket] = _Pending(Deferred(), timer)
         return ticket, pending.deferred
 
     def answer(
         self, ticket: int, standings: Sequence[ResourceStanding], fences: Sequence[Fence] = ()
     ) -> None:
-        """This is the answer, once everything before `fences` is committed."""
+        """Answer a request with `standings` once everything before `fences` is committed."""
         pending = self._pending.get(ticket)
         if pending is None:
-            return  # Its time has run out.
+            return  # It has timed out.
         pending.standings = tuple(standings)
         pending.fences = dict.fromkeys(fences)
         for fence in fences:
@@ -67,7 +70,7 @@ class Answers:
             self._close(ticket).deferred.callback(list(standings))
 
     def committed(self, fence: Fence) -> None:
-        """Everything before the fence is committed."""
+        """Everything before the fence is committed: answer the requests that waited for nothing else."""
         for ticket in self._by_fence.pop(fence, {}):
             pending = self._pending[ticket]
             del pending.fences[fence]
@@ -75,29 +78,30 @@ class Answers:
                 self._close(ticket).deferred.callback(list(pending.standings))
 
     def abandon(self, fence: Fence, error: BrokerError) -> None:
-        """This broker will not know when everything before the fence is committed."""
+        """Fail the requests that wait for a fence: this broker has stopped leading its partition."""
         for ticket in list(self._by_fence.get(fence, ())):
             self.fail(ticket, error)
 
     def fail(self, ticket: int, error: BrokerError) -> None:
+        """Answer a request with an error."""
         if ticket in self._pending:
             self._close(ticket).deferred.errback(error)
 
     def give_up(self, ticket: int) -> None:
-        """Whoever asked is gone."""
+        """The connection of a request has closed."""
         if ticket in self._pending:
             pending = self._close(ticket)
-            self._given_up(ticket)
+            self._on_given_up(ticket)
             pending.deferred.errback(BrokerError(ErrorCode.NETWORK_EXCEPTION))
 
-    def _run_out(self, ticket: int) -> None:
+    def _time_out(self, ticket: int) -> None:
         pending = self._close(ticket)
         if not pending.standings:
             error = error_for(
                 ErrorCode.REQUEST_TIMED_OUT,
-                "the claim was not decided in time; sent again, it finds what has become of it",
+                "the claim was not decided in time: send it again to find its outcome",
             )
-            self._given_up(ticket)
+            self._on_given_up(ticket)
             pending.deferred.errback(error)
             return
         late = {(fence.key.topic, fence.key.index) for fence in pending.fences}
@@ -117,15 +121,15 @@ class Answers:
         return pending
 
     def stop(self) -> None:
-        """Answer nobody any more: the broker goes down."""
+        """Drop all requests without an answer, because the broker stops."""
         for ticket in list(self._pending):
             self._close(ticket)
 
 
 def _timed_out(standing: ResourceStanding) -> ResourceStanding:
-    """It is granted, but what is before its fence is not committed yet. Renew tells when it is."""
+    """The standing of a resource that is granted while records before its fence are not committed yet."""
     return replace(
         standing,
         error_code=ErrorCode.REQUEST_TIMED_OUT,
-        error_message="granted, but what was written before is not committed yet: renew until it is",
+        error_message="granted, but records written before are not committed yet: renew until they are",
     )

@@ -1,168 +1,232 @@
-"""Claims: what owners ask for, and what those who wait are given when their turn has come."""
+"""Claims: of the own API, of producers (PIP-68), and of waiters whose turn has come.
+
+`begin` judges a claim by `rules` and returns the records to write; `carry_out` puts the grants into force.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from broker.ownership import bounds, drafts, standings
+from broker.ownership import limits, standings
 from broker.ownership.effects import AwaitCommit, Fence
 from broker.ownership.operations import (
-    NO_TICKET,
-    Asker,
     Operation,
+    OperationAnswer,
     RecordsByKey,
     is_gone,
     leave_queue,
+    name_group,
     pending_fence,
 )
-from broker.ownership.resources import Resource, Waiter
-from broker.ownership.rules import ClaimRefused, Granted, Queued, Repeated, Shared, Verdict, may_promote
+from broker.ownership.resources import Requester, Resource, Waiter
+from broker.ownership.rules import (
+    ClaimRefused,
+    Granted,
+    Queued,
+    Repeated,
+    Shared,
+    Verdict,
+    judge_access,
+    judge_claim,
+    may_promote,
+)
 from broker.ownership.state import TableState
-from coordinator.ownership.records import Grant, Owner, PartitionKey, ResourceKey
+from coordinator.ownership.records import NEVER_MS, Grant, Owner, PartitionKey, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import IF_FREE, Access, LossReason, ResourceStanding
+from protocol.messages.producer_access import ProducerAccessMode
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedResource:
     """A resource, and the generation that its claim names."""
 
     key: ResourceKey
     generation: int
 
 
-class Claim(Operation):
-    """Resources for an owner: all or none. `judge` is the rule that it comes under."""
+def wait_until_ms(now_ms: int, wait_timeout_ms: int) -> int | None:
+    """Until when a claim may stand in the queue: None if not at all, `NEVER_MS` if its wait has no end."""
+    if wait_timeout_ms == 0:
+        return None
+    return now_ms + wait_timeout_ms if wait_timeout_ms > 0 else NEVER_MS
 
-    __slots__ = ("_asker", "_grants", "_is_refused", "_judge", "_wait_until_ms", "_wanted", "_written")
+
+class Claim(Operation):
+    """A claim of the own API: all of the wanted resources are granted, or none.
+
+    A claim of one resource that takes it from nobody may stand in the queue until `wait_until_ms`.
+    """
+
+    __slots__ = ("_grants", "_requester", "_verdicts", "_wait_until_ms", "_wanted", "_written")
 
     def __init__(
-        self,
-        ticket: int,
-        asker: Asker,
-        wanted: Sequence[Wanted],
-        judge: Callable[[Resource, Wanted], Verdict],
-        wait_until_ms: int,
+        self, requester: Requester, wanted: Sequence[WantedResource], wait_until_ms: int | None = None
     ) -> None:
-        super().__init__(ticket, [each.key for each in wanted])
-        self._asker = asker
+        super().__init__(each.key for each in wanted)
+        self._requester = requester
         self._wanted = wanted
-        self._judge = judge
         self._wait_until_ms = wait_until_ms
-        self._grants: list[tuple[Wanted, Verdict, Grant | None]] = []
-        self._is_refused = False
+        self._verdicts: list[tuple[WantedResource, Verdict]] = []
+        self._grants: dict[ResourceKey, Grant] = {}
         self._written: RecordsByKey = {}
 
+    def submitted(self, state: TableState) -> None:
+        name_group(state, self._requester)
+
     def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
-        if is_gone(state, self._asker):
-            # Nobody is evicted for one that has left meanwhile.
-            self._is_refused = True
-            self.fail(state, BrokerError(ErrorCode.NETWORK_EXCEPTION))
-            return {}
-        verdicts = [(each, self._verdict(state, each)) for each in self._wanted]
-        if any(isinstance(verdict, ClaimRefused | Queued) for _, verdict in verdicts):
-            self._is_refused = True
-            self._turn_away(state, verdicts, now_ms)
-            return {}
-        records: RecordsByKey = {}
-        group = self._asker.group
-        for each, verdict in verdicts:
-            grant = None
+        if is_gone(state, self._requester):
+            # No owner is evicted for a claimant that has left meanwhile.
+            raise BrokerError(ErrorCode.NETWORK_EXCEPTION)
+        self._verdicts = [(each, self._verdict(state, each)) for each in self._wanted]
+        if not self._is_turned_away:
+            for each, verdict in self._verdicts:
+                self._draft(state, each, verdict)
+        return self._written
+
+    @property
+    def _is_turned_away(self) -> bool:
+        return any(isinstance(verdict, ClaimRefused | Queued) for _, verdict in self._verdicts)
+
+    def _verdict(self, state: TableState, wanted: WantedResource) -> Verdict:
+        resource, requester = state.resource(wanted.key), self._requester
+        limit = limits.resource_limit(resource, requester.group, state.names, state.settings)
+        limit = limit or limits.connection_limit(state.connections.get(requester.connection), wanted.key)
+        return self._judge(resource, wanted) if limit is None else ClaimRefused(limit)
+
+    def _judge(self, resource: Resource, wanted: WantedResource) -> Verdict:
+        requester = self._requester
+        may_wait = self._wait_until_ms is not None
+        return judge_claim(resource, requester.group, requester.owner, wanted.generation, may_wait=may_wait)
+
+    def _draft(self, state: TableState, wanted: WantedResource, verdict: Verdict) -> None:
+        """Note what has to be durable before `verdict` is carried out."""
+        key, group, owner = wanted.key, self._requester.group, self._requester.owner
+        resource = state.resource(key)
+        match verdict:
+            case Repeated() if resource.peek(group).grant is None:
+                self._written[key] = resource.record_with_revival(group, owner.session_timeout_ms)
+            case Shared() if resource.has_absent_writer:
+                self._written[key] = resource.record_with_sharers()
+            case Granted(generation, reason):
+                date_ms = state.date_ms()
+                grant = new_grant(resource, owner, generation, wanted.generation, date_ms)
+                self._grants[key] = grant
+                self._written[key] = resource.record_with_grant(group, grant, reason, date_ms)
+
+    def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
+        if self._is_turned_away:
+            return OperationAnswer(self._turn_away(state, self._verdicts, now_ms))
+        answers: list[ResourceStanding] = []
+        fences: list[Fence] = []
+        for each, verdict in self._verdicts:
             resource = state.resource(each.key)
-            if isinstance(verdict, Repeated) and resource.peek(group).grant is None:
-                timeout_ms = self._asker.owner.session_timeout_ms
-                records[each.key] = drafts.with_revival(resource, group, timeout_ms)
-            if isinstance(verdict, Shared) and resource.has_absent_writer:
-                records[each.key] = drafts.with_sharers(resource)
-            if isinstance(verdict, Granted):
-                grant = new_grant(
-                    resource, self._asker.owner, verdict.generation, each.generation, state.date_ms()
-                )
-                records[each.key] = drafts.with_grant(resource, group, grant, verdict.reason, state.date_ms())
-            self._grants.append((each, verdict, grant))
-        self._written = records
-        return records
+            if isinstance(verdict, Shared):
+                answers.append(self._share(state, resource, now_ms))
+            else:
+                answers.append(self._grant(state, resource, verdict, fences, now_ms))
+        return OperationAnswer(answers, fences)
 
-    def _verdict(self, state: TableState, wanted: Wanted) -> Verdict:
-        resource = state.resource(wanted.key)
-        refusal = bounds.room_for(resource, self._asker.group, state.names, state.settings)
-        refusal = refusal or bounds.room_on(state.connections.get(self._asker.connection), wanted.key)
-        return self._judge(resource, wanted) if refusal is None else ClaimRefused(refusal)
+    def _share(self, state: TableState, resource: Resource, now_ms: int) -> ResourceStanding:
+        requester = self._requester
+        is_written = resource.key in self._written
+        state.share(resource, requester.owner, requester.connection, now_ms, is_written=is_written)
+        return standings.shared(resource, state.leader_epoch(resource.key))
 
-    def _turn_away(self, state: TableState, verdicts: Sequence[tuple[Wanted, Verdict]], now_ms: int) -> None:
-        group = self._asker.group
+    def _grant(
+        self, state: TableState, resource: Resource, verdict: Verdict, fences: list[Fence], now_ms: int
+    ) -> ResourceStanding:
+        requester, key = self._requester, resource.key
+        entry = resource.entry(requester.group)
+        if isinstance(verdict, Granted):
+            grant = self._grants[key]
+            fence = state.install(
+                resource, requester.group, grant, verdict.reason, requester.connection, now_ms
+            )
+            if fence is not None:
+                fences.append(fence)
+                state.effects.append(AwaitCommit(fence))
+        else:
+            assert isinstance(verdict, Repeated)
+            timeout_ms = requester.owner.session_timeout_ms
+            state.revive(resource, entry, timeout_ms, is_written=key in self._written)
+            state.attach(resource, entry, requester.connection, now_ms)
+            fences += pending_fence(resource, entry)
+        leave_queue(state, resource, requester.group, requester.owner.owner_id)
+        return standings.owned(resource, entry, state.leader_epoch(key))
+
+    def _turn_away(
+        self, state: TableState, verdicts: Sequence[tuple[WantedResource, Verdict]], now_ms: int
+    ) -> list[ResourceStanding]:
+        """Grant nothing: refuse the claim, or put it into the queue."""
+        group = self._requester.group
         answers = []
         for each, verdict in verdicts:
             resource = state.resource(each.key)
             match verdict:
                 case ClaimRefused(error, reason):
-                    state.refuse(resource, group)
-                    state.contend(resource, group)
+                    state.count_refusal(resource, group)
+                    state.mark_contended(resource, group)
                     answers.append(standings.refused(resource, group, error, reason))
                 case Queued():
                     answers.append(self._queue(state, resource, now_ms))
                 case _:
                     answers.append(standings.not_attempted(resource, group))
-        self._answer(state, answers)
+        return answers
 
     def _queue(self, state: TableState, resource: Resource, now_ms: int) -> ResourceStanding:
-        asker = self._asker
-        found = resource.waiter(asker.group, asker.owner.owner_id)
+        requester = self._requester
+        found = resource.waiter(requester.group, requester.owner.owner_id)
         if found is not None:
             position, waiter = found
-            if waiter.connection == asker.connection:
-                return standings.queued(resource, asker.group, position)
-            # It waits on a connection that it has given up, and loses its place with it.
+            if waiter.connection == requester.connection:
+                return standings.queued(resource, requester.group, position)
+            # It waits on a connection that it has given up, and loses its place with that.
             state.dequeue(resource, waiter)
-        if len(resource.waiters) >= state.settings.waiters_max:
-            state.refuse(resource, asker.group)
+        waiters_max = state.settings.waiters_max
+        if len(resource.waiters) >= waiters_max:
+            state.count_refusal(resource, requester.group)
             error = BrokerError(
-                ErrorCode.RESOURCE_OWNED, f"own.waiters.max={state.settings.waiters_max} wait already"
+                ErrorCode.RESOURCE_OWNED, f"own.waiters.max={waiters_max} claims wait already"
             )
-            return standings.refused(resource, asker.group, error)
-        waiter = Waiter(asker.group, asker.owner, asker.connection, self._wait_until_ms)
+            return standings.refused(resource, requester.group, error)
+        assert self._wait_until_ms is not None
+        waiter = Waiter(requester.group, requester.owner, requester.connection, self._wait_until_ms)
         position = state.enqueue(resource, waiter, now_ms)
-        state.contend(resource, asker.group)
-        return standings.queued(resource, asker.group, position)
+        state.mark_contended(resource, requester.group)
+        return standings.queued(resource, requester.group, position)
 
-    def carry_out(self, state: TableState, now_ms: int) -> None:
-        if self._is_refused:
-            return
-        asker = self._asker
-        answers: list[ResourceStanding] = []
-        fences: list[Fence] = []
-        for each, verdict, grant in self._grants:
-            resource = state.resource(each.key)
-            if isinstance(verdict, Shared):
-                is_written = each.key in self._written
-                state.share(resource, asker.owner, asker.connection, now_ms, is_written=is_written)
-                answers.append(standings.shared(resource, state.leader_epoch(each.key)))
-                continue
-            entry = resource.entry(asker.group)
-            if isinstance(verdict, Granted):
-                assert grant is not None
-                fence = state.install(resource, asker.group, grant, verdict.reason, asker.connection, now_ms)
-                fences += [] if fence is None else [fence]
-                state.effects += [] if fence is None else [AwaitCommit(fence)]
-            else:
-                assert isinstance(verdict, Repeated)
-                timeout_ms = asker.owner.session_timeout_ms
-                state.revive(resource, entry, timeout_ms, is_written=each.key in self._written)
-                state.attach(resource, entry, asker.connection, now_ms)
-                fences += pending_fence(resource, entry)
-            leave_queue(state, resource, asker.group, asker.owner.owner_id)
-            answers.append(standings.owned(resource, entry, state.leader_epoch(each.key)))
-        self._answer(state, answers, fences)
+
+class AccessClaim(Claim):
+    """A producer's claim of access to one partition (PIP-68). The topic epoch is the generation."""
+
+    __slots__ = ("_mode",)
+
+    def __init__(
+        self,
+        requester: Requester,
+        key: PartitionKey,
+        mode: ProducerAccessMode,
+        epoch: int,
+        wait_until_ms: int | None = None,
+    ) -> None:
+        super().__init__(requester, [WantedResource(key, epoch)], wait_until_ms)
+        self._mode = mode
+
+    def _judge(self, resource: Resource, wanted: WantedResource) -> Verdict:
+        requester, mode, epoch = self._requester, self._mode, wanted.generation
+        may_wait = mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE and self._wait_until_ms is not None
+        return judge_access(resource, requester.owner, requester.connection, mode, epoch, may_wait=may_wait)
 
 
 class Promote(Operation):
-    """A resource that is free, for the first in its queue who can have it."""
+    """Grant a free resource to the first waiter that can have it."""
 
     __slots__ = ("_grant", "_waiter")
 
     def __init__(self, key: ResourceKey) -> None:
-        super().__init__(NO_TICKET, [key])
+        super().__init__([key])
         self._waiter: Waiter | None = None
         self._grant: Grant | None = None
 
@@ -170,23 +234,20 @@ class Promote(Operation):
         (key,) = self.keys
         resource = state.resource(key)
         for waiter in list(resource.waiters):
-            if bounds.room_for(resource, waiter.group, state.names, state.settings) is not None:
+            if limits.resource_limit(resource, waiter.group, state.names, state.settings) is not None:
                 state.dequeue(resource, waiter)
             elif may_promote(resource, waiter.group, waiter.owner, waiter.connection):
                 generation = resource.peek(waiter.group).generation + 1
+                date_ms = state.date_ms()
                 self._waiter = waiter
-                self._grant = new_grant(resource, waiter.owner, generation, IF_FREE, state.date_ms())
-                return {
-                    key: drafts.with_grant(
-                        resource, waiter.group, self._grant, LossReason.NONE, state.date_ms()
-                    )
-                }
+                self._grant = new_grant(resource, waiter.owner, generation, IF_FREE, date_ms)
+                return {key: resource.record_with_grant(waiter.group, self._grant, LossReason.NONE, date_ms)}
         return {}
 
-    def carry_out(self, state: TableState, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
         waiter, grant = self._waiter, self._grant
         if waiter is None or grant is None:
-            return
+            return OperationAnswer()
         resource = state.resource(self.keys[0])
         fence = state.install(resource, waiter.group, grant, LossReason.STOLEN, waiter.connection, now_ms)
         state.effects += [] if fence is None else [AwaitCommit(fence)]
@@ -194,14 +255,15 @@ class Promote(Operation):
             state.dequeue(resource, waiter)
         else:
             state.offer(resource)
+        return OperationAnswer()
 
-    def fail(self, state: TableState, error: BrokerError) -> None:
-        """Those who wait go on waiting: `table` tries again."""
+    def not_written(self, state: TableState) -> None:
+        """The waiters keep waiting, and the table tries again."""
         state.offer(state.resource(self.keys[0]))
 
 
-def new_grant(resource: Resource, owner: Owner, generation: int, named: int, date_ms: int) -> Grant:
-    """The next grant of a resource."""
+def new_grant(resource: Resource, owner: Owner, generation: int, claimed: int, date_ms: int) -> Grant:
+    """The next grant of a resource, to a claim that named the generation `claimed`."""
     if not isinstance(resource.key, PartitionKey):
         owner = replace(owner, access=Access.NONE)
-    return Grant(generation, resource.incarnation + 1, owner, named, date_ms)
+    return Grant(generation, resource.incarnation + 1, owner, claimed, date_ms)

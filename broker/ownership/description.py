@@ -1,4 +1,4 @@
-"""Resources as DescribeOwners tells of them."""
+"""Resources as DescribeOwners shows them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protocol.messages.ownership_sight import (
 def describe(
     resource: Resource, now_ms: int, last_heard_ms: Callable[[int], int], *, include_history: bool
 ) -> Iterator[DescribedResource]:
-    """A resource in each of its groups, those included in which somebody only waits or shares."""
+    """A resource in each of its groups, including groups that only have waiters or sharers."""
     groups = dict.fromkeys(resource.entries)
     groups.update(dict.fromkeys(waiter.group for waiter in resource.waiters))
     if resource.sharers:

@@ -1,23 +1,20 @@
-"""What the ownership table wants done, in this order: `service` does it.
+"""What the ownership table asks its service to do: values, to be performed in the order given.
 
-A `Write` is durable before anything that follows from it is here at all.
+Nothing that follows from a `Write` is asked for before that write is durable.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from coordinator.ownership.records import OwnershipRecord, PartitionKey, ResourceKey
 from protocol.errors import BrokerError
 from protocol.messages.ownership import ResourceStanding
 
-if TYPE_CHECKING:
-    from broker.ownership.operations import Operation
 
-
-class Written(NamedTuple):
-    """A resource to be written; `version` is that of the znode that it replaces, -1: there is none."""
+class RecordWrite(NamedTuple):
+    """A record to write. `version` is that of the znode that it replaces; -1: there is no znode yet."""
 
     key: ResourceKey
     record: OwnershipRecord
@@ -26,14 +23,14 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Make all of it durable, or none, then call `written` or `not_written` with the operation."""
+    """Write all of `items`, or none; then call `written` or `not_written` with `number`."""
 
-    operation: Operation
-    items: tuple[Written, ...]
+    number: int
+    items: tuple[RecordWrite, ...]
 
 
 class Fence(NamedTuple):
-    """A grant whose owner may be told once the high watermark has reached `offset`."""
+    """A grant whose owner is answered once the partition's high watermark has reached `offset`."""
 
     key: PartitionKey
     group: str
@@ -43,13 +40,13 @@ class Fence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AwaitCommit:
-    """Call `completed` once everything before the fence is committed."""
+    """Call `fence_committed` once everything before the fence is committed."""
 
     fence: Fence
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerClaim:
+class AnswerTicket:
     """Answer a request, once everything before `fences` is committed."""
 
     ticket: int
@@ -58,8 +55,8 @@ class AnswerClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
-    """Answer a request with an error for the whole of it."""
+class FailTicket:
+    """Answer a request with one error for the whole of it."""
 
     ticket: int
     error: BrokerError
@@ -67,17 +64,17 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Sever:
-    """Close a connection at once; nothing that it has queued is carried out."""
+    """Close a connection at once, and carry out nothing that it has queued."""
 
     connection: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """A connection stands otherwise than before with some resource: a Renew that waits is to be looked at.
+class Notify:
+    """The standing of a connection with some resource has changed: look at its waiting Renew requests.
 
-    `is_ping`: it has to show that it lives, because another wants what it has.
+    `is_ping`: another client wants what this connection owns, so its owner has to show that it lives.
     """
 
     connection: int
@@ -86,16 +83,16 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Read what is written of a resource, and `load` it: how a write of it has ended is not known."""
+    """Read the record of a resource and `load` it: the outcome of a write is unknown."""
 
     key: ResourceKey
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """One line for the audit log."""
+    """Write one line to the audit log."""
 
     line: str
 
 
-OwnershipEffect: TypeAlias = Write | AwaitCommit | AnswerClaim | Fail | Sever | Tell | Reload | Audit
+OwnershipEffect: TypeAlias = Write | AwaitCommit | AnswerTicket | FailTicket | Sever | Notify | Reload | Audit

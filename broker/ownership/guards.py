@@ -1,18 +1,17 @@
-"""Who may write and read a partition: asked where an offset is assigned, and where records are handed out.
+"""Guards: which connections may write to a partition, and read from it.
 
-A partition has a guard only while there is something to guard: with `single.writer=off`, or while nobody owns
-it, an append asks nobody. Stock clients are held to it like all others, by their connection.
+They are asked where an offset is assigned, and where records are handed out. A partition has a guard only
+while there is something to guard: with `single.writer=off`, or while it has no owner, appends are not
+checked. Stock clients are checked like all others, by their connection.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
-from broker.ownership.bounds import Holdings
-from broker.ownership.reading import unassigned
-from broker.ownership.resources import Entry, Resource, partition_key
+from broker.ownership.readers import unassigned
+from broker.ownership.resources import Entry, Holdings, Resource, partition_key
 from broker.replication.admission import Origin
 from broker.replication.appends import ACKS_ALL
 from broker.replication.partition import Partition
@@ -21,35 +20,38 @@ from protocol.errors import BrokerError, ErrorCode, error_for
 CLAIMED = "claimed"
 REQUIRED = "required"
 
-_TOLD_MAX = 100
-"""Of how many connections a guard logs that they were refused: once each."""
+_LOGGED_MAX = 100
+"""Connections of which one guard logs a refused write, once each."""
 
 _log = logging.getLogger(__name__)
 
 
-class Noted(Protocol):
-    """Is told of appends that were refused."""
-
-    def __call__(self, resource: Resource) -> None: ...
-
-
 class WriterGuard:
-    """Admits appends of the partition's owner, and of whoever is bound to it."""
+    """Admits appends of the partition's owner, and of the client bound to it by `writer_client_id`.
 
-    __slots__ = ("_partition", "_refused", "_resource", "_told", "_writer")
+    `on_refused` is called with the resource for each refused append.
+    """
+
+    __slots__ = ("_logged", "_on_refused", "_partition", "_resource", "_writer")
 
     def __init__(
-        self, partition: Partition, resource: Resource, writer: Entry | None, refused: Noted
+        self,
+        partition: Partition,
+        resource: Resource,
+        writer: Entry | None,
+        on_refused: Callable[[Resource], None],
     ) -> None:
         self._partition = partition
         self._resource = resource
         self._writer = writer
-        self._refused = refused
-        self._told: dict[int, None] = {}
+        self._on_refused = on_refused
+        self._logged: dict[int, None] = {}
 
     def admit(self, origin: Origin | None, acks: int) -> None:
-        """Return if `origin` may append. Raises BrokerError: INVALID_REQUIRED_ACKS, PRODUCER_FENCED,
-        TOPIC_AUTHORIZATION_FAILED."""
+        """Return if `origin` may append.
+
+        Raises BrokerError: INVALID_REQUIRED_ACKS, PRODUCER_FENCED, TOPIC_AUTHORIZATION_FAILED.
+        """
         writer = self._writer
         if origin is None:
             return
@@ -57,34 +59,34 @@ class WriterGuard:
             if acks != ACKS_ALL:
                 raise error_for(
                     ErrorCode.INVALID_REQUIRED_ACKS,
-                    f"{self._partition.topic}-{self._partition.index} is owned: whoever owns it has to write "
-                    "with acks=all, for anything else could be lost to the next owner",
+                    f"{self._partition.topic}-{self._partition.index} is owned: its owner has to write with "
+                    "acks=all, because other writes could be lost to the next owner",
                 )
             return
-        self._refused(self._resource)
+        self._on_refused(self._resource)
         refusal = self._refusal(origin)
-        if origin.id not in self._told and len(self._told) < _TOLD_MAX:
-            # Most stock clients show the error's name alone: here its message can be read as well.
-            self._told[origin.id] = None
+        if origin.id not in self._logged and len(self._logged) < _LOGGED_MAX:
+            # Most stock clients show only the name of the error; the log has its message as well.
+            self._logged[origin.id] = None
             _log.info("Refused a write of client %r: %s", origin.client_id, refusal.message)
         raise refusal
 
     def _refusal(self, origin: Origin) -> BrokerError:
         name = f"{self._partition.topic}-{self._partition.index}"
-        by_whom = "nobody owns it"
+        by_whom = "it has no owner"
         if self._writer is not None and self._writer.grant is not None:
             owner = self._writer.grant.owner
             by_whom = f"{owner.owner_id} at {owner.host} owns it, generation {self._writer.generation}"
-        if origin.id in self._resource.former or self._was_bound(origin):
+        if origin.id in self._resource.former_owners or self._was_bound(origin):
             return error_for(
                 ErrorCode.PRODUCER_FENCED,
-                f"this producer has lost {name}, and must not write to it any more: {by_whom}",
+                f"this producer has lost {name} and must not write to it any more: {by_whom}",
             )
         return error_for(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"only its owner may write to {name} (single.writer={self._partition.log.config.single_writer}), "
             f"and {by_whom}. Claim it first, with a Lease or an ExclusiveProducer; for a client that cannot "
-            "be changed let a process beside it claim with writer_client_id",
+            "be changed, let a process beside it claim with writer_client_id",
         )
 
     def _was_bound(self, origin: Origin) -> bool:
@@ -101,7 +103,7 @@ def _is_bound(writer: Entry, origin: Origin) -> bool:
 
 
 class ReaderGuard:
-    """Lets the readers of a partition through: of a group that has one, no other connection."""
+    """Admits fetches of the owner only, where the group of the connection has an owner that reads."""
 
     __slots__ = ("_holdings", "_partition", "_resource")
 
@@ -113,8 +115,10 @@ class ReaderGuard:
         self._holdings = holdings
 
     def admit(self, connection: int) -> None:
-        """Return if a consumer may read. Raises BrokerError: TOPIC_AUTHORIZATION_FAILED, and to members of
-        consumer groups OWNERSHIP_FENCED."""
+        """Return if a consumer may read.
+
+        Raises BrokerError: TOPIC_AUTHORIZATION_FAILED; for members of consumer groups OWNERSHIP_FENCED.
+        """
         holdings = self._holdings(connection)
         is_owner = False
         for group in holdings.groups if holdings is not None else ():
@@ -124,7 +128,7 @@ class ReaderGuard:
             if entry.connection != connection:
                 if entry.last is not None and entry.last.owner.assignment is not None:
                     raise unassigned(self._resource.key, entry, entry.last.owner)
-                raise self._refusal(f"another reads it for group {group!r}, generation {entry.generation}")
+                raise self._refusal(f"group {group!r} has another reader, generation {entry.generation}")
             is_owner = True
         if not is_owner and self._partition.log.config.single_reader == REQUIRED:
             raise self._refusal("this connection does not own it in any group")
@@ -138,23 +142,27 @@ class ReaderGuard:
         )
 
 
-def writer_guard(partition: Partition, resource: Resource | None, refused: Noted) -> WriterGuard | None:
-    """What the partition's settings and its owner ask for."""
+def writer_guard(
+    partition: Partition, resource: Resource | None, on_refused: Callable[[Resource], None]
+) -> WriterGuard | None:
+    """The guard that `single.writer` and the partition's owner require; None if they require none."""
     policy = partition.log.config.single_writer
     writer = None if resource is None else resource.writer
     if policy == REQUIRED or (writer is not None and policy == CLAIMED):
-        return WriterGuard(partition, resource or Resource(partition_key(partition)), writer, refused)
+        return WriterGuard(partition, resource or Resource(partition_key(partition)), writer, on_refused)
     return None
 
 
 def _is_guarded(entry: Entry) -> bool:
-    """Whether not everybody of the entry's group may read: nobody may once all members are gone."""
+    """Whether only one connection of the group may read; once all members of a consumer group are gone,
+    none."""
     return entry.reads or (entry.last is not None and entry.last.owner.assignment is not None)
 
 
 def reader_guard(
     partition: Partition, resource: Resource | None, holdings: Callable[[int], Holdings | None]
 ) -> ReaderGuard | None:
+    """The guard that `single.reader` and the partition's readers require; None if they require none."""
     policy = partition.log.config.single_reader
     is_read = resource is not None and any(map(_is_guarded, resource.entries.values()))
     if policy == REQUIRED or (is_read and policy == CLAIMED):

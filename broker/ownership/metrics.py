@@ -1,4 +1,4 @@
-"""What is counted of ownership: one row each, read when somebody looks."""
+"""The metrics of ownership: one row each, read on demand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from broker.ownership.service import OwnershipService
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`is_counter`: it only rises, from 0 at the start of the broker; else it is what there is at present."""
+    """One metric. A counter (`is_counter`) only rises, from 0 at the start of the broker; others are present
+    values."""
 
     name: str
     doc: str
@@ -21,43 +22,43 @@ class Metric:
 METRICS: tuple[Metric, ...] = (
     Metric(
         "holdfast_ownership_claims_total",
-        "Grants of resources, by claim or by a place in the queue.",
+        "Grants of resources, to claims and to waiters.",
         True,
-        lambda service: service.table.state.totals.claims,
+        lambda service: service.totals().claims,
     ),
     Metric(
         "holdfast_ownership_steals_total",
         "Grants that took the resource from an owner.",
         True,
-        lambda service: service.table.state.totals.steals,
+        lambda service: service.totals().steals,
     ),
     Metric(
         "holdfast_ownership_refusals_total",
         "Claims that were refused.",
         True,
-        lambda service: service.table.state.totals.refusals,
+        lambda service: service.totals().refusals,
     ),
     Metric(
         "holdfast_ownership_fenced_appends_total",
-        "Appends of those who did not own the partition.",
+        "Appends refused because the client did not own the partition.",
         True,
-        lambda service: service.table.state.totals.fenced_appends,
+        lambda service: service.totals().fenced_appends,
     ),
     Metric(
         "holdfast_ownership_mismatches_total",
-        "Conditional appends where the log did not end as expected.",
+        "Conditional appends whose condition did not hold.",
         True,
         lambda service: service.mismatches,
     ),
     Metric(
         "holdfast_ownership_waiters",
-        "Claims that wait for their turn.",
+        "Claims that wait in queues at present.",
         False,
         lambda service: sum(len(resource.waiters) for resource in service.resources()),
     ),
     Metric(
         "holdfast_ownership_owners",
-        "Resources that are owned, owners that have lost their connection included.",
+        "Resources that have an owner at present, including detached owners.",
         False,
         lambda service: sum(
             entry.grant is not None for resource in service.resources() for entry in resource.entries.values()
@@ -67,5 +68,5 @@ METRICS: tuple[Metric, ...] = (
 
 
 def read_metrics(service: OwnershipService) -> dict[str, int]:
-    """All of them, by name."""
+    """All metrics, by name."""
     return {metric.name: metric.read(service) for metric in METRICS}

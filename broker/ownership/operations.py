@@ -1,191 +1,201 @@
-"""What is asked of resources, one class each: judged when its turn has come, carried out once it is durable.
+"""What can be asked about resources. An operation is judged when its turn has come, and carried out once it
+is durable.
 
-Operations on the same resource follow one another (`table` sees to it), so what was judged still holds when
-it is carried out, but for this: an owner may have gone.
+The table carries out the operations on one resource one after the other, so what was judged still holds when
+it is carried out. One thing may have changed in between: an owner's connection may have closed.
+
+Here are the base class and the operations that end or resume grants; `claims` has those that make grants for
+clients, and `readers` those for members of consumer groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from broker.ownership import drafts, standings
-from broker.ownership.effects import AnswerClaim, Fail, Fence
-from broker.ownership.resources import Entry, Resource
-from broker.ownership.rules import (
-    can_resume,
-)
+from broker.ownership import standings
+from broker.ownership.effects import Fence
+from broker.ownership.resources import NO_GRANT, Entry, NamedGrant, Requester, Resource
+from broker.ownership.rules import can_resume
 from broker.ownership.state import TableState
-from coordinator.ownership.records import Owner, OwnershipRecord, PartitionKey, ResourceKey
+from coordinator.ownership.records import OwnershipRecord, PartitionKey, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import (
-    IF_FREE,
-    PRODUCERS_GROUP,
-    LossReason,
-    ResourceStanding,
-)
-
-NO_TICKET = -1
-"""Nobody waits for an answer."""
+from protocol.messages.ownership import IF_FREE, PRODUCERS_GROUP, LossReason, ResourceStanding
 
 RecordsByKey = dict[ResourceKey, OwnershipRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """Who asks, in which group, and through which connection."""
+class OperationAnswer(NamedTuple):
+    """The answer to a request, and the fences that have to be committed before it is sent."""
 
-    group: str
-    owner: Owner
-    connection: int
+    standings: Sequence[ResourceStanding] = ()
+    fences: Sequence[Fence] = ()
 
 
 class Operation:
-    """`begin` judges, and says what has to be durable before `carry_out`; with nothing to write it is carried
-    out at once. Where it cannot be made durable, `fail` is called instead, and everything is as it was."""
+    """A request about resources, or a task of the table itself.
 
-    __slots__ = ("keys", "ticket")
+    The table calls `submitted` at once, and `begin` when it is the operation's turn with all of `keys`. Once
+    the records that `begin` has returned are durable, it calls `carry_out`; where they cannot be made
+    durable, it calls `not_written` instead, and nothing has changed.
+    """
 
-    def __init__(self, ticket: int, keys: Sequence[ResourceKey]) -> None:
-        self.ticket = ticket
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: Iterable[ResourceKey]) -> None:
         self.keys = tuple(keys)
 
+    def submitted(self, state: TableState) -> None:
+        """Take note of the request. By default there is nothing to note."""
+
     def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
+        """Judge the request. Returns the records to write; with none it is carried out at once.
+
+        Raises BrokerError where the request fails as a whole.
+        """
         raise NotImplementedError
 
-    def carry_out(self, state: TableState, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
+        """Put into force what is durable now. Raises BrokerError where the request fails as a whole."""
         raise NotImplementedError
 
-    def fail(self, state: TableState, error: BrokerError) -> None:
-        if self.ticket != NO_TICKET:
-            state.effects.append(Fail(self.ticket, error))
-
-    def _answer(
-        self, state: TableState, answers: Sequence[ResourceStanding], fences: Sequence[Fence] = ()
-    ) -> None:
-        state.effects.append(AnswerClaim(self.ticket, tuple(answers), tuple(fences)))
+    def not_written(self, state: TableState) -> None:
+        """Undo what `begin` has noted. By default there is nothing to undo."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A resource, and the grant that its owner names; -1 for one that waits or shares."""
+def is_gone(state: TableState, requester: Requester) -> bool:
+    """Whether the requester's connection has closed."""
+    return requester.connection not in state.connections
 
-    key: ResourceKey
-    incarnation: int
+
+def name_group(state: TableState, requester: Requester) -> None:
+    """Remember that the requester's connection has named the group: its fetches are guarded from now on."""
+    holdings = state.connections.get(requester.connection)
+    if holdings is not None:
+        holdings.name(requester.group)
 
 
 class Resume(Operation):
-    """Grants to go on with, each by itself. One that is over is durable again before it is in force: the next
-    leader would take the resource for free, while its owner has been told that it has it."""
+    """Resume grants on another connection. Each resource succeeds or fails separately.
 
-    __slots__ = ("_asker", "_held", "_revived")
+    A grant that has ended is written again before it is in force: otherwise the next leader would take the
+    resource for free, after its owner was answered that it owns it.
+    """
 
-    def __init__(self, ticket: int, asker: Asker, held: Sequence[Held]) -> None:
-        super().__init__(ticket, [each.key for each in held])
-        self._asker = asker
-        self._held = held
+    __slots__ = ("_named", "_requester", "_revived")
+
+    def __init__(self, requester: Requester, named: Sequence[NamedGrant]) -> None:
+        super().__init__(each.key for each in named)
+        self._requester = requester
+        self._named = named
         self._revived: RecordsByKey = {}
 
+    def submitted(self, state: TableState) -> None:
+        name_group(state, self._requester)
+
     def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
-        if is_gone(state, self._asker):
+        if is_gone(state, self._requester):
             return {}
-        for each in self._held:
+        timeout_ms = self._requester.owner.session_timeout_ms
+        for each in self._named:
             entry = self._entry(state, each)
             if entry is not None and entry.grant is None:
-                self._revived[each.key] = drafts.with_revival(
-                    state.resource(each.key), entry.group, self._asker.owner.session_timeout_ms
-                )
+                resource = state.resource(each.key)
+                self._revived[each.key] = resource.record_with_revival(entry.group, timeout_ms)
         return self._revived
 
-    def _entry(self, state: TableState, held: Held) -> Entry | None:
-        """The entry whose last grant the asker may go on with."""
-        resource = state.resource(held.key)
-        entry = resource.entries.get(self._asker.group)
-        grant = None if entry is None else entry.find(held.incarnation)
+    def _entry(self, state: TableState, named: NamedGrant) -> Entry | None:
+        """The entry whose latest grant the requester may resume."""
+        resource = state.resource(named.key)
+        entry = resource.entries.get(self._requester.group)
+        grant = None if entry is None else entry.find(named.incarnation)
         if entry is None or grant is None:
             return None
-        return entry if can_resume(resource, entry, grant, self._asker.owner.owner_id) else None
+        return entry if can_resume(resource, entry, grant, self._requester.owner.owner_id) else None
 
-    def carry_out(self, state: TableState, now_ms: int) -> None:
-        if is_gone(state, self._asker):
+    def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
+        requester = self._requester
+        if is_gone(state, requester):
             state.unwritten.update(dict.fromkeys(self._revived))
-            self.fail(state, BrokerError(ErrorCode.NETWORK_EXCEPTION))
-            return
+            raise BrokerError(ErrorCode.NETWORK_EXCEPTION)
         answers, fences = [], []
-        for each in self._held:
+        for each in self._named:
             resource = state.resource(each.key)
             entry = self._entry(state, each)
             if entry is None:
-                answers.append(standings.fenced(resource, self._asker.group, each.incarnation))
+                answers.append(standings.fenced(resource, requester.group, each.incarnation))
                 continue
-            state.revive(
-                resource, entry, self._asker.owner.session_timeout_ms, is_written=each.key in self._revived
-            )
-            state.attach(resource, entry, self._asker.connection, now_ms)
+            timeout_ms = requester.owner.session_timeout_ms
+            state.revive(resource, entry, timeout_ms, is_written=each.key in self._revived)
+            state.attach(resource, entry, requester.connection, now_ms)
             fences += pending_fence(resource, entry)
             answers.append(standings.owned(resource, entry, state.leader_epoch(each.key)))
-        self._answer(state, answers, fences)
+        return OperationAnswer(answers, fences)
 
 
 class ReleaseHeld(Operation):
-    """Resources to let go of, each by itself: by their owner, a sharer, or one that waits."""
+    """End grants, waiting or shared access, as their owner asks. Each resource succeeds or fails
+    separately."""
 
-    __slots__ = ("_asker", "_held")
+    __slots__ = ("_named", "_requester")
 
-    def __init__(self, ticket: int, asker: Asker, held: Sequence[Held]) -> None:
-        super().__init__(ticket, [each.key for each in held])
-        self._asker = asker
-        self._held = held
+    def __init__(self, requester: Requester, named: Sequence[NamedGrant]) -> None:
+        super().__init__(each.key for each in named)
+        self._requester = requester
+        self._named = named
 
     def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         return {}
 
-    def carry_out(self, state: TableState, now_ms: int) -> None:
-        self._answer(state, [self._release(state, each) for each in self._held])
+    def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
+        return OperationAnswer([self._release(state, each) for each in self._named])
 
-    def _release(self, state: TableState, held: Held) -> ResourceStanding:
-        asker = self._asker
-        resource = state.resource(held.key)
-        entry = resource.entries.get(asker.group)
+    def _release(self, state: TableState, named: NamedGrant) -> ResourceStanding:
+        requester = self._requester
+        resource = state.resource(named.key)
+        entry = resource.entries.get(requester.group)
         grant = None if entry is None else entry.grant
         if (
             entry is not None
             and grant is not None
-            and grant.incarnation == held.incarnation
-            and grant.owner.owner_id == asker.owner.owner_id
+            and grant.incarnation == named.incarnation
+            and grant.owner.owner_id == requester.owner.owner_id
         ):
             state.free(resource, entry, LossReason.RELEASED)
-            return standings.let_go(resource, asker.group)
-        if held.incarnation == standings.WAITING and self._leave(state, resource):
-            return standings.let_go(resource, asker.group)
-        return standings.fenced(resource, asker.group, held.incarnation)
+            return standings.released(resource, requester.group)
+        if named.incarnation == NO_GRANT and self._leave(state, resource):
+            return standings.released(resource, requester.group)
+        return standings.fenced(resource, requester.group, named.incarnation)
 
     def _leave(self, state: TableState, resource: Resource) -> bool:
-        asker = self._asker
-        if leave_queue(state, resource, asker.group, asker.owner.owner_id):
+        """Stop waiting or sharing. Returns False where the requester does neither."""
+        requester = self._requester
+        owner_id = requester.owner.owner_id
+        if leave_queue(state, resource, requester.group, owner_id):
             return True
-        sharer = resource.sharers.get(asker.connection)
-        if asker.group != PRODUCERS_GROUP or sharer is None or sharer.owner.owner_id != asker.owner.owner_id:
+        sharer = resource.sharers.get(requester.connection)
+        if requester.group != PRODUCERS_GROUP or sharer is None or sharer.owner.owner_id != owner_id:
             return False
-        state.unshare(resource, asker.connection)
+        state.unshare(resource, requester.connection)
         return True
 
 
 @dataclass(frozen=True, slots=True)
-class Forced:
-    """A resource to be released by force; `generation` -1: whichever is in force."""
+class ForcedResource:
+    """A resource to release by force, and the generation to end; -1: any generation."""
 
     key: ResourceKey
     generation: int
 
 
 class ForceRelease(Operation):
-    """Resources that an administrator takes from their owners, each by itself."""
+    """End grants, as an administrator asks. Each resource succeeds or fails separately."""
 
     __slots__ = ("_forced", "_group")
 
-    def __init__(self, ticket: int, group: str, forced: Sequence[Forced]) -> None:
-        super().__init__(ticket, [each.key for each in forced])
+    def __init__(self, group: str, forced: Sequence[ForcedResource]) -> None:
+        super().__init__(each.key for each in forced)
         self._group = group
         self._forced = forced
 
@@ -199,25 +209,25 @@ class ForceRelease(Operation):
                 records[each.key] = replace(record, histories={**record.histories, self._group: ended})
         return records
 
-    def carry_out(self, state: TableState, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
         answers = []
         for each in self._forced:
             resource = state.resource(each.key)
             entry = self._entry(state, each)
             if entry is None or entry.last is None:
                 error = BrokerError(
-                    ErrorCode.RESOURCE_NOT_FOUND, f"nobody owns {each.key}, or not in that generation"
+                    ErrorCode.RESOURCE_NOT_FOUND, f"{each.key} has no owner in this group and generation"
                 )
                 answers.append(standings.refused(resource, self._group, error))
                 continue
-            answer = standings.let_go(resource, self._group)
+            answer = standings.released(resource, self._group)
             answer.owner_id = entry.last.owner.owner_id
             answers.append(answer)
             state.free(resource, entry, LossReason.FORCED)
-        self._answer(state, answers)
+        return OperationAnswer(answers)
 
-    def _entry(self, state: TableState, forced: Forced) -> Entry | None:
-        """What is to be released. One that was lost to silence counts: its owner could go on with it."""
+    def _entry(self, state: TableState, forced: ForcedResource) -> Entry | None:
+        """The entry to release. A grant lost to silence counts too: its owner could still resume it."""
         entry = state.resource(forced.key).entries.get(self._group)
         if entry is None or entry.last is None or not entry.last.may_resume:
             return None
@@ -225,30 +235,22 @@ class ForceRelease(Operation):
 
 
 class FlushUnwritten(Operation):
-    """Writes down what nobody waits for: that owners are gone, and where their fences were."""
+    """Write changes for which no request waits: owners that are gone, and fence offsets."""
 
     __slots__ = ()
-
-    def __init__(self, keys: Sequence[ResourceKey]) -> None:
-        super().__init__(NO_TICKET, keys)
 
     def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         return {key: state.resources[key].record() for key in self.keys if key in state.resources}
 
-    def carry_out(self, state: TableState, now_ms: int) -> None:
-        """Nothing changes here."""
+    def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
+        return OperationAnswer()
 
-    def fail(self, state: TableState, error: BrokerError) -> None:
+    def not_written(self, state: TableState) -> None:
         state.unwritten.update(dict.fromkeys(key for key in self.keys if key in state.resources))
 
 
-def is_gone(state: TableState, asker: Asker) -> bool:
-    """Whether the connection that asked has closed before its turn came."""
-    return asker.connection not in state.connections
-
-
 def pending_fence(resource: Resource, entry: Entry) -> list[Fence]:
-    """The fence of a grant, where not everything before it is committed yet."""
+    """The fence of the entry's grant, unless everything before it is committed."""
     grant = entry.last
     if entry.is_complete or grant is None or not isinstance(resource.key, PartitionKey):
         return []
@@ -256,7 +258,7 @@ def pending_fence(resource: Resource, entry: Entry) -> list[Fence]:
 
 
 def leave_queue(state: TableState, resource: Resource, group: str, owner_id: str) -> bool:
-    """Take one out of the queue that has the resource now, or does not want it any more."""
+    """Remove an owner's claim from the queue. Returns False where it does not wait."""
     found = resource.waiter(group, owner_id)
     if found is None:
         return False

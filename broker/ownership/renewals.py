@@ -1,4 +1,4 @@
-"""Renew requests that wait until their owners stand otherwise than they were last told."""
+"""Renew requests that wait until the standing of their owner differs from the last answer."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, succeed
 
 from broker.ownership.answers import Standings
-from broker.ownership.operations import Asker, Held
+from broker.ownership.resources import NamedGrant, Requester
 from coordinator.clock import Clock, DelayedCall
 from protocol.messages.ownership import ResourceStanding
 
 WAIT_MS_MAX = 60 * 60 * 1000
-"""No Renew waits longer."""
+"""Maximum time, in ms, for which a Renew waits."""
 
 _SEEN_MAX = 1000
-"""Standings that are remembered as known to one connection's owners, beside those of the last one that asked;
-the others are told at once."""
+"""Standings remembered for the owners of one connection, beside those of the owner that asked last. A Renew
+whose last answer was forgotten is answered at once."""
 
 _Seen = list[tuple[object, ...]]
 
 
 @dataclass(slots=True, eq=False)
-class _Poll:
-    asker: Asker
-    held: Sequence[Held]
+class _WaitingRenew:
+    requester: Requester
+    named: Sequence[NamedGrant]
     deferred: Deferred[Standings]
     timer: DelayedCall
 
@@ -33,94 +33,102 @@ class _Poll:
 class Renewals:
     """The Renew requests that wait, at most one for each owner of a connection.
 
-    `standings` says how an owner stands now, `told` that it has been told.
+    `standings` returns the present standings of an owner; `on_answered` is called when a Renew is answered.
     """
 
     def __init__(
         self,
         clock: Clock,
-        standings: Callable[[Asker, Sequence[Held]], Standings],
-        told: Callable[[Asker, Sequence[Held]], None],
+        standings: Callable[[Requester, Sequence[NamedGrant]], Standings],
+        on_answered: Callable[[Requester, Sequence[NamedGrant]], None],
     ) -> None:
         self._clock = clock
         self._standings = standings
-        self._told = told
-        self._polls: dict[int, dict[tuple[str, str], _Poll]] = {}
+        self._on_answered = on_answered
+        self._waiting: dict[int, dict[tuple[str, str], _WaitingRenew]] = {}
         self._seen: dict[int, dict[tuple[str, str], _Seen]] = {}
 
-    def renew(self, asker: Asker, held: Sequence[Held], max_wait_ms: int) -> Deferred[Standings]:
-        """How the owner stands: at once if that is news, else when it is, or after `max_wait_ms`."""
-        connection, who = asker.connection, _who(asker)
-        earlier = self._polls.get(connection, {}).get(who)
+    def renew(
+        self, requester: Requester, named: Sequence[NamedGrant], max_wait_ms: int
+    ) -> Deferred[Standings]:
+        """The owner's standings: at once if they differ from the last answer, else when they do, or after
+        `max_wait_ms`."""
+        connection, owner = requester.connection, _owner_key(requester)
+        earlier = self._waiting.get(connection, {}).get(owner)
         if earlier is not None:
-            # Answers leave in order: this one's would wait for that of the earlier.
-            self._finish(earlier, self._standings(earlier.asker, earlier.held))
-        standings = self._standings(asker, held)
-        if max_wait_ms <= 0 or _seen(standings) != self._seen.get(connection, {}).get(who):
-            self._note(asker, held, standings)
+            # Answers leave in the order of their requests: the later Renew would wait for the earlier one.
+            self._finish(earlier, self._standings(earlier.requester, earlier.named))
+        standings = self._standings(requester, named)
+        if max_wait_ms <= 0 or _seen(standings) != self._seen.get(connection, {}).get(owner):
+            self._note(requester, named, standings)
             return succeed(standings)
-        poll = _Poll(asker, held, Deferred(), self._timer(asker, min(max_wait_ms, WAIT_MS_MAX)))
-        self._polls.setdefault(connection, {})[who] = poll
-        return poll.deferred
+        waiting = _WaitingRenew(
+            requester, named, Deferred(), self._timer(requester, min(max_wait_ms, WAIT_MS_MAX))
+        )
+        self._waiting.setdefault(connection, {})[owner] = waiting
+        return waiting.deferred
 
     def changed(self, connection: int) -> bool:
-        """Something has changed for a connection: answer those of its owners to whom it is news. Returns
-        whether any was answered."""
+        """A connection's standing may have changed: answer its waiting Renew requests whose answer differs
+        from the last. Returns whether any was answered."""
         answered = False
-        for poll in list(self._polls.get(connection, {}).values()):
-            standings = self._standings(poll.asker, poll.held)
-            if _seen(standings) != self._seen.get(connection, {}).get(_who(poll.asker)):
-                self._finish(poll, standings)
+        for waiting in list(self._waiting.get(connection, {}).values()):
+            standings = self._standings(waiting.requester, waiting.named)
+            if _seen(standings) != self._seen.get(connection, {}).get(_owner_key(waiting.requester)):
+                self._finish(waiting, standings)
                 answered = True
         return answered
 
     def forget(self, connection: int) -> None:
-        """A connection is closed."""
+        """A connection has closed: drop its requests without an answer."""
         self._seen.pop(connection, None)
-        for poll in self._polls.pop(connection, {}).values():
-            if poll.timer.active():
-                poll.timer.cancel()
+        for waiting in self._waiting.pop(connection, {}).values():
+            if waiting.timer.active():
+                waiting.timer.cancel()
 
     def stop(self) -> None:
-        for connection in list(self._polls):
+        """Drop all requests without an answer, because the broker stops."""
+        for connection in list(self._waiting):
             self.forget(connection)
 
-    def _timer(self, asker: Asker, wait_ms: int) -> DelayedCall:
-        return self._clock.callLater(wait_ms / 1000, self._run_out, asker.connection, _who(asker))
+    def _timer(self, requester: Requester, wait_ms: int) -> DelayedCall:
+        return self._clock.callLater(
+            wait_ms / 1000, self._time_out, requester.connection, _owner_key(requester)
+        )
 
-    def _run_out(self, connection: int, who: tuple[str, str]) -> None:
-        poll = self._polls[connection][who]
-        self._finish(poll, self._standings(poll.asker, poll.held))
+    def _time_out(self, connection: int, owner: tuple[str, str]) -> None:
+        waiting = self._waiting[connection][owner]
+        self._finish(waiting, self._standings(waiting.requester, waiting.named))
 
-    def _finish(self, poll: _Poll, standings: Standings) -> None:
-        polls = self._polls[poll.asker.connection]
-        del polls[_who(poll.asker)]
-        if not polls:
-            del self._polls[poll.asker.connection]
-        if poll.timer.active():
-            poll.timer.cancel()
-        self._note(poll.asker, poll.held, standings)
-        poll.deferred.callback(standings)
+    def _finish(self, waiting: _WaitingRenew, standings: Standings) -> None:
+        others = self._waiting[waiting.requester.connection]
+        del others[_owner_key(waiting.requester)]
+        if not others:
+            del self._waiting[waiting.requester.connection]
+        if waiting.timer.active():
+            waiting.timer.cancel()
+        self._note(waiting.requester, waiting.named, standings)
+        waiting.deferred.callback(standings)
 
-    def _note(self, asker: Asker, held: Sequence[Held], standings: Standings) -> None:
-        """Remember what the owner knows from now on. It is not contended any more, for it has been told."""
-        self._told(asker, held)
-        known = self._seen.setdefault(asker.connection, {})
-        known.pop(_who(asker), None)
-        known[_who(asker)] = _seen(standings, is_told=True)
-        excess = sum(map(len, known.values())) - len(held) - _SEEN_MAX
+    def _note(self, requester: Requester, named: Sequence[NamedGrant], standings: Standings) -> None:
+        """Remember what the owner is answered now; that includes that other clients want its resources."""
+        self._on_answered(requester, named)
+        known = self._seen.setdefault(requester.connection, {})
+        known.pop(_owner_key(requester), None)
+        known[_owner_key(requester)] = _seen(standings, is_answered=True)
+        excess = sum(map(len, known.values())) - len(named) - _SEEN_MAX
         for earlier in list(known)[:-1] if excess > 0 else ():
             excess -= len(known.pop(earlier))
             if excess <= 0:
                 break
 
 
-def _who(asker: Asker) -> tuple[str, str]:
-    return asker.group, asker.owner.owner_id
+def _owner_key(requester: Requester) -> tuple[str, str]:
+    return requester.group, requester.owner.owner_id
 
 
-def _seen(standings: Sequence[ResourceStanding], *, is_told: bool = False) -> _Seen:
-    """What of standings is news where it differs."""
+def _seen(standings: Sequence[ResourceStanding], *, is_answered: bool = False) -> _Seen:
+    """The fields of standings in which a difference is worth an answer."""
     return [
         (
             each.name,
@@ -128,7 +136,7 @@ def _seen(standings: Sequence[ResourceStanding], *, is_told: bool = False) -> _S
             each.error_code,
             each.generation,
             each.position,
-            each.is_contended and not is_told,
+            each.is_contended and not is_answered,
         )
         for each in standings
     ]

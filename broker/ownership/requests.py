@@ -1,4 +1,5 @@
-"""From requests to the table: who asks, for what, and whether this broker is the one to ask."""
+"""What the ownership handlers share: checks of requests, and which of their resources this broker decides
+about."""
 
 from __future__ import annotations
 
@@ -11,16 +12,16 @@ from broker.handler import RequestContext
 from broker.network.connection import ServerConnection
 from broker.ownership import standings
 from broker.ownership.answers import Standings
-from broker.ownership.homes import Homes
-from broker.ownership.operations import Asker
+from broker.ownership.decided import DecidedResources
+from broker.ownership.resources import Requester
 from coordinator.ownership.records import OWNER_BYTES_MAX, Owner, ResourceKey, owner_bytes
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, ResourceStanding
 
 NAME_LENGTH_MAX = 255
-"""Characters of a group, an owner id, a name: they stand in znodes."""
+"""Characters in a group, an owner id or a name: they are written to znodes."""
 RESOURCES_MAX = 100
-"""Resources that one request may have written together: a ZooKeeper request takes 1 MB."""
+"""Resources that one request may have written together: ZooKeeper limits a request to 1 MB."""
 
 
 class NamedResource(Protocol):
@@ -34,13 +35,15 @@ N = TypeVar("N", bound=NamedResource)
 
 
 def connection_of(call: RequestContext) -> ServerConnection:
-    """The connection that asks. Raises BrokerError INVALID_REQUEST for the broker itself: it owns nothing."""
+    """The connection of a request. Raises BrokerError INVALID_REQUEST for a request of the broker itself."""
     if call.connection is None:
-        raise error_for(ErrorCode.INVALID_REQUEST, "an owner is a connection, and this request came by none")
+        raise error_for(
+            ErrorCode.INVALID_REQUEST, "an owner is a connection, and this request did not come on one"
+        )
     return call.connection
 
 
-def asker_of(
+def requester_of(
     call: RequestContext,
     group: str,
     owner_id: str,
@@ -48,8 +51,9 @@ def asker_of(
     access: int = Access.NONE,
     writer_client_id: str | None = None,
     writer_principal: str | None = None,
-) -> Asker:
-    """Who asks. Raises BrokerError INVALID_REQUEST."""
+) -> Requester:
+    """The sender of a request. Raises BrokerError INVALID_REQUEST for names of a wrong length or an unknown
+    access."""
     connection = connection_of(call)
     _check_name("owner id", owner_id)
     for what, text in (("writer_client_id", writer_client_id), ("writer_principal", writer_principal)):
@@ -57,7 +61,7 @@ def asker_of(
             _check_name(what, text)
     if not 0 <= access <= Access.READ | Access.WRITE:
         raise error_for(
-            ErrorCode.INVALID_REQUEST, f"access {access} is none of 1 (write), 2 (read), 3 (both)"
+            ErrorCode.INVALID_REQUEST, f"access {access} is not one of 1 (write), 2 (read), 3 (both)"
         )
     owner = Owner(
         owner_id,
@@ -73,19 +77,19 @@ def asker_of(
     if taken > OWNER_BYTES_MAX:
         raise error_for(
             ErrorCode.INVALID_REQUEST,
-            f"owner id, client id, principal, host and what is bound take {taken} bytes together, of "
-            f"{OWNER_BYTES_MAX} that they may: characters beyond ASCII take six",
+            f"owner id, client id, principal, host, writer_client_id and writer_principal take {taken} bytes "
+            f"together, at most {OWNER_BYTES_MAX} are allowed; characters beyond ASCII take six",
         )
-    return Asker(group, owner, connection.id)
+    return Requester(group, owner, connection.id)
 
 
 def check_group(group: str) -> None:
-    """Raises BrokerError INVALID_REQUEST for what is no group of the own API."""
+    """Raises BrokerError INVALID_REQUEST unless a group of the own API can have this name."""
     _check_name("group", group)
 
 
 def check_resources(group: str, resources: Sequence[NamedResource], resources_max: int | None = None) -> None:
-    """Raises BrokerError INVALID_REQUEST, and DUPLICATE_RESOURCE where one is named twice."""
+    """Raises BrokerError INVALID_REQUEST, and DUPLICATE_RESOURCE if a resource is named twice."""
     if group != PRODUCERS_GROUP:
         check_group(group)
     if not resources:
@@ -93,7 +97,7 @@ def check_resources(group: str, resources: Sequence[NamedResource], resources_ma
     if resources_max is not None and len(resources) > resources_max:
         raise error_for(
             ErrorCode.INVALID_REQUEST,
-            f"the request names {len(resources)} resources, at most {resources_max} are taken at a time",
+            f"the request names {len(resources)} resources; at most {resources_max} are allowed",
         )
     for resource in resources:
         _check_name("name", resource.name)
@@ -101,10 +105,10 @@ def check_resources(group: str, resources: Sequence[NamedResource], resources_ma
             resource.partition == NO_PARTITION and group == PRODUCERS_GROUP
         ):
             raise error_for(
-                ErrorCode.INVALID_REQUEST, f"{resource.name} has no partition {resource.partition}"
+                ErrorCode.INVALID_REQUEST, f"{resource.partition} is not a partition of {resource.name}"
             )
     if len({(resource.name, resource.partition) for resource in resources}) != len(resources):
-        raise error_for(ErrorCode.DUPLICATE_RESOURCE, "the request names a resource twice")
+        raise error_for(ErrorCode.DUPLICATE_RESOURCE, "the request names a resource more than once")
 
 
 def _check_name(what: str, text: str) -> None:
@@ -114,34 +118,33 @@ def _check_name(what: str, text: str) -> None:
         )
 
 
-def ready(homes: Homes, group: str, resources: Iterable[NamedResource]) -> Deferred[None]:
-    """Fires when it is known who owns the names among `resources`; where that cannot be had, `locate` says
-    so."""
+def _read_names(decided: DecidedResources, group: str, resources: Iterable[NamedResource]) -> Deferred[None]:
+    """Fires once the names among `resources` have been read, or could not be: `_locate` reports that."""
     if all(resource.partition != NO_PARTITION for resource in resources):
         return succeed(None)
     try:
-        return homes.ready(group).addErrback(lambda failure: failure.trap(BrokerError) and None)
+        return decided.read_names(group).addErrback(lambda failure: failure.trap(BrokerError) and None)
     except BrokerError:
         return succeed(None)
 
 
-def locate(
-    homes: Homes, group: str, resources: Sequence[N]
+def _locate(
+    decided: DecidedResources, group: str, resources: Sequence[N]
 ) -> tuple[list[tuple[N, ResourceKey]], dict[int, ResourceStanding]]:
-    """The resources that this broker decides about, and by their places in the request what is to be answered
-    for the others."""
+    """The resources that this broker decides about; and the standings of the others, by place in the
+    request."""
     found: list[tuple[N, ResourceKey]] = []
     elsewhere: dict[int, ResourceStanding] = {}
     for number, resource in enumerate(resources):
         try:
-            found.append((resource, homes.locate(group, resource.name, resource.partition)))
+            found.append((resource, decided.locate(group, resource.name, resource.partition)))
         except BrokerError as error:
-            elsewhere[number] = unlocated(resource, error)
+            elsewhere[number] = _unlocated(resource, error)
     return found, elsewhere
 
 
-def unlocated(resource: NamedResource, error: BrokerError) -> ResourceStanding:
-    """What is answered for a resource that others decide about."""
+def _unlocated(resource: NamedResource, error: BrokerError) -> ResourceStanding:
+    """The standing of a resource that this broker does not decide about."""
     return ResourceStanding(
         name=resource.name,
         partition=resource.partition,
@@ -150,45 +153,46 @@ def unlocated(resource: NamedResource, error: BrokerError) -> ResourceStanding:
     )
 
 
-def merged(elsewhere: dict[int, ResourceStanding], located: Iterable[ResourceStanding]) -> Standings:
-    """The answers in the order of the request."""
+def _merged(elsewhere: dict[int, ResourceStanding], located: Iterable[ResourceStanding]) -> Standings:
+    """The standings in the order of the request."""
     answers = list(located)
     for number in sorted(elsewhere):
         answers.insert(number, elsewhere[number])
     return answers
 
 
-def each(
-    homes: Homes,
+def for_each(
+    decided: DecidedResources,
     group: str,
     resources: Sequence[N],
-    ask: Callable[[list[tuple[N, ResourceKey]]], Deferred[Standings]],
+    submit: Callable[[list[tuple[N, ResourceKey]]], Deferred[Standings]],
 ) -> Deferred[Standings]:
-    """Ask for those resources that this broker decides about, each by itself."""
+    """Call `submit` with those resources that this broker decides about. Each succeeds or fails
+    separately."""
 
     def located(_: None) -> Deferred[Standings] | Standings:
-        found, elsewhere = locate(homes, group, resources)
+        found, elsewhere = _locate(decided, group, resources)
         if not found:
-            return merged(elsewhere, ())
-        return ask(found).addCallback(lambda answers: merged(elsewhere, answers))
+            return _merged(elsewhere, ())
+        return submit(found).addCallback(lambda answers: _merged(elsewhere, answers))
 
-    return ready(homes, group, resources).addCallback(located)
+    return _read_names(decided, group, resources).addCallback(located)
 
 
-def all_or_none(
-    homes: Homes,
+def for_all_or_none(
+    decided: DecidedResources,
     group: str,
     resources: Sequence[N],
-    ask: Callable[[list[tuple[N, ResourceKey]]], Deferred[Standings]],
+    submit: Callable[[list[tuple[N, ResourceKey]]], Deferred[Standings]],
 ) -> Deferred[Standings]:
-    """Ask for all resources, if this broker decides about all of them."""
+    """Call `submit` with all resources, if this broker decides about all of them; otherwise submit none."""
 
     def located(_: None) -> Deferred[Standings] | Standings:
-        found, elsewhere = locate(homes, group, resources)
+        found, elsewhere = _locate(decided, group, resources)
         if not elsewhere:
-            return ask(found)
-        return merged(
-            elsewhere, [standings.blank(key, ErrorCode.OPERATION_NOT_ATTEMPTED) for _, key in found]
+            return submit(found)
+        return _merged(
+            elsewhere, [standings.outcome(key, ErrorCode.OPERATION_NOT_ATTEMPTED) for _, key in found]
         )
 
-    return ready(homes, group, resources).addCallback(located)
+    return _read_names(decided, group, resources).addCallback(located)

@@ -1,13 +1,14 @@
-"""What is known of a resource: who owns it in which group, who waits, and who had it before.
+"""What this broker knows of a resource and of the connections that claim it; and the records that it writes.
 
-Values, and questions about them. What changes them is in `table`, what may be granted in `rules`.
+Values, and questions about them: nothing here changes who owns what. `rules` decides that, `state` changes
+it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.replication.partition import Partition
 from coordinator.ownership.records import (
@@ -21,19 +22,57 @@ from coordinator.ownership.records import (
     ResourceKey,
     trimmed,
 )
-from protocol.messages.ownership import Access
+from protocol.messages.ownership import Access, LossReason
 
 NO_ZNODE = -1
-"""The version of what was never written."""
+"""The version of a resource that was never written."""
+NO_GRANT = -1
+"""The incarnation that a request names for a resource for which the requester waits, or which it shares."""
+NAMED_GROUPS_MAX = 1000
+"""Groups remembered for one connection."""
 
 
 def partition_key(partition: Partition) -> PartitionKey:
     return PartitionKey(partition.topic_id, partition.index, partition.topic)
 
 
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who sends a request: the owner as it describes itself, its group, and the id of its connection."""
+
+    group: str
+    owner: Owner
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamedGrant:
+    """A resource, and the incarnation of the grant that the request names; `NO_GRANT` for a waiter or
+    sharer."""
+
+    key: ResourceKey
+    incarnation: int
+
+
+@dataclass(slots=True)
+class Holdings:
+    """The groups that a connection has named, and the resources that it owns, shares, waits for or has
+    lost."""
+
+    groups: dict[str, None] = field(default_factory=dict)
+    keys: dict[ResourceKey, None] = field(default_factory=dict)
+
+    def name(self, group: str) -> None:
+        """Remember a group. Beyond `NAMED_GROUPS_MAX`, the group named longest ago is forgotten."""
+        self.groups.pop(group, None)
+        self.groups[group] = None
+        if len(self.groups) > NAMED_GROUPS_MAX:
+            del self.groups[next(iter(self.groups))]
+
+
 @dataclass(slots=True)
 class Counts:
-    """What has happened to a resource in one group since this broker decides about it."""
+    """What has happened to a resource in one group since this broker began to decide about it."""
 
     claims: int = 0
     steals: int = 0
@@ -44,17 +83,17 @@ class Counts:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A resource in one group: its last grant, those before, and where its owner is.
+    """A resource in one group: its latest grant, the grants before it, and the owner's connection.
 
-    `connection` is None while the owner is detached, which it may be until `deadline_ms`. While it is
-    attached, `deadline_ms` is when it has to have been heard of, as far as that was looked into.
-    `is_complete`: everything before the fence offset is committed, so that the owner may be told.
+    `connection` is None while the owner is detached, at most until `deadline_ms`. While the owner is
+    attached, its session ends at `deadline_ms` or later: requests extend it without moving `deadline_ms`.
+    `is_complete`: everything before the fence offset is committed, so the owner may be answered.
     """
 
     group: str
     history: History = ()
     floor: int = 0
-    """The generation from which the group goes on where it has no history."""
+    """The generation in force while there is no history."""
     connection: int | None = None
     deadline_ms: int = NEVER_MS
     pinged_ms: int = NEVER_MS
@@ -65,52 +104,53 @@ class Entry:
 
     @property
     def last(self) -> Grant | None:
-        """The grant in force, or the one that was in force last."""
+        """The grant in force, or the latest one if none is."""
         return self.history[-1] if self.history else None
 
     @property
     def grant(self) -> Grant | None:
-        """The grant in force; None where nobody owns the resource in this group."""
+        """The grant in force; None while the resource has no owner in this group."""
         last = self.last
-        return None if last is None or last.is_over else last
+        return None if last is None or last.has_ended else last
 
     @property
     def generation(self) -> int:
-        """The generation in force; 0 where the resource was never owned."""
+        """The generation in force; 0 if the resource was never owned."""
         return self.history[-1].generation if self.history else self.floor
 
     @property
     def writes(self) -> bool:
-        """Whether its owner is the partition's writer."""
+        """Whether the owner of this entry is the partition's writer."""
         grant = self.grant
         return grant is not None and Access.WRITE in grant.owner.access
 
     @property
     def reads(self) -> bool:
-        """Whether its owner is the group's reader."""
+        """Whether the owner of this entry is the group's reader."""
         grant = self.grant
         return grant is not None and Access.READ in grant.owner.access
 
     def find(self, incarnation: int) -> Grant | None:
-        """A grant that is remembered."""
+        """The remembered grant with this incarnation."""
         return next((grant for grant in self.history if grant.incarnation == incarnation), None)
 
     def push(self, grant: Grant) -> None:
-        self.history = pushed(self.history, grant)
+        """Append a grant to the history."""
+        self.history = _pushed(self.history, grant)
 
     def amend(self, grant: Grant) -> None:
-        """Put `grant` in the place of the last one."""
+        """Replace the latest grant by `grant`."""
         self.history = (*self.history[:-1], grant)
 
 
-def pushed(history: History, grant: Grant) -> History:
-    """The history with one more grant; the oldest are forgotten."""
+def _pushed(history: History, grant: Grant) -> History:
+    """The history with one more grant; beyond `HISTORY_MAX` the oldest is forgotten."""
     return (*history, grant)[-HISTORY_MAX:]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
-    """One that stands in a resource's queue. `until_ms` is -1 where it waits for as long as it is there."""
+    """A claim that stands in a resource's queue. `until_ms` is -1 if it waits until its connection closes."""
 
     group: str
     owner: Owner
@@ -130,10 +170,10 @@ class Sharer:
 class Resource:
     """A resource that this broker decides about.
 
-    `incarnation` is that of the newest grant, in whichever group, and `write_incarnation` that of the newest
-    to a writer. `floor` is the generation from which groups go on that are not known. `version` is that of
-    its znode. `former` are connections that have owned the partition to
-    write it, have lost it and are still open.
+    `incarnation` is that of the latest grant in any group, and `write_incarnation` that of the latest grant
+    to a writer. `floor` is the generation from which a group without an entry continues. `version` is that of
+    the resource's znode. `former_owners` are open connections that have owned the partition, and have lost
+    it.
     """
 
     key: ResourceKey
@@ -144,29 +184,29 @@ class Resource:
     version: int = NO_ZNODE
     waiters: deque[Waiter] = field(default_factory=deque)
     sharers: dict[int, Sharer] = field(default_factory=dict)
-    former: dict[int, None] = field(default_factory=dict)
+    former_owners: dict[int, None] = field(default_factory=dict)
     _positions: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Of those who wait, by group and owner; empty where they have moved since."""
+    """Positions of the waiters, by group and owner id; empty after the queue has moved."""
 
     def entry(self, group: str) -> Entry:
-        """The resource in a group; a new one where the group has never had it."""
+        """The resource in a group; a new entry if the group has never owned it."""
         found = self.entries.get(group)
         if found is None:
             found = self.entries[group] = Entry(group, floor=self.floor)
         return found
 
     def peek(self, group: str) -> Entry:
-        """The resource in a group, to be looked at only."""
+        """The resource in a group, for reading only: a new entry is not kept."""
         return self.entries.get(group) or Entry(group, floor=self.floor)
 
     @property
     def is_blank(self) -> bool:
-        """Whether it was never owned, and nobody waits for it or shares it."""
+        """Whether the resource was never owned, and has neither waiters nor sharers."""
         return not (self.waiters or self.sharers or any(entry.history for entry in self.entries.values()))
 
     @property
     def writer(self) -> Entry | None:
-        """The entry whose owner writes, if there is one. There never are two."""
+        """The entry whose owner writes, if there is one. There are never two."""
         for entry in self.entries.values():
             if entry.writes:
                 return entry
@@ -174,11 +214,11 @@ class Resource:
 
     @property
     def has_absent_writer(self) -> bool:
-        """Whether one that wrote alone is gone, and could go on with what it had."""
+        """Whether an exclusive writer has lost its grant to silence, and could still resume it."""
         last_grants = (entry.last for entry in self.entries.values())
         return any(
             last is not None
-            and last.is_over
+            and last.has_ended
             and last.may_resume
             and Access.WRITE in last.owner.access
             and not self.was_written_since(last.incarnation)
@@ -186,20 +226,62 @@ class Resource:
         )
 
     def was_written_since(self, incarnation: int) -> bool:
-        """Whether others were granted the partition to write it, alone or shared, after `incarnation`."""
+        """Whether another writer, exclusive or shared, was let in after `incarnation`."""
         return self.write_incarnation > incarnation
 
     def held_by(self, connection: int) -> Iterator[Entry]:
         """The entries that a connection owns."""
         return (entry for entry in self.entries.values() if entry.connection == connection)
 
+    def losers(self, group: str, access: Access) -> list[Entry]:
+        """The entries whose owners lose the resource to a new owner in `group`."""
+        return [
+            entry
+            for entry in self.entries.values()
+            if entry.grant is not None and (entry.group == group or (Access.WRITE in access and entry.writes))
+        ]
+
+    # -- what is written -----------------------------------------------------------------------------------
+
     def record(self) -> OwnershipRecord:
-        """What is to be written of it."""
+        """The record of the resource as it is now."""
         histories = {group: entry.history for group, entry in self.entries.items() if entry.history}
         return trimmed(OwnershipRecord(self.incarnation, histories, self.write_incarnation, self.floor))
 
+    def record_with_grant(self, group: str, grant: Grant, loss: LossReason, date_ms: int) -> OwnershipRecord:
+        """The record once `grant` is in force, and the owners who lose to it have lost at `date_ms`."""
+        histories: dict[str, History] = {
+            entry.group: entry.history for entry in self.entries.values() if entry.history
+        }
+        for loser in self.losers(group, grant.owner.access):
+            assert loser.last is not None
+            histories[loser.group] = (*loser.history[:-1], loser.last.ended(loss, date_ms))
+        histories[group] = _pushed(histories.get(group, ()), grant)
+        written = self.write_incarnation_with(grant)
+        return trimmed(OwnershipRecord(grant.incarnation, histories, written, self.floor))
+
+    def record_with_revival(self, group: str, session_timeout_ms: int) -> OwnershipRecord:
+        """The record once the latest grant of `group`, which has ended, is in force again."""
+        record = self.record()
+        *before, grant = record.histories[group]
+        histories = {**record.histories, group: (*before, revived(grant, session_timeout_ms))}
+        return replace(record, histories=histories)
+
+    def record_with_sharers(self) -> OwnershipRecord:
+        """The record once producers share the partition.
+
+        It raises the incarnations: an exclusive writer from before cannot resume, not even after all sharers
+        have left.
+        """
+        incarnation = self.incarnation + 1
+        return replace(self.record(), incarnation=incarnation, write_incarnation=incarnation)
+
+    def write_incarnation_with(self, grant: Grant) -> int:
+        """The incarnation of the latest grant to a writer once `grant` is in force."""
+        return grant.incarnation if Access.WRITE in grant.owner.access else self.write_incarnation
+
     def trim(self) -> None:
-        """Forget what is not written."""
+        """Forget what the record has no room for."""
         record = self.record()
         self.floor = record.floor
         for group, entry in list(self.entries.items()):
@@ -208,14 +290,16 @@ class Resource:
             elif entry.history:
                 entry.history = record.histories[group]
 
+    # -- the queue -----------------------------------------------------------------------------------------
+
     def join(self, waiter: Waiter) -> None:
-        """Stand at the end of the queue."""
+        """Append a waiter to the queue."""
         self.waiters.append(waiter)
         if self._positions:
             self._positions[waiter.group, waiter.owner.owner_id] = len(self.waiters)
 
     def leave(self, leaving: Collection[Waiter]) -> None:
-        """Leave the queue, in which all of them stand."""
+        """Remove waiters from the queue. All of them have to be in it."""
         self._positions.clear()
         if len(leaving) == 1:
             self.waiters.remove(*leaving)
@@ -224,9 +308,15 @@ class Resource:
             self.waiters = deque(waiter for waiter in self.waiters if waiter not in gone)
 
     def waiter(self, group: str, owner_id: str) -> tuple[int, Waiter] | None:
-        """A waiter and its position, counted from 1."""
+        """A waiter and its position, counted from 1; None if it is not in the queue."""
         if self.waiters and not self._positions:
             for position, waiter in enumerate(self.waiters, 1):
                 self._positions.setdefault((waiter.group, waiter.owner.owner_id), position)
         found = self._positions.get((group, owner_id))
         return None if found is None else (found, self.waiters[found - 1])
+
+
+def revived(grant: Grant, session_timeout_ms: int) -> Grant:
+    """The grant in force again, with this session timeout, whether it had ended or not."""
+    owner = replace(grant.owner, session_timeout_ms=session_timeout_ms)
+    return replace(grant, owner=owner, reason=LossReason.NONE, until_ms=NEVER_MS)

@@ -1,7 +1,6 @@
-"""What becomes of a claim: granted, answered with what it was granted before, queued or refused.
+"""The verdict on a claim: granted, repeated, shared, queued or refused.
 
-The rules of the own API, KIP-27 and PIP-68, as functions of what is known; docs/ownership.md tells
-them in words. Nothing is changed here.
+Pure functions of what is known of a resource (own API, PIP-68); docs/ownership.md has the rules in words.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The claim succeeds, under this generation. Owners that are in its way lose theirs for `reason`."""
+    """The claim is granted, with this generation. Owners that it excludes lose theirs for `reason`."""
 
     generation: int
     reason: LossReason = LossReason.STOLEN
@@ -37,22 +36,22 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The producer may write beside others that share."""
+    """The producer is given shared access."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The claimant has it already: it goes on with the grant that there is."""
+    """The claimant owns the resource already, or may resume it: it is answered with the grant that it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The claimant has to wait for its turn."""
+    """The claim has to wait in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRefused:
-    """Not so. `reason` is how the claimant lost what it comes back for."""
+    """The claim is refused. `reason` is how the claimant lost the grant that it wants to resume."""
 
     error: BrokerError
     reason: LossReason = LossReason.NONE
@@ -62,12 +61,12 @@ Verdict: TypeAlias = Granted | Shared | Repeated | Queued | ClaimRefused
 
 
 def check_generation(generation: int) -> None:
-    """Raises BrokerError INVALID_GENERATION for one that nobody may name."""
+    """Raises BrokerError INVALID_GENERATION for a generation that no claim may name."""
     if not IF_FREE <= generation <= GENERATION_MAX:
         raise error_for(
             ErrorCode.INVALID_GENERATION,
-            f"generation {generation} cannot be claimed: name the one in force (0 resets it, -1 claims what "
-            f"is free), at most {GENERATION_MAX}",
+            f"generation {generation} cannot be claimed: name the one in force, at most {GENERATION_MAX}; "
+            "0 resets it, and -1 claims a free resource",
         )
 
 
@@ -89,8 +88,8 @@ def judge_claim(
     if grant is not None and grant.owner.assignment is not None:
         return ClaimRefused(
             _busy(
-                f"{resource.key} is read by {_named(grant.owner)}, a member of consumer group {group!r}: "
-                "join that, or name another group"
+                f"{resource.key} is read by {_describe(grant.owner)}, a member of consumer group {group!r}: "
+                "join that group, or name another"
             )
         )
     if grant is not None and grant.owner.owner_id == owner.owner_id and _repeats(grant, generation):
@@ -99,12 +98,14 @@ def judge_claim(
         obstacle = _obstacle(resource, group, owner)
         if obstacle is None and not _is_awaited(resource, group, owner):
             return _raised(in_force)
-        return Queued() if may_wait else ClaimRefused(obstacle or _busy(f"others wait for {resource.key}"))
+        return (
+            Queued() if may_wait else ClaimRefused(obstacle or _busy(f"other claims wait for {resource.key}"))
+        )
     if in_force and generation < in_force:
         return ClaimRefused(
             error_for(
                 ErrorCode.STALE_GENERATION,
-                f"generation {in_force} of {resource.key} is in force, the claim names {generation}",
+                f"generation {in_force} of {resource.key} is in force, but the claim names {generation}",
             )
         )
     foreign = _foreign_writer(resource, group, owner)
@@ -124,8 +125,10 @@ def judge_access(
     *,
     may_wait: bool = False,
 ) -> Verdict:
-    """Whether a producer gets the access to a partition that it asks for (PIP-68). The topic epoch is the
-    generation of the group of all producers."""
+    """The rule for a producer that requests access to a partition (PIP-68).
+
+    The topic epoch is the generation of `PRODUCERS_GROUP`.
+    """
     entry = resource.peek(PRODUCERS_GROUP)
     if epoch != NO_EPOCH:
         return _judge_return(resource, entry, owner, epoch)
@@ -137,14 +140,14 @@ def judge_access(
         return Granted(verdict.generation, LossReason.EVICTED) if isinstance(verdict, Granted) else verdict
     obstacle = _obstacle(resource, PRODUCERS_GROUP, owner, connection, ignore_sharers=_shares(mode))
     if obstacle is None and _is_awaited(resource, PRODUCERS_GROUP, owner):
-        obstacle = _busy(f"others wait for exclusive access to {resource.key}")
+        obstacle = _busy(f"other producers wait for exclusive access to {resource.key}")
     if obstacle is None:
         return Shared() if _shares(mode) else _raised(entry.generation)
     return Queued() if may_wait else ClaimRefused(obstacle)
 
 
 def may_promote(resource: Resource, group: str, owner: Owner, connection: int) -> bool:
-    """Whether one that waits can have the resource now, were it its turn."""
+    """Whether a waiter could be granted the resource now, if it were its turn."""
     return _obstacle(resource, group, owner, connection) is None
 
 
@@ -153,19 +156,23 @@ def _shares(mode: ProducerAccessMode) -> bool:
 
 
 def _repeats(grant: Grant, generation: int) -> bool:
-    """Whether a claim of the present owner is the one that it was granted: its answer was lost. What is free
-    for others to take is its own as well.
+    """Whether a claim of the present owner repeats the claim that was granted, because its answer was lost.
 
-    A number above the generation in force is a new claim, though it be named a second time: the first one
-    found the resource never owned, which gives generation 1 whatever is named.
+    So does a claim of a free resource (`IF_FREE`): the owner has it. A claim that names more than the
+    generation in force is a new one even if it repeats the number: the first one found the resource never
+    owned, and was granted generation 1 whatever it named.
     """
-    return generation == IF_FREE or (generation == grant.named and generation <= grant.generation)
+    return generation == IF_FREE or (
+        generation == grant.claimed_generation and generation <= grant.generation
+    )
 
 
 def _raised(in_force: int) -> Granted | ClaimRefused:
     if in_force >= _INT64_MAX:
         return ClaimRefused(
-            error_for(ErrorCode.INVALID_GENERATION, "there is no higher generation: claim 0 to begin anew")
+            error_for(
+                ErrorCode.INVALID_GENERATION, "there is no higher generation: claim generation 0 to reset it"
+            )
         )
     return Granted(in_force + 1)
 
@@ -184,15 +191,15 @@ def _judge_return(resource: Resource, entry: Entry, owner: Owner, epoch: int) ->
     return ClaimRefused(
         error_for(
             ErrorCode.PRODUCER_FENCED,
-            f"the topic epoch of {resource.key} is {entry.generation}, this producer had {epoch}, and "
-            "has lost it for good. Make a new producer if this application is to write again",
+            f"the topic epoch of {resource.key} is {entry.generation}; this producer had {epoch}, "
+            "which has ended for good. Make a new producer if this application is to write again",
         ),
         next(reasons, LossReason.NONE),
     )
 
 
 def can_resume(resource: Resource, entry: Entry, grant: Grant, owner_id: str) -> bool:
-    """Whether an owner may go on with `grant`: nobody has been granted the resource since."""
+    """Whether an owner may resume `grant`: no other client has been granted the resource since."""
     if grant is not entry.last or grant.owner.owner_id != owner_id or not grant.may_resume:
         return False
     if Access.WRITE not in grant.owner.access:
@@ -201,7 +208,7 @@ def can_resume(resource: Resource, entry: Entry, grant: Grant, owner_id: str) ->
 
 
 def _is_awaited(resource: Resource, group: str, owner: Owner) -> bool:
-    """Whether others stand in the queue for what this claim would take."""
+    """Whether other claims wait for what this claim would take."""
     writes = Access.WRITE in owner.access
     return any(
         waiter.group == group or (writes and Access.WRITE in waiter.owner.access)
@@ -213,31 +220,33 @@ def _is_awaited(resource: Resource, group: str, owner: Owner) -> bool:
 def _obstacle(
     resource: Resource, group: str, owner: Owner, connection: int = -1, *, ignore_sharers: bool = False
 ) -> BrokerError | None:
-    """What stands in the way of one that takes from nobody."""
+    """The error for a claim that takes from no owner while there is one; None if the resource is free."""
     entry = resource.entries.get(group)
     if entry is not None and entry.grant is not None:
-        return _busy(f"{resource.key} is owned by {_named(entry.grant.owner)}, generation {entry.generation}")
+        return _busy(
+            f"{resource.key} is owned by {_describe(entry.grant.owner)}, generation {entry.generation}"
+        )
     return _foreign_writer(resource, group, owner, connection, ignore_sharers=ignore_sharers)
 
 
 def _foreign_writer(
     resource: Resource, group: str, owner: Owner, connection: int = -1, *, ignore_sharers: bool = False
 ) -> BrokerError | None:
-    """A writer in another group, or producers that share: generations say nothing between groups."""
+    """The error for a writer in another group, or sharers: generations of two groups cannot be compared."""
     if Access.WRITE not in owner.access:
         return None
     writer = resource.writer
     if writer is not None and writer.group != group:
         assert writer.grant is not None
         kind = f"group {writer.group!r}" if writer.group else "an exclusive producer"
-        return _busy(f"{resource.key} is written by {kind}, {_named(writer.grant.owner)}")
+        return _busy(f"{resource.key} is written by {kind}, {_describe(writer.grant.owner)}")
     sharers = len(resource.sharers) - (connection in resource.sharers)
     if sharers and not ignore_sharers:
         return _busy(f"{sharers} producers share {resource.key}")
     return None
 
 
-def _named(owner: Owner) -> str:
+def _describe(owner: Owner) -> str:
     client = f" ({owner.client_id})" if owner.client_id else ""
     return f"{owner.owner_id}{client} at {owner.host}"
 

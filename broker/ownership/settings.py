@@ -1,4 +1,4 @@
-"""The settings of ownership, one row each."""
+"""The settings of ownership: one row each, and the values derived from them."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ SETTINGS: tuple[Setting, ...] = (
         "own.names.max",
         SettingType.INT,
         100_000,
-        "How many names of applications this broker keeps the owners of. Partitions are not counted.",
+        "Maximum number of names whose owners this broker keeps. Partitions are not counted.",
         minimum=0,
     ),
     Setting(
         "own.ping.timeout.ms",
         SettingType.INT,
         3_000,
-        "How soon an owner that waits for news has to show that it lives, once another wants what it has.",
+        "Time within which an owner has to renew, once another client wants its resource.",
         minimum=1,
     ),
     Setting(
         "own.release.grace.ms",
         SettingType.INT,
         0,
-        "How long an owner keeps its resources without a connection, so that it can come back.",
+        "Time for which an owner keeps its resources after its connection has closed, to resume them.",
         minimum=0,
     ),
     Setting(
         "own.session.timeout.max.ms",
         SettingType.INT,
         3_600_000,
-        "The longest time that an owner may ask to be missed after.",
+        "Longest session timeout that an owner may request.",
         minimum=1,
     ),
     Setting(
         "own.session.timeout.min.ms",
         SettingType.INT,
         100,
-        "The shortest time that an owner may ask to be missed after.",
+        "Shortest session timeout that an owner may request.",
         minimum=1,
     ),
     Setting(
         "own.waiters.max",
         SettingType.INT,
         1_000,
-        "How many may wait for one resource.",
+        "Maximum number of claims that wait for one resource.",
         minimum=0,
     ),
 )
@@ -57,7 +57,7 @@ SETTINGS: tuple[Setting, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SessionTimeouts:
-    """The session timeouts that may be asked for, in ms."""
+    """The shortest and the longest session timeout that a client may request, in ms."""
 
     min_ms: int
     max_ms: int
@@ -67,12 +67,12 @@ class SessionTimeouts:
         return cls(settings["own.session.timeout.min.ms"], settings["own.session.timeout.max.ms"])
 
     def check(self, session_timeout_ms: int) -> None:
-        """Raises BrokerError INVALID_SESSION_TIMEOUT."""
+        """Raises BrokerError INVALID_SESSION_TIMEOUT for a timeout outside of these."""
         if not self.min_ms <= session_timeout_ms <= self.max_ms:
             raise error_for(
                 ErrorCode.INVALID_SESSION_TIMEOUT,
-                f"a session timeout of {session_timeout_ms} ms: own.session.timeout.min.ms is {self.min_ms}, "
-                f"own.session.timeout.max.ms is {self.max_ms}",
+                f"a session timeout of {session_timeout_ms} ms is not between "
+                f"own.session.timeout.min.ms={self.min_ms} and own.session.timeout.max.ms={self.max_ms}",
             )
 
 

@@ -1,31 +1,53 @@
-"""How an asker stands with a resource, in the words of the protocol."""
+"""The standing of a requester with a resource, as the protocol's `ResourceStanding`."""
 
 from __future__ import annotations
 
-from broker.ownership.resources import Entry, Resource
+from broker.ownership.resources import NO_GRANT, Entry, NamedGrant, Requester, Resource
 from coordinator.ownership.records import NameKey, Owner, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStanding
 
-WAITING = -1
-"""The incarnation that one names who has no grant."""
-
 _LOSSES = {
-    LossReason.STOLEN: "another has claimed it",
-    LossReason.RESET: "another has claimed it and reset the generation",
+    LossReason.STOLEN: "another owner has claimed it",
+    LossReason.RESET: "another owner has claimed it and reset the generation",
     LossReason.EVICTED: "an exclusive producer has taken it",
-    LossReason.RELEASED: "it was released",
-    LossReason.DISCONNECTED: "its connection was closed, and others have owned it since",
-    LossReason.SESSION_TIMED_OUT: "nothing was heard of its owner for the session timeout",
+    LossReason.RELEASED: "its owner has released it",
+    LossReason.DISCONNECTED: "its owner's connection closed, and another client has owned it since",
+    LossReason.SESSION_TIMED_OUT: "its owner sent nothing for the session timeout",
     LossReason.FORCED: "an administrator has released it",
     LossReason.DELETED: "the topic was deleted",
 }
 
 
-def blank(
+def current(
+    resource: Resource, requester: Requester, named: NamedGrant, leader_epoch: int
+) -> ResourceStanding:
+    """The present standing of an owner, a waiter or a sharer."""
+    group, owner_id = requester.group, requester.owner.owner_id
+    entry = resource.entries.get(group)
+    grant = None if entry is None else entry.grant
+    if entry is not None and grant is not None and grant.owner.owner_id == owner_id:
+        if entry.connection == requester.connection:
+            if not entry.is_complete:
+                return queued(resource, group, 0)
+            return owned(resource, entry, leader_epoch)
+        if named.incarnation == grant.incarnation:
+            return detached(resource, entry, leader_epoch)
+    if named.incarnation != NO_GRANT:
+        return fenced(resource, group, named.incarnation)
+    waiting = resource.waiter(group, owner_id)
+    if waiting is not None:
+        return queued(resource, group, waiting[0])
+    sharer = resource.sharers.get(requester.connection)
+    if sharer is not None and sharer.owner.owner_id == owner_id:
+        return shared(resource, leader_epoch)
+    return outcome(named.key, ErrorCode.REQUEST_TIMED_OUT, f"this claim no longer waits for {named.key}")
+
+
+def outcome(
     key: ResourceKey, error: ErrorCode = ErrorCode.NONE, message: str | None = None
 ) -> ResourceStanding:
-    """A standing that says nothing but an error."""
+    """A standing with an error, or with none, and nothing else."""
     if isinstance(key, NameKey):
         return ResourceStanding(
             name=key.name, partition=NO_PARTITION, error_code=error, error_message=message
@@ -36,9 +58,11 @@ def blank(
 def refused(
     resource: Resource, group: str, error: BrokerError, reason: LossReason = LossReason.NONE
 ) -> ResourceStanding:
-    """A claim that was refused: why, the generation in force, and who has the resource; `reason` is how the
-    claimant lost what it came back for."""
-    standing = blank(resource.key, error.code, error.message)
+    """A refused claim: the error, the generation in force, and the owner.
+
+    `reason` is how the claimant lost the grant that it wants to resume.
+    """
+    standing = outcome(resource.key, error.code, error.message)
     standing.reason = reason
     entry = resource.entries.get(group)
     standing.generation = resource.peek(group).generation
@@ -47,15 +71,15 @@ def refused(
 
 
 def not_attempted(resource: Resource, group: str) -> ResourceStanding:
-    """One of several resources, another of which could not be had."""
-    standing = blank(resource.key, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    """A resource that is free to claim, in a request of which another resource was refused."""
+    standing = outcome(resource.key, ErrorCode.OPERATION_NOT_ATTEMPTED)
     standing.generation = resource.peek(group).generation
     return standing
 
 
 def queued(resource: Resource, group: str, position: int) -> ResourceStanding:
-    """One that waits, at `position`."""
-    standing = blank(resource.key, ErrorCode.CLAIM_QUEUED)
+    """A claim in the queue at `position`, counted from 1. 0: granted, and waiting for its fence."""
+    standing = outcome(resource.key, ErrorCode.CLAIM_QUEUED)
     entry = resource.entries.get(group)
     standing.generation = resource.peek(group).generation
     standing.position = position
@@ -64,10 +88,10 @@ def queued(resource: Resource, group: str, position: int) -> ResourceStanding:
 
 
 def owned(resource: Resource, entry: Entry, leader_epoch: int) -> ResourceStanding:
-    """The owner's own."""
+    """A resource that the requester owns."""
     grant = entry.last
     assert grant is not None
-    standing = blank(resource.key)
+    standing = outcome(resource.key)
     standing.generation = grant.generation
     standing.incarnation = grant.incarnation
     standing.fence_offset = grant.fence_offset
@@ -76,31 +100,31 @@ def owned(resource: Resource, entry: Entry, leader_epoch: int) -> ResourceStandi
     return standing
 
 
-def let_go(resource: Resource, group: str) -> ResourceStanding:
-    """Of one that owns, shares or waits no more, because it was asked to."""
-    standing = blank(resource.key)
+def released(resource: Resource, group: str) -> ResourceStanding:
+    """A resource that the requester no longer owns, shares or waits for, as was asked."""
+    standing = outcome(resource.key)
     standing.generation = resource.peek(group).generation
     return standing
 
 
 def shared(resource: Resource, leader_epoch: int) -> ResourceStanding:
-    """A producer's with shared access."""
-    standing = blank(resource.key)
+    """A partition to which a producer has shared access."""
+    standing = outcome(resource.key)
     standing.leader_epoch = leader_epoch
     return standing
 
 
 def fenced(resource: Resource, group: str, incarnation: int) -> ResourceStanding:
-    """Of one whose grant is not in force any more, or never was."""
+    """A resource of which the grant named by the requester is no longer in force, or never was."""
     entry = resource.entries.get(group)
     past = None if entry is None else entry.find(incarnation)
     reason = past.reason if past is not None else LossReason.NONE
-    standing = blank(resource.key, ErrorCode.OWNERSHIP_FENCED)
+    standing = outcome(resource.key, ErrorCode.OWNERSHIP_FENCED)
     standing.generation = resource.peek(group).generation
     standing.reason = reason
-    why = _LOSSES.get(reason, "others have owned it since")
+    why = _LOSSES.get(reason, "another client has owned it since")
     standing.error_message = (
-        f"{resource.key} is not this owner's any more: {why}; generation {standing.generation} is in force. "
+        f"this owner has lost {resource.key}: {why}; generation {standing.generation} is in force. "
         "Claim it again only if this process is meant to take it"
     )
     _name_owner(standing, resource, entry)
@@ -108,7 +132,7 @@ def fenced(resource: Resource, group: str, incarnation: int) -> ResourceStanding
 
 
 def detached(resource: Resource, entry: Entry, leader_epoch: int) -> ResourceStanding:
-    """Of an owner that asks on another connection than its own."""
+    """A resource that the requester owns through another connection."""
     standing = owned(resource, entry, leader_epoch)
     standing.error_code = ErrorCode.OWNERSHIP_DETACHED
     standing.error_message = f"{resource.key} is owned through another connection: resume it on this one"

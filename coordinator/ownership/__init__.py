@@ -1,4 +1,4 @@
-"""What is written in ZooKeeper about owners: the records, and the store that replaces exactly what was read.
+"""Ownership records in ZooKeeper, and the store that reads and writes them.
 
-Who may own what is decided in `broker.ownership`.
+`broker.ownership` decides who may own what.
 """

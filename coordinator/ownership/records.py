@@ -1,7 +1,7 @@
-"""What is written of owned resources, and where: one znode for each resource, with all its groups.
+"""Ownership records and their znodes: one znode for each resource, with all its groups.
 
-A partition's znode is named after its topic's id, so it dies with the topic, and a topic that is made again
-under the name begins with none. Generations are never taken out: they outlive their owners.
+A partition's znode is named after its topic's id: it is deleted with the topic, and a topic created again
+under the same name begins without one. Generations are never removed: they outlive their owners.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
 from protocol.messages.ownership import Access, LossReason
 
 HISTORY_MAX = 16
-"""Grants that are remembered for each group, the present one included."""
+"""Grants remembered for each group, including the present one."""
 HISTORY_BYTES_MAX = 8192
-"""What past grants of one resource may take, in all its groups; beyond that the oldest are forgotten."""
+"""Bytes for the past grants of one resource in all its groups; beyond that the oldest are forgotten."""
 GROUPS_MAX = 100
-"""Groups of which the generation is remembered though nobody has the resource there."""
+"""Groups remembered for a resource, including groups in which it has no owner."""
 FREE_BYTES_MAX = 65_536
-"""What their last grants may take."""
+"""Bytes for the latest grants of groups in which a resource has no owner."""
 OWNER_BYTES_MAX = 3072
-"""What the names of an owner may take together. Characters take six bytes where they are not ASCII."""
+"""Bytes for all names of an owner together. A character beyond ASCII takes six bytes."""
 NO_OFFSET = -1
 NEVER_MS = -1
 _VERSION = 1
 _NUMBERS_BYTES = 410
-"""What a grant takes beside its names, at most."""
+"""Maximum bytes of a grant without its names."""
 GRANT_BYTES_MAX = OWNER_BYTES_MAX + _NUMBERS_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionKey:
-    """A partition, by its topic's id: a topic that was made again is another one. `topic` is for people."""
+    """A partition of the topic with this id. A topic created again has another id. `topic` is for display
+    only."""
 
     topic_id: uuid.UUID
     index: int
@@ -54,7 +55,7 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class NameKey:
-    """A name of an application's own, within its group."""
+    """A name chosen by an application, within its group."""
 
     group: str
     name: str
@@ -79,20 +80,22 @@ def owned_names_path(group: str) -> str:
 
 
 def name_of_znode(child: str) -> str:
-    """The group, or the name, that a znode under `OWNED_NAMES` is named after."""
+    """The group, or the name, of a znode under `OWNED_NAMES`."""
     return unquote(child)
 
 
 def _quoted(text: str) -> str:
-    # ZooKeeper takes neither "/" nor the names "." and "..".
+    # ZooKeeper allows neither "/" nor the names "." and "..".
     return quote(text, safe="").replace(".", "%2E")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReaderAssignment:
-    """What the coordinator of a consumer group has decided of a partition. Later decisions compare greater:
-    `epoch` and `offset` tell when that was, see `coordinator.groups.effects.Decision`. `generation` is the
-    group's."""
+    """A decision of a consumer group's coordinator about a partition. Later decisions compare greater.
+
+    `epoch` and `offset` order the decisions, see `coordinator.groups.effects.Decision`. `generation` is that
+    of the group.
+    """
 
     epoch: int
     offset: int
@@ -101,13 +104,13 @@ class ReaderAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who was granted a resource, and on what terms.
+    """Who was granted a resource.
 
-    `owner_id` names the process, whatever connection it comes by. Connections with `writer_client_id` and
-    `writer_principal`, where these are given, may write as it does.
+    `owner_id` names the process across its connections. If `writer_client_id` or `writer_principal` is given,
+    connections that match may write as the owner does.
 
-    A member of a consumer group has an `assignment`: whether it lives is for the group's coordinator to say,
-    so it has no session here.
+    A member of a consumer group has an `assignment`, and no session: the group's coordinator decides whether
+    it is alive.
     """
 
     owner_id: str
@@ -121,7 +124,7 @@ class Owner:
     assignment: ReaderAssignment | None = None
 
     def binds(self, client_id: str, principal: str) -> bool:
-        """Whether a connection with these is bound to this owner."""
+        """Whether a connection with this client id and principal may write as this owner does."""
         if self.writer_client_id is None and self.writer_principal is None:
             return False
         return self.writer_client_id in (None, client_id) and self.writer_principal in (None, principal)
@@ -129,45 +132,47 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One ownership. `reason` is NONE for as long as it lasts, and `until_ms` -1.
+    """One ownership. `reason` is NONE and `until_ms` is -1 while it is in force.
 
-    `named` is the generation that its claim named, by which the claim is known again when it is repeated.
-    `fence_offset` is -1 for names, and while it is not known. Times are in ms since the epoch.
+    `claimed_generation` is the generation that its claim named: it identifies the claim when it is repeated.
+    `fence_offset` is -1 for names, and until it is known. Times are in ms since the epoch.
     """
 
     generation: int
     incarnation: int
     owner: Owner
-    named: int
+    claimed_generation: int
     since_ms: int
     fence_offset: int = NO_OFFSET
     until_ms: int = NEVER_MS
     reason: LossReason = LossReason.NONE
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
+        """Whether the grant is no longer in force."""
         return self.reason is not LossReason.NONE
 
     @property
     def may_resume(self) -> bool:
-        """Whether it lasts, or was lost for no other reason than silence: its owner may go on with it."""
+        """Whether the grant is in force, or was lost to silence only: its owner may resume it."""
         return self.reason in (LossReason.NONE, LossReason.DISCONNECTED, LossReason.SESSION_TIMED_OUT)
 
     def ended(self, reason: LossReason, now_ms: int) -> Grant:
+        """The grant after it has ended at `now_ms`."""
         return replace(self, reason=reason, until_ms=now_ms)
 
 
 History: TypeAlias = tuple[Grant, ...]
-"""The grants of one group, the newest last; at most `HISTORY_MAX`."""
+"""The grants of one group, oldest first; at most `HISTORY_MAX`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipRecord:
-    """A resource as it is written: the newest incarnation, that of the newest grant to a writer, and the
-    history of each group. The history forgets; the incarnations do not.
+    """A resource as it is written to ZooKeeper.
 
-    `floor` is the highest generation of the groups that were forgotten: any that is not known goes on from
-    there.
+    `incarnation` is that of the latest grant, and `write_incarnation` that of the latest grant to a writer:
+    they are kept even where the histories have forgotten the grant. `floor` is the highest generation among
+    the forgotten groups: a group without a history continues from it.
     """
 
     incarnation: int
@@ -177,26 +182,29 @@ class OwnershipRecord:
 
 
 def grant_bytes(grant: Grant, group: str = "") -> int:
-    """What a grant takes where it is written, at most; with the name of its group, where that is given."""
+    """Maximum bytes of a written grant, and of the name of its group if given."""
     return owner_bytes(grant.owner) + _NUMBERS_BYTES + len(encode_basestring_ascii(group))
 
 
 def record_bytes(record: OwnershipRecord) -> int:
-    """What a record takes where it is written, at most."""
+    """Maximum bytes of a written record."""
     return sum(grant_bytes(grant, group) for group, history in record.histories.items() for grant in history)
 
 
 def owner_bytes(owner: Owner) -> int:
-    """What the names of an owner take where they are written."""
+    """Bytes of an owner's names where they are written."""
     names = (owner.owner_id, owner.client_id, owner.principal, owner.host)
     optional = (owner.writer_client_id, owner.writer_principal)
     return sum(len(encode_basestring_ascii(text)) for text in (*names, *optional) if text is not None)
 
 
 def trimmed(record: OwnershipRecord) -> OwnershipRecord:
-    """The record without what it has no room for: the oldest grants, and the groups that have been free for
-    longest. The last grant of a group is forgotten only with the group, and a group in which somebody has the
-    resource never is."""
+    """The record cut to the limits above: without its oldest grants, and without the groups unused for
+    longest.
+
+    The latest grant of a group is forgotten only together with the group. A group with an owner is never
+    forgotten.
+    """
     histories = dict(record.histories)
     floor = record.floor
     free = _free(histories)
@@ -223,8 +231,8 @@ def trimmed(record: OwnershipRecord) -> OwnershipRecord:
 
 
 def _free(histories: Mapping[str, History]) -> list[str]:
-    """The groups in which nobody has the resource, the longest unused first."""
-    free = [group for group, history in histories.items() if history[-1].is_over]
+    """The groups in which the resource has no owner, the longest unused first."""
+    free = [group for group, history in histories.items() if history[-1].has_ended]
     return sorted(free, key=lambda group: histories[group][-1].incarnation)
 
 
@@ -233,6 +241,7 @@ def _last_bytes(group: str, histories: Mapping[str, History]) -> int:
 
 
 def encode_ownership(record: OwnershipRecord) -> bytes:
+    """The data of a resource's znode, as JSON."""
     value: dict[str, Any] = {
         "version": _VERSION,
         "incarnation": record.incarnation,
@@ -252,7 +261,7 @@ def _grant_value(grant: Grant) -> dict[str, Any]:
     value: dict[str, Any] = {
         "generation": grant.generation,
         "incarnation": grant.incarnation,
-        "named": grant.named,
+        "named": grant.claimed_generation,
         "since": grant.since_ms,
         "owner": owner.owner_id,
         "client": owner.client_id,
@@ -278,7 +287,7 @@ def _assignment_value(assignment: ReaderAssignment | None) -> list[int] | None:
 
 
 def decode_ownership(path: str, data: bytes) -> OwnershipRecord:
-    """Raises `BadZnode`."""
+    """The record in a resource's znode. Raises `BadZnode` if the data is not an ownership record."""
     try:
         value = json.loads(data)
         histories = {
@@ -288,11 +297,12 @@ def decode_ownership(path: str, data: bytes) -> OwnershipRecord:
         written = int(value.get("written", _newest_write(histories)))
         return OwnershipRecord(int(value["incarnation"]), histories, written, int(value.get("floor", 0)))
     except WRONG_SHAPE as error:
-        raise BadZnode(f"{path} does not say who owns a resource: {error!r}") from None
+        raise BadZnode(f"{path} holds no ownership record: {error!r}") from None
 
 
 def _newest_write(histories: Mapping[str, History]) -> int:
-    """What the histories say of it: where they have not forgotten it, it is not written beside them."""
+    """The write incarnation as the histories have it; it is written separately only if they have forgotten
+    it."""
     return max(
         (
             grant.incarnation
@@ -336,7 +346,7 @@ def _decode_assignment(value: Any) -> ReaderAssignment | None:
 
 
 def topic_id_of_znode(child: str) -> uuid.UUID | None:
-    """The topic that a znode under `OWNED_TOPICS` is about; None for one that is named after no topic."""
+    """The topic of a znode under `OWNED_TOPICS`; None if its name is not a topic id."""
     try:
         return decode_uuid(child)
     except ValueError:

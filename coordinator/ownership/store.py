@@ -1,8 +1,9 @@
-"""What is written of owned resources: read when a broker begins to decide about them, written before anybody
-is told of a grant.
+"""Reads and writes ownership records in ZooKeeper.
 
-A write is one multi. It replaces exactly what the writer has seen, and it checks the state of each partition
-that gives the writer its right to decide: a leader that has been replaced without knowing writes nothing.
+A broker reads the records when it begins to decide about the resources, and writes them before it answers a
+claim. A write is one multi. It replaces exactly the versions that the writer has seen, and checks the state
+of each partition by whose leadership the writer decides: a leader that has been replaced without knowing it
+writes nothing.
 """
 
 from __future__ import annotations
@@ -48,27 +49,27 @@ from coordinator.zookeeper.sessions import on_any_session
 
 NO_ZNODE = -1
 WRITE_BYTES_MAX = 900_000
-"""What may be written in one request. ZooKeeper closes the connection of whoever sends 1 MB."""
+"""Maximum bytes in one write. ZooKeeper closes a connection that sends a request of 1 MB."""
 _log = logging.getLogger(__name__)
 
 
 class NotLeading(Exception):
-    """The broker does not lead the partition any more that gives it the right to write."""
+    """Another broker leads the partition by whose leadership this one decided."""
 
 
 class TooLarge(Exception):
-    """All of it together is more than ZooKeeper takes in one request."""
+    """The records together are larger than one request to ZooKeeper may be."""
 
 
 class Superseded(Exception):
-    """Something else is written of a resource than the writer has seen: it has to be read again."""
+    """The record of a resource is not the one that the writer has seen. Read it again."""
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionHome:
-    """The partition by whose leadership a broker decides about resources, in that leader epoch.
+class DecidingPartition:
+    """The partition by whose leadership, in `leader_epoch`, a broker decides about resources.
 
-    `state_version` is the version of the partition's state, as far as the broker knows.
+    `state_version` is the latest version of the partition's state that the broker knows.
     """
 
     topic: str
@@ -80,7 +81,8 @@ class PartitionHome:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """What is written of a resource. `record` is None where that cannot be read: nobody may build on it."""
+    """A record read from ZooKeeper. `record` is None if it cannot be decoded: the resource cannot be claimed
+    then."""
 
     key: ResourceKey
     record: OwnershipRecord | None
@@ -89,16 +91,17 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What is to be written in the place of `version` (-1: of nothing), by the right of `home`."""
+    """A record to write over `version` of its znode (-1: there is no znode), by the leadership of
+    `decided_by`."""
 
     key: ResourceKey
     record: OwnershipRecord
     version: int
-    home: PartitionHome
+    decided_by: DecidingPartition
 
 
 class OwnershipStore:
-    """Reads and writes on whatever session there is."""
+    """Reads and writes records, on the session in use at that time."""
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper
@@ -106,7 +109,7 @@ class OwnershipStore:
     # -- reading -----------------------------------------------------------------------------------------
 
     async def read_partitions(self, keys: Sequence[PartitionKey]) -> list[FoundRecord]:
-        """What is written of these partitions, by now. Raises `SessionExpired` once ZooKeeper is closed."""
+        """The records of those partitions that have one. Raises `SessionExpired` once ZooKeeper is closed."""
 
         async def read(session: ZooKeeperSession) -> list[FoundRecord]:
             await _catch_up(session)
@@ -116,7 +119,7 @@ class OwnershipStore:
         return await on_any_session(self._zookeeper, read)
 
     async def read_names(self, group: str) -> list[FoundRecord]:
-        """What is written of all names of a group, by now."""
+        """The records of all names of a group. Raises `SessionExpired` once ZooKeeper is closed."""
 
         async def read(session: ZooKeeperSession) -> list[FoundRecord]:
             await _catch_up(session)
@@ -129,7 +132,7 @@ class OwnershipStore:
         return await on_any_session(self._zookeeper, read)
 
     async def named_groups(self) -> list[str]:
-        """The groups that own names, or have owned some."""
+        """The groups with records of names. Raises `SessionExpired` once ZooKeeper is closed."""
 
         async def read(session: ZooKeeperSession) -> list[str]:
             await _catch_up(session)
@@ -141,7 +144,8 @@ class OwnershipStore:
         return await on_any_session(self._zookeeper, read)
 
     async def read(self, key: ResourceKey) -> FoundRecord | None:
-        """What is written of one resource, by now; None: nothing is."""
+        """The record of one resource; None if it has none. Raises `SessionExpired` once ZooKeeper is
+        closed."""
 
         async def read(session: ZooKeeperSession) -> list[FoundRecord]:
             await _catch_up(session)
@@ -152,20 +156,23 @@ class OwnershipStore:
     # -- writing -----------------------------------------------------------------------------------------
 
     async def write(self, replacements: Sequence[Replacement]) -> list[int]:
-        """Write all of it, or nothing; the versions it has then.
+        """Write all records, or none. Returns the versions of their znodes.
 
-        A write whose answer is lost is looked into, on the next session if need be. Raises `NotLeading`,
-        `Superseded`, `TooLarge`, and `SessionExpired` once ZooKeeper is closed.
+        If the answer of ZooKeeper is lost, the outcome is read, on the next session if necessary. Raises
+        `NotLeading`, `Superseded`, `TooLarge`, and `SessionExpired` once ZooKeeper is closed.
         """
         data = [encode_ownership(each.record) for each in replacements]
         taken = sum(map(len, data)) + sum(len(each.key.path) for each in replacements)
         if taken > WRITE_BYTES_MAX:
-            raise TooLarge(f"{len(replacements)} resources take {taken} bytes, of {WRITE_BYTES_MAX}")
-        homes = {(each.home.topic, each.home.partition): each.home for each in replacements}
+            raise TooLarge(f"{len(replacements)} resources take {taken} bytes, at most {WRITE_BYTES_MAX} fit")
+        deciders = {
+            (each.decided_by.topic, each.decided_by.partition): each.decided_by for each in replacements
+        }
         while True:
             session = self._zookeeper.session
             guards = [
-                Check(partition_state_path(*where), home.state_version) for where, home in homes.items()
+                Check(partition_state_path(*where), decider.state_version)
+                for where, decider in deciders.items()
             ]
             changes: list[WriteOperation] = [
                 Create(each.key.path, value)
@@ -192,14 +199,16 @@ class OwnershipStore:
             written = await on_any_session(self._zookeeper, lambda session: _written(session, replacements))
             if written is not None:
                 return written
-            homes = await on_any_session(
-                self._zookeeper, functools.partial(_current_homes, homes=list(homes.values()))
+            deciders = await on_any_session(
+                self._zookeeper, functools.partial(_current_deciders, deciders=list(deciders.values()))
             )
 
 
 async def _catch_up(session: ZooKeeperSession) -> None:
-    """Let the server that this session speaks to know all that was written before now: a write goes through
-    them all."""
+    """Make later reads on this session return everything written before now.
+
+    A ZooKeeper server may lag behind the others when it answers reads; a write passes through all of them.
+    """
     while True:
         try:
             await session.multi([Check(OWNED_TOPICS, ANY_VERSION)])
@@ -220,14 +229,16 @@ async def _read(session: ZooKeeperSession, keys: Sequence[ResourceKey]) -> list[
         try:
             record = decode_ownership(key.path, there[0])
         except BadZnode as error:
-            _log.error("Nobody can claim %s: %s", key, error)
+            _log.error("The ownership record of %s cannot be decoded; no client can claim it: %s", key, error)
         found.append(FoundRecord(key, record, there[1].version))
     return found
 
 
 async def _written(session: ZooKeeperSession, replacements: Sequence[Replacement]) -> list[int] | None:
-    """The versions, if exactly this is written; None if none of it is. Raises `Superseded` where anything
-    else is."""
+    """The versions, if exactly these records are written; None if none of them is.
+
+    Raises `Superseded` if another record is written.
+    """
     found = await read_all(session, [each.key.path for each in replacements])
     for each, there in zip(replacements, found, strict=True):
         version = NO_ZNODE if there is None else there[1].version
@@ -238,27 +249,27 @@ async def _written(session: ZooKeeperSession, replacements: Sequence[Replacement
     return [each.version + 1 for each in replacements]
 
 
-async def _current_homes(
-    session: ZooKeeperSession, homes: Iterable[PartitionHome]
-) -> dict[tuple[str, int], PartitionHome]:
-    """The homes, with the versions that their states have now. Raises `NotLeading`."""
+async def _current_deciders(
+    session: ZooKeeperSession, deciders: Iterable[DecidingPartition]
+) -> dict[tuple[str, int], DecidingPartition]:
+    """The deciding partitions, with the present versions of their states. Raises `NotLeading`."""
     current = {}
-    for home in homes:
-        where = (home.topic, home.partition)
+    for decider in deciders:
+        where = (decider.topic, decider.partition)
         try:
             data, stat = await session.get(partition_state_path(*where))
         except NoNode:
-            raise NotLeading(f"{home.topic}-{home.partition} is gone") from None
+            raise NotLeading(f"{decider.topic}-{decider.partition} was deleted") from None
         state = decode_partition_state(*where, data)
-        if (state.leader, state.leader_epoch) != (home.leader, home.leader_epoch):
-            raise NotLeading(f"{home.topic}-{home.partition} has another leader")
-        current[where] = replace(home, state_version=stat.version)
+        if (state.leader, state.leader_epoch) != (decider.leader, decider.leader_epoch):
+            raise NotLeading(f"{decider.topic}-{decider.partition} has another leader")
+        current[where] = replace(decider, state_version=stat.version)
     return current
 
 
 async def _make_parents(session: ZooKeeperSession, replacement: Replacement) -> None:
-    """Make the znode that a resource's znode stands in. Raises `Superseded` where the resource's own is
-    missing that was to be replaced."""
+    """Create the parent of a resource's znode. Raises `Superseded` if the znode itself was expected to
+    exist."""
     if replacement.version != NO_ZNODE:
         raise Superseded(replacement.key.path)
     await create_if_missing(session, replacement.key.path.rpartition("/")[0])

@@ -1,7 +1,7 @@
-"""Single readers of managed groups: who reads a partition for a group is known to the partition's leader.
+"""Single readers of managed groups: a partition's leader knows which member of a group reads it.
 
-The coordinator of the group tells the leaders (AssignReaders); a member tells them on which connection it
-reads (AttachReader). What follows from it is told in docs/consumer-groups.md.
+The group's coordinator assigns the readers at the leaders (AssignReaders); a member attaches the connection
+on which it reads (AttachReader). docs/consumer-groups.md has the rules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FEATURE = "holdfast.single.reader"
 NOT_ADVERTISED = "none"
 
 NOBODY = ""
-"""The `member_id` of partitions that no member reads."""
+"""The `member_id` for partitions that no member reads."""
 
 
 @struct
@@ -26,11 +26,12 @@ class ReadPartitions:
 
 @struct
 class AssignedReader:
-    """A member of a group, and the partitions that it alone reads from `generation` of the group on.
+    """A member of a group, and the partitions of which it is the only reader from `generation` of the group
+    on.
 
-    `decided_epoch` and `decided_offset` tell when the coordinator has decided so: in which leader epoch of
-    the partition of `__consumer_offsets` that keeps the group, and where that ended then. What was decided
-    later counts, in whichever order the leaders hear of it.
+    `decided_epoch` and `decided_offset` order the decisions: they are the leader epoch of the partition of
+    `__consumer_offsets` that keeps the group, and its log end offset, at the time of the decision. The latest
+    decision counts, in whatever order decisions reach the leaders.
     """
 
     group: str
@@ -45,7 +46,8 @@ class AssignedReader:
 
 @struct
 class PartitionNotAssigned:
-    """STALE_GENERATION: something was decided later. Other errors may pass."""
+    """A partition whose assignment failed. STALE_GENERATION: a later decision is known. Retry other
+    errors."""
 
     group: str
     topic: str
@@ -56,7 +58,7 @@ class PartitionNotAssigned:
 
 @struct
 class AssignReadersResponse(Response):
-    """Whatever is not among `refused` is in force, and written down."""
+    """All assignments that are not in `refused` are durable and in force."""
 
     error_code: Int16
     error_message: str | None = None
@@ -65,17 +67,19 @@ class AssignReadersResponse(Response):
 
 @request(key=30027, versions="0", flexible="0+", internal=True)
 class AssignReadersRequest(Request[AssignReadersResponse]):
-    """From the coordinator of groups to the leader of partitions."""
+    """Assigns readers: from the coordinator of groups to a leader of partitions."""
 
     readers: list[AssignedReader]
 
 
 @struct
 class AttachedPartition:
-    """0: the member reads the partition on this connection. CLAIM_QUEUED: the coordinator has not told the
-    leader of it yet. OWNERSHIP_FENCED: another reads it, or the member in a later generation.
+    """The outcome for one partition.
 
-    `generation` is that of the group in which the partition was assigned last, -1 where it never was.
+    0: the member reads the partition on this connection. CLAIM_QUEUED: the coordinator's assignment has not
+    reached the leader yet. OWNERSHIP_FENCED: the partition is assigned to another member, or to this one in a
+    later generation. `generation` is the group's generation in which it was assigned last; -1 if it never
+    was.
     """
 
     topic: str
@@ -94,10 +98,9 @@ class AttachReaderResponse(Response):
 
 @request(key=30028, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class AttachReaderRequest(Request[AttachReaderResponse]):
-    """From a member of a group to the leader of partitions that it was given, on the connection on which it
-    is going to fetch them.
+    """Attaches a member of a group to its partitions, on the connection on which it will fetch them.
 
-    Each partition succeeds or fails by itself. Nothing is taken from anybody by it.
+    Each partition succeeds or fails separately. No partition is taken from another member.
     """
 
     group: str

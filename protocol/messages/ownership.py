@@ -1,10 +1,10 @@
-"""One writer, one reader: claiming resources, keeping them, letting go of them (own API).
+"""One writer, one reader: claiming resources, keeping them, releasing them (own API).
 
-The APIs are announced as the feature `holdfast.own`, never among the API keys. What they mean, rule by rule,
-is told in docs/ownership.md.
+The APIs are announced as the feature `holdfast.own`, never among the API keys. docs/ownership.md has
+their rules.
 
-A resource is a partition of a topic, and then asked of the partition's leader, or a name of the application's
-own, and then asked of the coordinator of its group.
+A resource is a partition of a topic, about which the partition's leader decides, or a name chosen by the
+application, about which the coordinator of its group decides.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ FEATURE = "holdfast.own"
 NOT_ADVERTISED = "none"
 
 NO_PARTITION = -1
-"""The `partition` of a resource that is a name of the application's own."""
+"""The `partition` of a resource that is a name chosen by the application."""
 PRODUCERS_GROUP = ""
-"""The group of those who write by producer access (PIP-68); no other group is empty."""
+"""The group of exclusive and shared producers (PIP-68). Every other group has a name."""
 RESET_GENERATION = 0
-"""The generation that is granted whatever is in force, and resets it to 1."""
+"""A claim of this generation is always granted, and resets the generation in force to 1."""
 IF_FREE = -1
-"""The generation of a claim that takes from nobody: it is granted only where there is no owner."""
+"""A claim of this generation is granted only if the resource has no owner."""
 GENERATION_MAX = 2**62
-"""The largest generation that may be named; those that are counted on from there have room for ever."""
+"""The largest generation that a claim may name. From there the server can go on counting for ever."""
 
 
 class Access(enum.IntFlag):
-    """What the owner of a partition does with it, alone."""
+    """What the owner of a partition may do with it exclusively."""
 
     NONE = 0
     WRITE = 1
@@ -42,17 +42,17 @@ class LossReason(enum.IntEnum):
 
     NONE = 0
     STOLEN = 1
-    """Another claimed it, naming a generation that was high enough."""
+    """Another owner claimed it, with a generation at least as high as the one in force."""
     RESET = 2
-    """Another claimed it with generation 0."""
+    """Another owner claimed it with generation 0."""
     EVICTED = 3
-    """A producer took it with ExclusiveWithFencing."""
+    """A producer took it in the mode ExclusiveWithFencing."""
     RELEASED = 4
-    """Its owner let go of it."""
+    """Its owner released it."""
     DISCONNECTED = 5
-    """Its owner's connection closed, and it did not come back in time."""
+    """Its owner's connection closed, and the owner did not resume it in time."""
     SESSION_TIMED_OUT = 6
-    """Nothing was heard from its owner for the session timeout."""
+    """Its owner sent nothing for the session timeout."""
     FORCED = 7
     """An administrator released it."""
     DELETED = 8
@@ -61,16 +61,17 @@ class LossReason(enum.IntEnum):
 
 @struct
 class ResourceStanding:
-    """How the asker stands with one resource, and what is in force there.
+    """The standing of the requester with one resource, and what is in force there.
 
-    `generation` is the one in force: the asker's own where `error_code` is 0. `incarnation` is that of the
-    asker's grant (-1 without one): it is named in Renew, Resume and Release, and no other grant ever has it.
-    Nobody before the asker can write at or after `fence_offset` (-1 for names, and without a grant), and
-    everything before it is committed. `position` counts from 1 in the queue of those who wait; 0: not in it.
+    `generation` is the one in force: the requester's own if `error_code` is 0. `incarnation` is that of the
+    requester's grant (-1 without one); Renew, Resume and Release name it, and no other grant ever has it. No
+    earlier owner can write at or after `fence_offset` (-1 for names, and without a grant), and everything
+    before it is committed. `position` is the place in the queue, from 1; 0: not in the queue.
 
-    `owner_id`, `owner_client_id`, `owner_host` and `owner_since_ms` (ms since the epoch) tell of the owner
-    where that is another. `reason` (a `LossReason`) says how the asker's own ownership ended, with
-    OWNERSHIP_FENCED. `is_contended`: others wait, or have just been refused.
+    `owner_id`, `owner_client_id`, `owner_host` and `owner_since_ms` (ms since the epoch) describe another
+    owner. `reason` (a `LossReason`) is how the requester's ownership ended, with OWNERSHIP_FENCED and
+    PRODUCER_FENCED. `is_contended`: other clients wait for the resource, or were refused it since the owner's
+    last Renew.
     """
 
     name: str
@@ -92,7 +93,7 @@ class ResourceStanding:
 
 @struct
 class ResourceClaim:
-    """A resource, and the generation that the claimant last saw: see docs/ownership.md for what follows."""
+    """A resource, and the generation that the claimant has seen last. docs/ownership.md has the rules."""
 
     name: str
     partition: Int32 = NO_PARTITION
@@ -101,7 +102,7 @@ class ResourceClaim:
 
 @struct
 class OwnResponse(Response):
-    """The own API's own_response. With an `error_code` nothing was looked at, and `resources` is empty."""
+    """The own API's own_response. With an `error_code` no resource was judged, and `resources` is empty."""
 
     group: str
     error_code: Int16
@@ -114,12 +115,12 @@ class OwnRequest(Request[OwnResponse]):
     """The own API's own_request: claims all the resources named, or none.
 
     `owner_id` names the owner: unique, and the same when it comes back on another connection. `access`
-    (`Access`) says what the owner does with partitions. Nothing heard for `session_timeout_ms` ends the
-    ownership. A claim of one resource with generation -1 stands in its queue for `wait_timeout_ms`.
-    `timeout_ms` bounds how long the answer may take.
+    (`Access`) is what the owner does with partitions. The ownership ends when the owner has sent nothing for
+    `session_timeout_ms`. A claim of one resource with generation -1 waits in its queue for `wait_timeout_ms`.
+    The answer comes within `timeout_ms`.
 
-    Where `writer_client_id` or `writer_principal` are given, connections that have them may write as the
-    owner does: for a client that cannot be changed.
+    If `writer_client_id` or `writer_principal` is given, connections that match may write as the owner does.
+    This is for clients that cannot be changed.
     """
 
     group: str
@@ -135,7 +136,7 @@ class OwnRequest(Request[OwnResponse]):
 
 @struct
 class HeldResource:
-    """A resource, and the incarnation of the asker's grant; -1 where it still waits for one."""
+    """A resource, and the incarnation of the requester's grant; -1 if it waits for one, or shares."""
 
     name: str
     partition: Int32 = NO_PARTITION
@@ -144,7 +145,8 @@ class HeldResource:
 
 @struct
 class ReleaseResponse(Response):
-    """OWNERSHIP_FENCED for a resource that the asker does not own any more."""
+    """The standing after the release of each resource; OWNERSHIP_FENCED if the requester no longer owned
+    it."""
 
     group: str
     error_code: Int16
@@ -154,7 +156,7 @@ class ReleaseResponse(Response):
 
 @request(key=30021, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class ReleaseRequest(Request[ReleaseResponse]):
-    """Lets go of resources at once, or leaves their queues. The generation stays for the next claim."""
+    """Releases resources at once, or leaves their queues. The generation stays for the next claim."""
 
     group: str
     owner_id: str
@@ -163,7 +165,7 @@ class ReleaseRequest(Request[ReleaseResponse]):
 
 @struct
 class RenewResponse(Response):
-    """How the owner stands with each resource."""
+    """The owner's standing with each resource."""
 
     group: str
     error_code: Int16
@@ -173,11 +175,11 @@ class RenewResponse(Response):
 
 @request(key=30022, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class RenewRequest(Request[RenewResponse]):
-    """Says that the owner lives, and asks what has become of its resources.
+    """Shows that the owner lives, and asks for its standings.
 
-    The answer comes at once where something has changed since this owner was last told, else after
-    `max_wait_ms` or when something does. Answers leave in the order of their requests: an owner that does
-    other things on the same connection names 0.
+    The answer comes at once if they have changed since the owner's last Renew; otherwise when they change, or
+    after `max_wait_ms`. Answers leave in the order of their requests: an owner that sends other requests on
+    the same connection sets `max_wait_ms` to 0.
     """
 
     group: str
@@ -188,7 +190,7 @@ class RenewRequest(Request[RenewResponse]):
 
 @struct
 class ResumedResource:
-    """A resource and the grant to go on with."""
+    """A resource, and the grant to resume."""
 
     name: str
     partition: Int32 = NO_PARTITION
@@ -198,7 +200,7 @@ class ResumedResource:
 
 @struct
 class ResumeResponse(Response):
-    """OWNERSHIP_FENCED for a resource that is not the asker's any more."""
+    """The owner's standing with each resource; OWNERSHIP_FENCED if it has lost the resource for good."""
 
     group: str
     error_code: Int16
@@ -208,9 +210,9 @@ class ResumeResponse(Response):
 
 @request(key=30023, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class ResumeRequest(Request[ResumeResponse]):
-    """Goes on with ownerships on this connection; the one that had them is closed.
+    """Resumes ownerships on this connection. The connection that had them is closed.
 
-    Each resource succeeds or fails by itself, and generations stay as they are.
+    Each resource succeeds or fails separately. Generations do not change.
     """
 
     group: str

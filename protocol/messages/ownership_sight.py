@@ -1,4 +1,4 @@
-"""Who owns what, since when, and who had it before; and an administrator's way to take it away."""
+"""Describes the owners of resources and their history; and releases resources by force."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ class OwnershipState(enum.IntEnum):
     FREE = 0
     OWNED = 1
     DETACHED = 2
-    """Its owner's connection is gone; it may come back until its time is up."""
+    """Its owner's connection has closed; the owner may resume until its session or grace period ends."""
 
 
 @struct
 class PastGrant:
-    """One line of a resource's history. `reason` is NONE, and `until_ms` -1, for the grant in force.
+    """One grant in a resource's history. `reason` is NONE and `until_ms` is -1 for the grant in force.
 
-    From `start_offset` on, up to the next grant's, no other owner has written; -1 where the resource is no
-    partition.
+    No other owner has written between `start_offset` and that of the next grant; -1 for names.
     """
 
     generation: Int64
@@ -37,7 +36,7 @@ class PastGrant:
 
 @struct
 class DescribedWaiter:
-    """One that stands in the queue. `remaining_ms` is how long it still waits."""
+    """A claim in the queue. `remaining_ms` is how long it still waits; -1: until its connection closes."""
 
     owner_id: str
     client_id: str
@@ -56,10 +55,10 @@ class DescribedSharer:
 
 @struct
 class DescribedResource:
-    """A resource of one group, as the broker that decides about it knows it.
+    """A resource of one group, as known to the broker that decides about it.
 
-    Times are in ms since the epoch; -1 and null where there is no owner. `session_remaining_ms` is how long
-    the owner may be silent from now on.
+    Times are in ms since the epoch; -1 and null if there is no owner. `session_remaining_ms` is the time
+    after which the owner's session ends unless it sends a request.
     """
 
     group: str
@@ -104,9 +103,9 @@ class DescribeOwnersResponse(Response):
 
 @request(key=30024, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class DescribeOwnersRequest(Request[DescribeOwnersResponse]):
-    """Of the resources that this broker decides about: all, or those of the groups and names given.
+    """Describes the resources that this broker decides about: all, or only those of `groups` and `resources`.
 
-    Counters start anew with the broker.
+    Counters start from 0 when the broker starts.
     """
 
     groups: list[str] | None = None
@@ -116,7 +115,7 @@ class DescribeOwnersRequest(Request[DescribeOwnersResponse]):
 
 @struct
 class ReleasedResource:
-    """`generation` is the one that was in force."""
+    """A resource released by force. `generation` is the one that was in force."""
 
     name: str
     partition: Int32 = NO_PARTITION
@@ -135,7 +134,7 @@ class ForceReleaseResponse(Response):
 
 @struct
 class ResourceToRelease:
-    """`generation` is the one to end, so that no later owner is hit by mistake; -1: whichever there is."""
+    """`generation` is the one to end, so that no later owner is released by mistake; -1: any."""
 
     name: str
     partition: Int32 = NO_PARTITION
@@ -146,7 +145,7 @@ class ResourceToRelease:
 class ForceReleaseRequest(Request[ForceReleaseResponse]):
     """Takes resources from their owners, whose connections are severed and who cannot resume.
 
-    `comment` goes to the audit log.
+    `comment` is written to the audit log. The answer comes within `timeout_ms`.
     """
 
     group: str

@@ -1,4 +1,4 @@
-"""Exclusive producers (PIP-68): a producer says how it wants to share a partition with others."""
+"""Exclusive producers (PIP-68): a producer requests shared or exclusive access to a partition."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ class ProducerAccessMode(enum.IntEnum):
     """PIP-68's modes, and the one that Pulsar has added since."""
 
     SHARED = 0
-    """By default several producers can publish."""
+    """Several producers may write."""
     EXCLUSIVE = 1
-    """Fail at once where there already is a producer."""
+    """Fail at once if there is a producer already."""
     WAIT_FOR_EXCLUSIVE = 2
-    """Wait until exclusive access can be had."""
+    """Wait until exclusive access is available."""
     EXCLUSIVE_WITH_FENCING = 3
-    """Take it: the producers that there are, are fenced."""
+    """Take exclusive access, and fence the present producers."""
 
 
 @struct
 class ProducerAccessResponse(Response):
-    """0: the access is granted, under `epoch` (-1 for Shared). CLAIM_QUEUED: it is waited for, at `position`;
-    Renew, with the empty group, tells what becomes of it. PRODUCER_FENCED: for this producer it is over.
+    """The outcome of a request for access.
 
-    The other fields are those of `ownership.ResourceStanding`, the topic epoch being its generation, and
-    `reason` told with PRODUCER_FENCED.
+    0: access is granted, with `epoch` (-1 for Shared). CLAIM_QUEUED: the producer waits at `position`; Renew,
+    with the empty group, returns its standing. PRODUCER_FENCED: the producer has lost its access for good,
+    and `reason` is how. The other fields are those of `ownership.ResourceStanding`; the topic epoch is its
+    generation.
     """
 
     error_code: Int16
@@ -49,12 +50,13 @@ class ProducerAccessResponse(Response):
 
 @request(key=30026, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class ProducerAccessRequest(Request[ProducerAccessResponse]):
-    """To the partition's leader. A producer of a topic with several partitions asks for them in their order,
-    so that two that wait for the same partitions never wait for each other.
+    """Requests access to a partition from its leader.
 
-    `epoch` is empty (-1) the first time; a producer that reconnects names the one it was given. `producer_id`
-    is unique to the producer, and stays over reconnects. `wait_timeout_ms` is how long to stand in the queue.
-    The other fields are those of OwnRequest; Renew and Release take `producer_id` for `owner_id`.
+    A producer of a topic with several partitions requests them in ascending order: then two producers never
+    wait for each other. `epoch` is -1 the first time; a producer that reconnects names the epoch that it was
+    given. `producer_id` is unique to the producer, and the same after a reconnect. `wait_timeout_ms` is how
+    long to wait in the queue. The other fields are those of OwnRequest; in Renew and Release, `producer_id`
+    is the `owner_id`.
     """
 
     topic: str

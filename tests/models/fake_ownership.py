@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from broker.ownership import standings
-from broker.ownership.claims import Wanted
-from broker.ownership.effects import AnswerClaim, AwaitCommit, Fail, Sever, Tell, Write
-from broker.ownership.operations import Asker, Held
+from broker.ownership.claims import AccessClaim, Claim, WantedResource, wait_until_ms
+from broker.ownership.effects import AnswerTicket, AwaitCommit, FailTicket, Notify, Sever, Write
+from broker.ownership.operations import Operation, ReleaseHeld, Resume
+from broker.ownership.resources import NamedGrant, Requester
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
@@ -64,8 +65,8 @@ class _Renewal:
     channel: FakeChannel
     slot: Slot
     header: RequestHeader
-    asker: Asker
-    held: list[Held]
+    requester: Requester
+    named: list[NamedGrant]
     until_ms: int
 
 
@@ -125,21 +126,21 @@ class FakeOwnership:
 
     def may_write(self, channel: FakeChannel, topic: str, index: int) -> ErrorCode:
         """How an append is refused that has come by a channel; NONE where it is not."""
-        resource = self.table.state.resources.get(self._key(PRODUCERS_GROUP, topic, index))
+        resource = self.table.resource(self._key(PRODUCERS_GROUP, topic, index))
         writer = None if resource is None else resource.writer
         connection = self._connections.get(channel)
         if resource is None or writer is None or writer.connection == connection:
             return ErrorCode.NONE
         return (
             ErrorCode.PRODUCER_FENCED
-            if connection in resource.former
+            if connection in resource.former_owners
             else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
 
     def may_read(self, channel: FakeChannel, topic: str, index: int) -> bool:
         """Whether a channel may fetch: not where another reads in a group that it has named."""
-        resource = self.table.state.resources.get(self._key(PRODUCERS_GROUP, topic, index))
-        holdings = self.table.state.connections.get(self._connections.get(channel, -1))
+        resource = self.table.resource(self._key(PRODUCERS_GROUP, topic, index))
+        holdings = self.table.holdings(self._connections.get(channel, -1))
         if resource is None or holdings is None:
             return True
         entries = [resource.entries.get(group) for group in holdings.groups]
@@ -164,23 +165,23 @@ class FakeOwnership:
         while effects := self.table.take_effects():
             for effect in effects:
                 match effect:
-                    case Write(operation, items):
+                    case Write(number, items):
                         versions = {item.key: item.version + 1 for item in items}
                         for item in items:
                             self._records[item.key] = (item.record, versions[item.key])
-                        self.table.written(operation, versions, self._now_ms())
-                    case AnswerClaim(ticket, rows):
+                        self.table.written(number, versions, self._now_ms())
+                    case AnswerTicket(ticket, rows):
                         self._answers[ticket] = list(rows)
-                    case Fail(ticket, error):
+                    case FailTicket(ticket, error):
                         self._answers[ticket] = error
                     case AwaitCommit(fence):
-                        self.table.completed(fence)
+                        self.table.fence_committed(fence)
                     case Sever(connection):
                         for channel, known in list(self._connections.items()):
                             if known == connection:
                                 channel.cut()
                                 self._close(channel)
-                    case Tell(connection):
+                    case Notify(connection):
                         self._look_at(connection)
 
     # Requests
@@ -202,7 +203,7 @@ class FakeOwnership:
     def _about_several(
         self, node: int, channel: FakeChannel, header: RequestHeader, request: Several, error: ErrorCode
     ) -> Response | None:
-        asker = self._asker(request.group, request.owner_id, channel, header, request)
+        requester = self._requester(request.group, request.owner_id, channel, header, request)
         response: Any = _RESPONSES[type(request)]
         if error:
             return _whole(response, request.group, error)
@@ -212,35 +213,34 @@ class FakeOwnership:
             key = self._key(request.group, row.name, row.partition)
             code = self._misplaced(node, key)
             if code:
-                elsewhere.append(standings.blank(key, code))
+                elsewhere.append(standings.outcome(key, code))
             else:
                 found.append((row, key))
         if isinstance(request, OwnRequest) and elsewhere:
             code = ErrorCode.OPERATION_NOT_ATTEMPTED
-            elsewhere += [standings.blank(key, code) for _, key in found]
+            elsewhere += [standings.outcome(key, code) for _, key in found]
             found = []
         if isinstance(request, RenewRequest) and not elsewhere:
-            return self._renew(channel, header, asker, request)
-        rows = self._ask(asker, request, found) if found else []
+            return self._renew(channel, header, requester, request)
+        rows = self._ask(requester, request, found) if found else []
         return _whole(response, request.group, ErrorCode.NONE, [*rows, *elsewhere])
 
     def _ask(
-        self, asker: Asker, request: Several, found: list[tuple[Any, ResourceKey]]
+        self, requester: Requester, request: Several, found: list[tuple[Any, ResourceKey]]
     ) -> list[ResourceStanding]:
-        ticket, now_ms = next(self._tickets), self._now_ms()
-        match request:
-            case OwnRequest():
-                wanted = [Wanted(key, row.generation) for row, key in found]
-                self.table.claim(ticket, asker, wanted, now_ms, request.wait_timeout_ms)
-            case ResumeRequest():
-                self.table.resume(ticket, asker, [Held(key, row.incarnation) for row, key in found], now_ms)
-            case ReleaseRequest():
-                self.table.release(ticket, asker, [Held(key, row.incarnation) for row, key in found], now_ms)
-            case RenewRequest():
-                return [self.table.standing(asker, Held(key, row.incarnation)) for row, key in found]
-        return self._answered(ticket)
+        if isinstance(request, OwnRequest):
+            wanted = [WantedResource(key, row.generation) for row, key in found]
+            until_ms = wait_until_ms(self._now_ms(), request.wait_timeout_ms)
+            return self._submit(Claim(requester, wanted, until_ms))
+        named = [NamedGrant(key, row.incarnation) for row, key in found]
+        if isinstance(request, RenewRequest):
+            return [self.table.standing(requester, each) for each in named]
+        is_resume = isinstance(request, ResumeRequest)
+        return self._submit(Resume(requester, named) if is_resume else ReleaseHeld(requester, named))
 
-    def _answered(self, ticket: int) -> list[ResourceStanding]:
+    def _submit(self, operation: Operation) -> list[ResourceStanding]:
+        ticket = next(self._tickets)
+        self.table.submit(operation, self._now_ms(), ticket)
         self._perform()
         answer = self._answers.pop(ticket)
         if isinstance(answer, BrokerError):
@@ -260,11 +260,10 @@ class FakeOwnership:
         error = error or self._misplaced(node, key)
         if error:
             return ProducerAccessResponse(error_code=error)
-        asker = self._asker(PRODUCERS_GROUP, request.producer_id, channel, header, request)
-        ticket, mode = next(self._tickets), ProducerAccessMode(request.mode)
-        now_ms = self._now_ms()
-        self.table.access(ticket, asker, key, mode, request.epoch, now_ms, request.wait_timeout_ms)
-        (row,) = self._answered(ticket)
+        requester = self._requester(PRODUCERS_GROUP, request.producer_id, channel, header, request)
+        until_ms = wait_until_ms(self._now_ms(), request.wait_timeout_ms)
+        mode = ProducerAccessMode(request.mode)
+        (row,) = self._submit(AccessClaim(requester, key, mode, request.epoch, until_ms))
         return ProducerAccessResponse(
             error_code=row.error_code,
             error_message=row.error_message,
@@ -278,44 +277,48 @@ class FakeOwnership:
         )
 
     def _renew(
-        self, channel: FakeChannel, header: RequestHeader, asker: Asker, request: RenewRequest
+        self, channel: FakeChannel, header: RequestHeader, requester: Requester, request: RenewRequest
     ) -> Response | None:
         for earlier in [each for each in self._renewals if each.channel is channel]:
             self._finish(earlier)
-        held = [
-            Held(self._key(request.group, row.name, row.partition), row.incarnation)
+        named = [
+            NamedGrant(self._key(request.group, row.name, row.partition), row.incarnation)
             for row in request.resources
         ]
-        rows = [self.table.standing(asker, each) for each in held]
+        rows = [self.table.standing(requester, each) for each in named]
         if request.max_wait_ms > 0 and _seen(rows) == self._known.get(channel):
             until_ms = self._now_ms() + request.max_wait_ms
-            self._renewals.append(_Renewal(channel, channel.reserve(), header, asker, held, until_ms))
+            self._renewals.append(_Renewal(channel, channel.reserve(), header, requester, named, until_ms))
             return None
-        self._note(channel, asker, held, rows)
+        self._note(channel, requester, named, rows)
         return RenewResponse(group=request.group, error_code=0, resources=rows)
 
     def _look_at(self, connection: int) -> None:
-        for renewal in [each for each in self._renewals if each.asker.connection == connection]:
-            rows = [self.table.standing(renewal.asker, each) for each in renewal.held]
+        for renewal in [each for each in self._renewals if each.requester.connection == connection]:
+            rows = [self.table.standing(renewal.requester, each) for each in renewal.named]
             if _seen(rows) != self._known.get(renewal.channel):
                 self._finish(renewal)
 
     def _finish(self, renewal: _Renewal) -> None:
         self._renewals.remove(renewal)
-        rows = [self.table.standing(renewal.asker, each) for each in renewal.held]
-        self._note(renewal.channel, renewal.asker, renewal.held, rows)
-        response = RenewResponse(group=renewal.asker.group, error_code=0, resources=rows)
+        rows = [self.table.standing(renewal.requester, each) for each in renewal.named]
+        self._note(renewal.channel, renewal.requester, renewal.named, rows)
+        response = RenewResponse(group=renewal.requester.group, error_code=0, resources=rows)
         renewal.channel.fill(renewal.slot, renewal.header, response)
 
     def _note(
-        self, channel: FakeChannel, asker: Asker, held: list[Held], rows: list[ResourceStanding]
+        self,
+        channel: FakeChannel,
+        requester: Requester,
+        named: list[NamedGrant],
+        rows: list[ResourceStanding],
     ) -> None:
-        self.table.told(asker, held)
+        self.table.renewed(requester, named)
         self._known[channel] = _seen(rows, is_told=True)
 
-    def _asker(
+    def _requester(
         self, group: str, owner_id: str, channel: FakeChannel, header: RequestHeader, request: Any
-    ) -> Asker:
+    ) -> Requester:
         owner = Owner(
             owner_id,
             header.client_id or "",
@@ -324,7 +327,7 @@ class FakeOwnership:
             getattr(request, "session_timeout_ms", 0),
             Access(getattr(request, "access", Access.WRITE)),
         )
-        return Asker(group, owner, self._id(channel))
+        return Requester(group, owner, self._id(channel))
 
     def _key(self, group: str, name: str, partition: int) -> ResourceKey:
         if partition == NO_PARTITION:

@@ -7,20 +7,20 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from broker.ownership.claims import Wanted
+from broker.ownership.claims import AccessClaim, Claim, WantedResource, wait_until_ms
 from broker.ownership.effects import (
-    AnswerClaim,
+    AnswerTicket,
     Audit,
     AwaitCommit,
-    Fail,
+    FailTicket,
     Fence,
+    Notify,
     Reload,
     Sever,
-    Tell,
     Write,
 )
-from broker.ownership.operations import Asker, Forced, Held
-from broker.ownership.resources import Entry
+from broker.ownership.operations import ForcedResource, ForceRelease, Operation, ReleaseHeld, Resume
+from broker.ownership.resources import Entry, NamedGrant, Requester, Resource
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnds
 from broker.ownership.table import OwnershipTable
@@ -59,7 +59,7 @@ class Client:
     incarnations: dict[ResourceKey, int] = field(default_factory=dict)
 
     @property
-    def asker(self) -> Asker:
+    def requester(self) -> Requester:
         owner = Owner(
             self.owner_id,
             f"{self.owner_id}-client",
@@ -69,7 +69,7 @@ class Client:
             self.access,
             self.writer_client_id,
         )
-        return Asker(self.group, owner, self.connection)
+        return Requester(self.group, owner, self.connection)
 
     def heard(self) -> None:
         self.machine.heard[self.connection] = self.machine.now_ms
@@ -77,11 +77,9 @@ class Client:
     def ask_claim(self, *wanted: tuple[ResourceKey, int], wait_ms: int = 0) -> int:
         """Claim, without looking for the answer; the ticket."""
         self.heard()
-        ticket = self.machine.ticket()
-        claims = [Wanted(key, generation) for key, generation in wanted]
-        self.machine.table.claim(ticket, self.asker, claims, self.machine.now_ms, wait_ms)
-        self.machine.perform()
-        return ticket
+        claimed = [WantedResource(key, generation) for key, generation in wanted]
+        until_ms = wait_until_ms(self.machine.now_ms, wait_ms)
+        return self.machine.submit(Claim(self.requester, claimed, until_ms))
 
     def claim_all(self, *wanted: tuple[ResourceKey, int], wait_ms: int = 0) -> list[ResourceStanding]:
         standings = self.machine.answer(self.ask_claim(*wanted, wait_ms=wait_ms))
@@ -97,37 +95,33 @@ class Client:
     def access_to(
         self, key: PartitionKey, mode: ProducerAccessMode, epoch: int = -1, wait_ms: int = 0
     ) -> ResourceStanding:
-        self.group = PRODUCERS_GROUP
-        self.heard()
-        ticket = self.machine.ticket()
-        self.machine.table.access(ticket, self.asker, key, mode, epoch, self.machine.now_ms, wait_ms)
-        self.machine.perform()
-        (standing,) = self.machine.answer(ticket)
+        (standing,) = self.machine.answer(self.ask_access(key, mode, epoch, wait_ms))
         if standing.error_code == 0:
             self.incarnations[key] = standing.incarnation
         return standing
 
+    def ask_access(self, key: PartitionKey, mode: ProducerAccessMode, epoch: int, wait_ms: int) -> int:
+        """Claim access as a producer, without looking for the answer; the ticket."""
+        self.group = PRODUCERS_GROUP
+        self.heard()
+        until_ms = wait_until_ms(self.machine.now_ms, wait_ms)
+        return self.machine.submit(AccessClaim(self.requester, key, mode, epoch, until_ms))
+
     def resume(self, key: ResourceKey) -> ResourceStanding:
         self.heard()
-        ticket = self.machine.ticket()
-        held = [Held(key, self.incarnations[key])]
-        self.machine.table.resume(ticket, self.asker, held, self.machine.now_ms)
-        self.machine.perform()
-        (standing,) = self.machine.answer(ticket)
+        named = [NamedGrant(key, self.incarnations[key])]
+        (standing,) = self.machine.answer(self.machine.submit(Resume(self.requester, named)))
         return standing
 
     def release(self, key: ResourceKey, incarnation: int | None = None) -> ResourceStanding:
         self.heard()
-        ticket = self.machine.ticket()
-        held = [Held(key, self.incarnations.get(key, -1) if incarnation is None else incarnation)]
-        self.machine.table.release(ticket, self.asker, held, self.machine.now_ms)
-        self.machine.perform()
-        (standing,) = self.machine.answer(ticket)
+        named = [NamedGrant(key, self.incarnations.get(key, -1) if incarnation is None else incarnation)]
+        (standing,) = self.machine.answer(self.machine.submit(ReleaseHeld(self.requester, named)))
         return standing
 
     def renew(self, key: ResourceKey) -> ResourceStanding:
         self.heard()
-        return self.machine.table.standing(self.asker, Held(key, self.incarnations.get(key, -1)))
+        return self.machine.table.standing(self.requester, NamedGrant(key, self.incarnations.get(key, -1)))
 
     def reconnect(self) -> None:
         """Come by another connection. The broker has not noticed, if it had not, that the old one is gone."""
@@ -153,7 +147,7 @@ class Machine:
         self.audit: list[str] = []
         self.fences: list[Fence] = []
         self._answers: dict[int, list[ResourceStanding] | BrokerError] = {}
-        self._waiting: list[AnswerClaim] = []
+        self._waiting: list[AnswerTicket] = []
         self._open: dict[int, Client] = {}
         self._tickets = 0
         self._connections = 0
@@ -187,8 +181,11 @@ class Machine:
         self.table.connection_closed(connection, self.now_ms)
         self.perform()
 
-    def ticket(self) -> int:
+    def submit(self, operation: Operation) -> int:
+        """Have an operation carried out; its ticket."""
         self._tickets += 1
+        self.table.submit(operation, self.now_ms, self._tickets)
+        self.perform()
         return self._tickets
 
     def advance(self, ms: int, *alive: Client) -> None:
@@ -210,17 +207,17 @@ class Machine:
                 match effect:
                     case Write():
                         self.writes.append(effect)
-                    case AnswerClaim(ticket, standings, fences):
+                    case AnswerTicket(ticket, standings, fences):
                         if any(fence.offset > self._log_ends(fence.key).high_watermark for fence in fences):
                             self._waiting.append(effect)
                         else:
                             self._answers[ticket] = list(standings)
-                    case Fail(ticket, error):
+                    case FailTicket(ticket, error):
                         self._answers[ticket] = error
                     case Sever(connection):
                         self.severed.append(connection)
                         self.close(connection)
-                    case Tell(connection, is_ping):
+                    case Notify(connection, is_ping):
                         if is_ping:
                             self.pings.append(connection)
                     case AwaitCommit(fence):
@@ -237,7 +234,7 @@ class Machine:
         reached = [fence for fence in self.fences if fence.offset <= self._log_ends(fence.key).high_watermark]
         self.fences = [fence for fence in self.fences if fence not in reached]
         for fence in reached:
-            self.table.completed(fence)
+            self.table.fence_committed(fence)
         for answer in list(self._waiting):
             if all(fence.offset <= self._log_ends(fence.key).high_watermark for fence in answer.fences):
                 self._waiting.remove(answer)
@@ -248,9 +245,9 @@ class Machine:
         writes, self.writes = self.writes, []
         for write in writes:
             if error is not None:
-                self.table.not_written(write.operation, error, self.now_ms)
+                self.table.not_written(write.number, error, self.now_ms)
                 continue
-            self.table.written(write.operation, self.land(write), self.now_ms)
+            self.table.written(write.number, self.land(write), self.now_ms)
         if writes:
             self.perform()
 
@@ -289,9 +286,7 @@ class Machine:
         return answer
 
     def force_release(self, key: ResourceKey, group: str = "app", generation: int = -1) -> ResourceStanding:
-        ticket = self.ticket()
-        self.table.force_release(ticket, group, [Forced(key, generation)], self.now_ms)
-        self.perform()
+        ticket = self.submit(ForceRelease(group, [ForcedResource(key, generation)]))
         (standing,) = self.answer(ticket)
         return standing
 
@@ -319,12 +314,18 @@ class Machine:
         self.table.unload(key, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), self.now_ms, reason)
         self.perform()
 
+    def resource(self, key: ResourceKey) -> Resource:
+        """What the table knows of a resource, which it has to know."""
+        resource = self.table.resource(key)
+        assert resource is not None
+        return resource
+
     def entry(self, key: ResourceKey, group: str = "app") -> Entry:
-        return self.table.state.resources[key].entries[group]
+        return self.resource(key).entries[group]
 
     def owner_of(self, key: ResourceKey, group: str = "app") -> str | None:
         """The owner id of the one that owns the resource and is connected."""
-        resource = self.table.state.resources.get(key)
+        resource = self.table.resource(key)
         entry = None if resource is None else resource.entries.get(group)
         if entry is None or entry.grant is None or entry.connection is None:
             return None

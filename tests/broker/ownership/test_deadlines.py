@@ -1,48 +1,33 @@
-"""Who is looked after when, and that nothing piles up meanwhile."""
+"""Deadlines of sessions in the ownership table."""
 
 from __future__ import annotations
 
-from broker.ownership.deadlines import Deadlines, OfOwner
-from tests.broker.ownership.machine import NAME, P0, Machine
+from broker.ownership.deadlines import OwnerDeadline
+from tests.broker.ownership.machine import NAME, P0, START_MS, Machine
 
-ANNA, BEN = OfOwner(P0, "app", 1), OfOwner(NAME, "app", 1)
-
-
-def due(deadlines: Deadlines, now_ms: int) -> list[OfOwner]:
-    found = []
-    while (watched := deadlines.pop_due(now_ms)) is not None:
-        assert isinstance(watched, OfOwner)
-        found.append(watched)
-    return found
+ANNA, BEN = OwnerDeadline(P0, "app", 1), OwnerDeadline(NAME, "app", 1)
 
 
-def test_those_whose_time_has_come_are_told_in_their_order() -> None:
-    deadlines = Deadlines()
-    deadlines.add(20, ANNA)
-    deadlines.add(10, BEN)
-    assert (deadlines.next_ms, due(deadlines, 9), due(deadlines, 20)) == (10, [], [BEN, ANNA])
-    assert deadlines.next_ms is None
-
-
-def test_each_is_looked_after_once_at_the_earliest_time() -> None:
-    deadlines = Deadlines()
+def test_a_session_is_looked_at_at_the_earliest_of_its_deadlines() -> None:
+    """A later deadline does not put off an earlier one: a ping extends no session."""
+    state = Machine().table._state
     for at_ms in (20, 10, 30):
-        deadlines.add(at_ms, ANNA)
-    assert (due(deadlines, 10), due(deadlines, 30)) == ([ANNA], [])
+        state.watch(ANNA, START_MS + at_ms)
+    state.watch(BEN, START_MS + 15)
+    assert [state.deadlines.deadline_ms(each) for each in (ANNA, BEN)] == [START_MS + 10, START_MS + 15]
 
 
-def test_who_is_gone_is_not_looked_after() -> None:
-    deadlines = Deadlines()
-    deadlines.add(10, ANNA)
-    deadlines.discard(ANNA)
-    deadlines.discard(BEN)
-    assert (deadlines.next_ms, due(deadlines, 10)) == (None, [])
-    deadlines.add(15, ANNA)
-    assert due(deadlines, 15) == [ANNA]
+def test_a_cancelled_deadline_can_be_set_to_a_later_time() -> None:
+    state = Machine().table._state
+    state.watch(ANNA, START_MS + 10)
+    state.deadlines.cancel(ANNA)
+    assert state.deadlines.next_ms() is None
+    state.watch(ANNA, START_MS + 15)
+    assert state.deadlines.next_ms() == START_MS + 15
 
 
-def test_an_owner_that_comes_and_goes_leaves_nothing_behind() -> None:
-    """Sessions may last an hour: what is kept of each until then would be millions."""
+def test_an_owner_that_resumes_again_and_again_leaves_no_deadlines_behind() -> None:
+    """Sessions may last an hour: the deadlines of all that happens in one would be millions."""
     machine = Machine()
     anna, ben = machine.client("anna"), machine.client("ben")
     for _ in range(200):
@@ -51,4 +36,4 @@ def test_an_owner_that_comes_and_goes_leaves_nothing_behind() -> None:
         assert anna.resume(P0).error_code == 0
         assert ben.claim(P0, -1, wait_ms=-1).position == 1
         ben.release(P0, -1)
-    assert len(machine.table.state.deadlines) < 100
+    assert len(machine.table._state.deadlines._heap) < 100

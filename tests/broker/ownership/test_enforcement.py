@@ -588,7 +588,7 @@ def test_nothing_is_kept_of_questions_about_what_nobody_owns(world: OwnershipWor
     for number in range(50):
         anna.renew(f"name-{number}", -1)
         anna.client.call(anna.claim_request(T, generation=2))
-    assert [str(key) for key in world.ownership.service.table.state.resources] == ["t-0"]
+    assert [str(resource.key) for resource in world.ownership.service.resources()] == ["t-0"]
 
 
 def test_a_policy_that_changes_is_held_to_at_once(world: OwnershipWorld) -> None:

@@ -453,7 +453,7 @@ def test_a_grant_that_is_read_before_it_is_known_to_be_written_is_one_grant(mach
     machine.load(P0)
     machine.holds_writes = False
 
-    machine.table.written(write.operation, versions, machine.now_ms)
+    machine.table.written(write.number, versions, machine.now_ms)
     machine.perform()
 
     with pytest.raises(BrokerError) as raised:
@@ -510,7 +510,7 @@ def test_case_16_several_resources_are_had_together_or_not_at_all(machine: Machi
         ErrorCode.OPERATION_NOT_ATTEMPTED,
     ]
     assert machine.owner_of(P0) is None
-    assert P0 not in machine.table.state.resources, "nothing is kept of what was never owned"
+    assert machine.table.resource(P0) is None, "nothing is kept of what was never owned"
     assert [each.error_code for each in ben.claim_all((P0, 1), (P1, 5))] == [0, 0]
 
 
@@ -587,7 +587,7 @@ def test_owners_that_read_do_not_fence_those_that_write(machine: Machine) -> Non
     reader, writer = machine.client("reader", "r", Access.READ), machine.client("writer", "w")
     assert reader.claim(P0).error_code == writer.claim(P0).error_code == 0
     assert machine.severed == []
-    resource = machine.table.state.resources[P0]
+    resource = machine.resource(P0)
     assert resource.writer is not None
     assert resource.writer.group == "w"
 
@@ -605,7 +605,7 @@ def test_the_history_is_written_and_bounded(machine: Machine) -> None:
     assert [grant.generation for grant in history] == list(range(5, HISTORY_MAX + 5))
     assert [grant.fence_offset for grant in history] == list(range(5, HISTORY_MAX + 5))
     assert all(grant.reason is LossReason.STOLEN for grant in history[:-1])
-    assert machine.record(P0) == machine.table.state.resources[P0].record()
+    assert machine.record(P0) == machine.resource(P0).record()
 
 
 def test_every_change_of_owner_is_one_line_of_the_audit(machine: Machine) -> None:
@@ -636,5 +636,5 @@ def test_every_change_of_owner_is_one_line_of_the_audit(machine: Machine) -> Non
         "resumed: 'app', generation 4",
         "lost (FORCED): 'app', generation 4",
     ]
-    totals = machine.table.state.totals
+    totals = machine.table.totals()
     assert (totals.claims, totals.steals) == (5, 2)

@@ -296,7 +296,8 @@ class TestOwners:
         thief = leader.owner("thief", GROUP, Access.READ)
         standing = thief.claim(T, generation)
         assert standing.error_code == ErrorCode.RESOURCE_OWNED
-        assert standing.error_message is not None and "join that, or name another" in standing.error_message
+        assert standing.error_message is not None
+        assert "join that group, or name another" in standing.error_message
 
     def test_an_administrator_can(self, leader: Leader, anna: Member) -> None:
         leader.assign_reader("anna")

@@ -79,10 +79,7 @@ class Histories(RuleBasedStateMachine):
     )
     def ask_for_access(self, number: int, key: PartitionKey, mode: ProducerAccessMode, epoch: int) -> None:
         client = self.open_client(number)
-        ticket = self.machine.ticket()
-        self.machine.table.access(ticket, client.asker, key, mode, epoch, self.machine.now_ms, 5000)
-        self.machine.perform()
-        self.pending.append((ticket, [key]))
+        self.pending.append((client.ask_access(key, mode, epoch, 5000), [key]))
         self.hear()
 
     @rule(number=clients, key=keys)
@@ -112,7 +109,7 @@ class Histories(RuleBasedStateMachine):
     def append(self, number: int, key: PartitionKey, is_committed: bool) -> None:
         """Whoever believes that it owns the partition writes; the guard judges by connection."""
         client = self.clients[number]
-        resource = self.machine.table.state.resources.get(key)
+        resource = self.machine.table.resource(key)
         writer = None if resource is None else resource.writer
         if not client.is_open or writer is None or writer.connection != client.connection:
             return
@@ -186,13 +183,13 @@ class Histories(RuleBasedStateMachine):
                     self.granted[key][standing.incarnation] = standing
 
     def generation(self, client: Client, key: ResourceKey) -> int:
-        resource = self.machine.table.state.resources.get(key)
+        resource = self.machine.table.resource(key)
         entry = None if resource is None else resource.entries.get(client.group)
         return 1 if entry is None else entry.generation
 
     def writers_of(self, key: ResourceKey, client: Client) -> list[int]:
         """The incarnations that exclude one another: of a partition all that write."""
-        entries = self.machine.table.state.resources[key].entries.values()
+        entries = self.machine.resource(key).entries.values()
         return [
             grant.incarnation
             for entry in entries
@@ -202,14 +199,15 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def nobody_writes_beside_another(self) -> None:
-        for resource in self.machine.table.state.resources.values():
+        for resource in self.machine.table.resources():
             writers = [entry for entry in resource.entries.values() if entry.writes]
             assert len(writers) <= 1
             assert not (writers and resource.sharers)
 
     @invariant()
     def what_is_in_force_is_written(self) -> None:
-        for key, resource in self.machine.table.state.resources.items():
+        for resource in self.machine.table.resources():
+            key = resource.key
             for entry in resource.entries.values():
                 if entry.grant is not None:
                     written = self.machine.record(key).histories[entry.group]
@@ -223,7 +221,8 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def incarnations_never_go_down(self) -> None:
-        for key, resource in self.machine.table.state.resources.items():
+        for resource in self.machine.table.resources():
+            key = resource.key
             assert resource.incarnation >= self.highest[key]
             self.highest[key] = resource.incarnation
 
@@ -240,19 +239,20 @@ class Histories(RuleBasedStateMachine):
     def whoever_waits_has_reason_to(self) -> None:
         if self.machine.writes or self.machine.table.has_unwritten:
             return
-        for key, resource in self.machine.table.state.resources.items():
+        for resource in self.machine.table.resources():
+            key = resource.key
             if resource.waiters and not self.machine.holds_writes:
                 is_held = any(entry.grant is not None for entry in resource.entries.values())
                 assert is_held or resource.sharers, f"{key} is free, and somebody waits"
 
     @invariant()
     def owners_are_connected_or_detached_for_a_while(self) -> None:
-        for resource in self.machine.table.state.resources.values():
+        for resource in self.machine.table.resources():
             for entry in resource.entries.values():
                 if entry.grant is not None and entry.connection is None:
                     assert entry.deadline_ms >= self.machine.now_ms
                 if entry.connection is not None:
-                    assert entry.connection in self.machine.table.state.connections
+                    assert self.machine.table.holdings(entry.connection) is not None
 
 
 TestHistories = Histories.TestCase

@@ -103,8 +103,9 @@ def test_each_connection_has_its_groups_and_owned_resources(machine: Machine) ->
     anna = machine.client("anna")
     anna.claim_all((P0, 1), (P1, 1))
 
-    holdings = machine.table.state.connections[anna.connection]
+    holdings = machine.table.holdings(anna.connection)
 
+    assert holdings is not None
     assert list(holdings.groups) == ["app"]
     assert list(holdings.keys) == [P0, P1]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.ownership import drafts, table
+from broker.ownership import claims
 from broker.ownership.claims import Promote
 from broker.ownership.effects import Sever
 from broker.ownership.operations import RecordsByKey
@@ -49,8 +49,8 @@ def _promote_without_a_raise() -> Sequence[Patch]:
         self._grant = replace(grant, generation=grant.generation - 1)
         resource = state.resource(self.keys[0])
         return {
-            resource.key: drafts.with_grant(
-                resource, waiter.group, self._grant, LossReason.NONE, state.date_ms()
+            resource.key: resource.record_with_grant(
+                waiter.group, self._grant, LossReason.NONE, state.date_ms()
             )
         }
 
@@ -65,7 +65,7 @@ def _share_what_is_owned() -> Sequence[Patch]:
         is_refused = isinstance(verdict, ClaimRefused) and mode is ProducerAccessMode.SHARED
         return Shared() if is_refused else verdict
 
-    return [(table, "judge_access", mutant)]
+    return [(claims, "judge_access", mutant)]
 
 
 def _leave_the_sharers() -> Sequence[Patch]:
@@ -80,10 +80,15 @@ def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
     lose = TableState._lose
 
     def lose_gently(
-        self: TableState, resource: Resource, entry: Entry, reason: LossReason, to: int | None = None
+        self: TableState,
+        resource: Resource,
+        entry: Entry,
+        reason: LossReason,
+        to: int | None = None,
+        **audited: bool,
     ) -> None:
         is_reader = entry.last is not None and entry.last.owner.access == Access.READ
-        lose(self, resource, entry, reason, to)
+        lose(self, resource, entry, reason, to, **audited)
         if is_reader:
             self.effects = [effect for effect in self.effects if not isinstance(effect, Sever)]
 

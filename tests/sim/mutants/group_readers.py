@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from broker.ownership import standings
 from broker.ownership.guards import ReaderGuard
-from broker.ownership.reading import AttachReader
+from broker.ownership.readers import AttachReader
 from broker.ownership.state import TableState
 from coordinator.ownership.records import ResourceKey
 from protocol.messages.ownership import ResourceStanding
@@ -18,11 +18,11 @@ def _attach_anyone() -> Sequence[Patch]:
 
     def mutant(self: AttachReader, state: TableState, key: ResourceKey, now_ms: int) -> ResourceStanding:
         resource = state.resource(key)
-        entry = resource.entries.get(self._asker.group)
+        entry = resource.entries.get(self._requester.group)
         if entry is None or entry.grant is None:
             return attach(self, state, key, now_ms)
-        state.attach(resource, entry, self._asker.connection, now_ms)
-        return standings.blank(key)
+        state.attach(resource, entry, self._requester.connection, now_ms)
+        return standings.outcome(key)
 
     return [(AttachReader, "_attach", mutant)]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.ownership import operations, table
+from broker.ownership import claims, operations
 from broker.ownership.claims import Claim
+from broker.ownership.decided import DecidedResources
 from broker.ownership.effects import Write
 from broker.ownership.guards import WriterGuard
-from broker.ownership.homes import Homes
 from broker.ownership.resources import Entry, Resource
 from broker.ownership.rules import ClaimRefused, Granted, Verdict, judge_claim
 from broker.ownership.service import OwnershipService
@@ -33,9 +33,9 @@ def _clear_the_thief() -> Sequence[Patch]:
     closed = OwnershipTable.connection_closed
 
     def mutant(self: OwnershipTable, connection: int, now_ms: int) -> None:
-        holdings = self.state.connections.get(connection)
+        holdings = self.holdings(connection)
         for key in holdings.keys if holdings is not None else ():
-            resource = self.state.resources.get(key)
+            resource = self.resource(key)
             for entry in resource.entries.values() if resource is not None else ():
                 if entry.grant is not None:
                     entry.connection = connection
@@ -47,11 +47,11 @@ def _clear_the_thief() -> Sequence[Patch]:
 def _grant_before_it_is_written() -> Sequence[Patch]:
     async def mutant(self: OwnershipService, write: Write) -> None:
         replacements = [
-            Replacement(item.key, item.record, item.version, self.homes.home(item.key))
+            Replacement(item.key, item.record, item.version, self.decided.deciding_partition(item.key))
             for item in write.items
         ]
         versions = {item.key: item.version + 1 for item in write.items}
-        self.table.written(write.operation, versions, self.now_ms())
+        self.table.written(write.number, versions, self.now_ms())
         self._perform()
         try:
             await self._store.write(replacements)
@@ -62,14 +62,14 @@ def _grant_before_it_is_written() -> Sequence[Patch]:
 
 
 def _begin_anew_at_one() -> Sequence[Patch]:
-    take_over = Homes._take_over
+    load = DecidedResources._load
 
-    def mutant(self: Homes, found: FoundRecord) -> None:
+    def mutant(self: DecidedResources, found: FoundRecord) -> None:
         if found.record is not None:
             found = replace(found, record=OwnershipRecord(0, {}))
-        take_over(self, found)
+        load(self, found)
 
-    return [(Homes, "_take_over", mutant)]
+    return [(DecidedResources, "_load", mutant)]
 
 
 def _let_zombies_resume() -> Sequence[Patch]:
@@ -94,14 +94,14 @@ def _judge_the_condition_first() -> Sequence[Patch]:
 def _evict_before_the_claim_is_judged() -> Sequence[Patch]:
     turn_away = Claim._turn_away
 
-    def mutant(self: Claim, state: TableState, verdicts: Any, now_ms: int) -> None:
+    def mutant(self: Claim, state: TableState, verdicts: Any, now_ms: int) -> Any:
         for wanted, verdict in verdicts:
             resource = state.resource(wanted.key)
             is_stale = isinstance(verdict, ClaimRefused) and verdict.error.code == ErrorCode.STALE_GENERATION
             for entry in resource.entries.values() if is_stale else ():
                 if entry.grant is not None:
                     state._lose(resource, entry, LossReason.STOLEN)
-        turn_away(self, state, verdicts, now_ms)
+        return turn_away(self, state, verdicts, now_ms)
 
     return [(Claim, "_turn_away", mutant)]
 
@@ -116,7 +116,7 @@ def _take_without_a_raise() -> Sequence[Patch]:
             return Granted(generation, verdict.reason)
         return verdict
 
-    return [(table, "judge_claim", mutant)]
+    return [(claims, "judge_claim", mutant)]
 
 
 def _let_stale_claims_take() -> Sequence[Patch]:
@@ -128,11 +128,11 @@ def _let_stale_claims_take() -> Sequence[Patch]:
         is_stale = isinstance(verdict, ClaimRefused) and verdict.error.code == ErrorCode.STALE_GENERATION
         return Granted(entry.generation + 1) if is_stale and entry is not None else verdict
 
-    return [(table, "judge_claim", mutant)]
+    return [(claims, "judge_claim", mutant)]
 
 
 def _answer_before_the_fence_is_committed() -> Sequence[Patch]:
-    return [(OwnershipService, "_is_met", lambda self, fence: True)]
+    return [(OwnershipService, "_is_committed", lambda self, fence: True)]
 
 
 MUTATIONS = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.ownership.operations import Asker
-from broker.ownership.reading import Assigned
+from broker.ownership.readers import AssignReaders, AttachReader, NewReader
+from broker.ownership.resources import Requester
 from coordinator.ownership.records import Owner, PartitionKey, ReaderAssignment
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.group_readers import NOBODY
@@ -21,18 +21,15 @@ def machine() -> Machine:
     return Machine()
 
 
-def assigned(key: PartitionKey, member_id: str, generation: int, offset: int) -> Assigned:
+def assigned(key: PartitionKey, member_id: str, generation: int, offset: int) -> NewReader:
     owner = Owner(
         member_id, "c", "", "/h", 0, Access.READ, assignment=ReaderAssignment(0, offset, generation)
     )
-    return Assigned(key, GROUP, owner)
+    return NewReader(key, GROUP, owner)
 
 
-def ask_assign(machine: Machine, *wanted: Assigned) -> int:
-    ticket = machine.ticket()
-    machine.table.assign(ticket, wanted, machine.now_ms)
-    machine.perform()
-    return ticket
+def ask_assign(machine: Machine, *readers: NewReader) -> int:
+    return machine.submit(AssignReaders(readers))
 
 
 def assign(machine: Machine, member_id: str, generation: int, offset: int | None = None) -> int:
@@ -43,11 +40,8 @@ def assign(machine: Machine, member_id: str, generation: int, offset: int | None
 
 
 def ask_attach(machine: Machine, client: Client, generation: int) -> int:
-    ticket = machine.ticket()
-    asker = Asker(GROUP, Owner(client.owner_id, "c", "", "h", 0), client.connection)
-    machine.table.attach_reader(ticket, asker, generation, [P0], machine.now_ms)
-    machine.perform()
-    return ticket
+    member = Requester(GROUP, Owner(client.owner_id, "c", "", "h", 0), client.connection)
+    return machine.submit(AttachReader(member, generation, [P0]))
 
 
 def attach(machine: Machine, client: Client, generation: int) -> int:

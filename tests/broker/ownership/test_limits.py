@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from twisted.internet.task import Clock
 
-from broker.ownership import bounds
-from broker.ownership.effects import Tell
+from broker.ownership import limits, resources
+from broker.ownership.effects import Notify
 from broker.ownership.renewals import _SEEN_MAX, Renewals
 from broker.ownership.service import WRITES_MAX
 from broker.ownership.settings import OwnershipSettings
@@ -77,8 +77,8 @@ def test_nothing_is_kept_of_those_who_leave_while_names_are_read(world: Ownershi
     world.zookeeper.release()
 
     service = world.ownership.service
-    assert (service._asked, service._renewals._seen, service._renewals._polls) == ({}, {}, {})
-    assert service.table.state.names == 0
+    assert (service._tickets, service._renewals._seen, service._renewals._waiting) == ({}, {}, {})
+    assert service.table._state.names == 0
 
 
 def test_zookeeper_is_asked_to_write_a_few_things_at_a_time(world: OwnershipWorld) -> None:
@@ -142,14 +142,14 @@ def test_each_connection_is_told_once_of_what_has_changed() -> None:
 
     machine.table.connection_closed(crowd.connection, machine.now_ms)
 
-    told = [effect.connection for effect in machine.table.take_effects() if isinstance(effect, Tell)]
+    told = [effect.connection for effect in machine.table.take_effects() if isinstance(effect, Notify)]
     assert sorted(told) == [crowd.connection, last.connection]
     assert last.renew(NAME).position == 1
 
 
 def test_a_connection_has_no_more_than_can_be_let_go_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it has let go of, or does not wait for any more, does not count."""
-    monkeypatch.setattr(bounds, "CONNECTION_RESOURCES_MAX", 3)
+    monkeypatch.setattr(limits, "CONNECTION_RESOURCES_MAX", 3)
     machine = Machine()
     anna, ben = machine.client("anna"), machine.client("ben")
     names = [NameKey("app", f"n{number}") for number in range(6)]
@@ -172,9 +172,9 @@ def test_what_many_have_lost_is_written_bit_by_bit() -> None:
     for start in range(0, 1200, 100):
         anna.claim_all(*((NameKey("app", f"n{start + number}"), 1) for number in range(100)))
     anna.close()
-    assert len(machine.table.state.unwritten) == 1200
+    assert len(machine.table._state.unwritten) == 1200
     machine.flush()
-    assert len(machine.table.state.unwritten) == 200
+    assert len(machine.table._state.unwritten) == 200
     assert machine.table.has_unwritten
     machine.flush()
     assert not machine.table.has_unwritten
@@ -185,7 +185,7 @@ def test_a_claim_that_finds_the_queue_full_is_counted_as_refused() -> None:
     machine.client("anna").claim(P0)
     machine.client("ben").claim(P0, -1, wait_ms=-1)
     assert machine.client("cleo").claim(P0, -1, wait_ms=-1).error_code == ErrorCode.RESOURCE_OWNED
-    assert machine.table.state.totals.refusals == 1
+    assert machine.table.totals().refusals == 1
 
 
 def test_of_groups_that_a_connection_has_named_the_last_are_remembered() -> None:
@@ -194,8 +194,10 @@ def test_of_groups_that_a_connection_has_named_the_last_are_remembered() -> None
     for number in range(1500):
         anna.group = f"g{number}"
         anna.claim(NameKey(anna.group, "leader"))
-    groups = machine.table.state.connections[anna.connection].groups
-    assert len(groups) == 1000
+    holdings = machine.table.holdings(anna.connection)
+    assert holdings is not None
+    groups = holdings.groups
+    assert len(groups) == resources.NAMED_GROUPS_MAX == 1000
     assert "g1499" in groups
 
 
@@ -209,7 +211,7 @@ def test_what_owners_know_is_remembered_of_the_last_that_asked() -> None:
     anna = machine.client("anna")
     for number in range(100):
         anna.owner_id = f"owner-{number}"
-        renewals.renew(anna.asker, [], 0)
+        renewals.renew(anna.requester, [], 0)
     kept = renewals._seen[anna.connection]
     assert "owner-99" in {owner_id for _, owner_id in kept}
     assert sum(map(len, kept.values())) <= _SEEN_MAX + 300

@@ -1,8 +1,8 @@
 """Members of consumer groups as the only readers of their partitions.
 
-The group's coordinator says who reads (`AssignReaders`), a member on which connection it does
-(`AttachReader`). A member has no session here: whether it lives is for the coordinator to say, who gives its
-partitions to another if it does not.
+The group's coordinator decides who reads (`AssignReaders`); a member attaches the connection on which it
+reads (`AttachReader`). A member has no session here: the coordinator decides whether it is alive, and assigns
+its partitions to another member if it is not.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.ownership import bounds, drafts, standings
-from broker.ownership.operations import Asker, Operation, RecordsByKey, is_gone
-from broker.ownership.resources import Entry, Resource
+from broker.ownership import limits, standings
+from broker.ownership.operations import Operation, OperationAnswer, RecordsByKey, is_gone, name_group
+from broker.ownership.resources import Entry, Requester, Resource
 from broker.ownership.rules import ClaimRefused, Granted, Repeated
 from broker.ownership.state import TableState
 from coordinator.ownership.records import Grant, Owner, PartitionKey, ReaderAssignment, ResourceKey
@@ -22,9 +22,11 @@ from protocol.messages.ownership import LossReason, ResourceStanding
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
-    """A partition, and the member of `group` that reads it: one with an assignment. Its id is `NOBODY` where
-    no member does."""
+class NewReader:
+    """A partition, and the member of `group` that reads it from now on.
+
+    `owner` has an assignment. Its id is `NOBODY` where no member reads the partition.
+    """
 
     key: PartitionKey
     group: str
@@ -32,34 +34,33 @@ class Assigned:
 
 
 class AssignReaders(Operation):
-    """What a coordinator has decided, each partition by itself. Each is named once."""
+    """Decisions of a group's coordinator. Each partition is named once, and succeeds or fails separately."""
 
-    __slots__ = ("_assigned", "_outcomes")
+    __slots__ = ("_outcomes", "_readers")
 
-    def __init__(self, ticket: int, assigned: Sequence[Assigned]) -> None:
-        super().__init__(ticket, [each.key for each in assigned])
-        self._assigned = assigned
+    def __init__(self, readers: Sequence[NewReader]) -> None:
+        super().__init__(each.key for each in readers)
+        self._readers = readers
         self._outcomes: list[Grant | Repeated | ClaimRefused] = []
 
     def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         records: RecordsByKey = {}
-        for each in self._assigned:
+        for each in self._readers:
             resource = state.resource(each.key)
             verdict = _judge(state, resource, each)
             if not isinstance(verdict, Granted):
                 self._outcomes.append(verdict)
                 continue
-            named = _assignment(each.owner).generation
-            grant = Grant(verdict.generation, resource.incarnation + 1, each.owner, named, state.date_ms())
-            records[each.key] = drafts.with_grant(
-                resource, each.group, grant, verdict.reason, state.date_ms()
-            )
+            claimed = _assignment(each.owner).generation
+            date_ms = state.date_ms()
+            grant = Grant(verdict.generation, resource.incarnation + 1, each.owner, claimed, date_ms)
+            records[each.key] = resource.record_with_grant(each.group, grant, verdict.reason, date_ms)
             self._outcomes.append(grant)
         return records
 
-    def carry_out(self, state: TableState, now_ms: int) -> None:
+    def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
         answers = []
-        for each, outcome in zip(self._assigned, self._outcomes, strict=True):
+        for each, outcome in zip(self._readers, self._outcomes, strict=True):
             resource = state.resource(each.key)
             if isinstance(outcome, ClaimRefused):
                 answers.append(standings.refused(resource, each.group, outcome.error))
@@ -68,20 +69,22 @@ class AssignReaders(Operation):
                 state.install(resource, each.group, outcome, LossReason.STOLEN, None, now_ms)
             elif each.owner.owner_id == NOBODY:
                 _release(state, resource, each.group)
-            answers.append(standings.blank(each.key))
-        self._answer(state, answers)
+            answers.append(standings.outcome(each.key))
+        return OperationAnswer(answers)
 
 
-def _judge(state: TableState, resource: Resource, assigned: Assigned) -> Granted | Repeated | ClaimRefused:
-    """A decision counts unless a later one is known. That the next coordinator repeats what the one before
-    has decided changes nothing: neither if the member has attached itself since, nor if an administrator has
-    taken the partition from it."""
-    room = bounds.room_for(resource, assigned.group, state.names, state.settings)
-    if room is not None:
-        return ClaimRefused(room)
-    entry = resource.peek(assigned.group)
+def _judge(state: TableState, resource: Resource, reader: NewReader) -> Granted | Repeated | ClaimRefused:
+    """A decision counts unless a later one is known.
+
+    The next coordinator repeats the decisions of the one before it. A repetition changes nothing: not the
+    connection that the member has attached since, and not that an administrator has released the partition.
+    """
+    limit = limits.resource_limit(resource, reader.group, state.names, state.settings)
+    if limit is not None:
+        return ClaimRefused(limit)
+    entry = resource.peek(reader.group)
     last = _last_assigned(entry)
-    owner = assigned.owner
+    owner = reader.owner
     if last is not None:
         known, wanted = _assignment(last), _assignment(owner)
         if last.owner_id == owner.owner_id and known.generation == wanted.generation and known <= wanted:
@@ -100,77 +103,84 @@ def _judge(state: TableState, resource: Resource, assigned: Assigned) -> Granted
 
 
 def _release(state: TableState, resource: Resource, group: str) -> None:
-    """No member is left. What is not written of that before the leader changes does no harm: a member that is
-    gone may then read on, and there is nobody else."""
+    """The group has no members left.
+
+    It does no harm if the leader changes before this is written: a member that is gone may then still read,
+    and there is no other member.
+    """
     entry = resource.entries.get(group)
     if entry is not None and entry.grant is not None and entry.grant.owner.assignment is not None:
         state.free(resource, entry, LossReason.RELEASED)
 
 
 class AttachReader(Operation):
-    """A member comes to read partitions that were assigned to it, each by itself. It takes nothing from
-    others by that."""
+    """Attach the connection on which a member reads the partitions that were assigned to it.
 
-    __slots__ = ("_asker", "_generation")
+    Each partition succeeds or fails separately. No partition is taken from another member.
+    """
 
-    def __init__(self, ticket: int, asker: Asker, generation: int, keys: Sequence[ResourceKey]) -> None:
-        super().__init__(ticket, keys)
-        self._asker = asker
+    __slots__ = ("_generation", "_requester")
+
+    def __init__(self, requester: Requester, generation: int, keys: Sequence[ResourceKey]) -> None:
+        super().__init__(keys)
+        self._requester = requester
         self._generation = generation
+
+    def submitted(self, state: TableState) -> None:
+        name_group(state, self._requester)
 
     def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         return {}
 
-    def carry_out(self, state: TableState, now_ms: int) -> None:
-        if is_gone(state, self._asker):
-            self.fail(state, BrokerError(ErrorCode.NETWORK_EXCEPTION))
-            return
-        self._answer(state, [self._attach(state, key, now_ms) for key in self.keys])
+    def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
+        if is_gone(state, self._requester):
+            raise BrokerError(ErrorCode.NETWORK_EXCEPTION)
+        return OperationAnswer([self._attach(state, key, now_ms) for key in self.keys])
 
     def _attach(self, state: TableState, key: ResourceKey, now_ms: int) -> ResourceStanding:
-        asker = self._asker
+        requester = self._requester
         resource = state.resource(key)
-        entry = resource.entries.get(asker.group)
+        entry = resource.entries.get(requester.group)
         grant = None if entry is None else entry.grant
         last = None if entry is None else _last_assigned(entry)
         generation = -1 if last is None else _assignment(last).generation
-        is_own = last is not None and last.owner_id == asker.owner.owner_id
+        is_own = last is not None and last.owner_id == requester.owner.owner_id
         if entry is not None and grant is not None and grant.owner is last and is_own:
             if self._generation >= generation:
-                state.attach(resource, entry, asker.connection, now_ms)
-                answer = standings.blank(key)
+                state.attach(resource, entry, requester.connection, now_ms)
+                answer = standings.outcome(key)
                 answer.generation = generation
                 return answer
         elif last is None or self._generation > generation:
-            answer = standings.blank(
+            answer = standings.outcome(
                 key,
                 ErrorCode.CLAIM_QUEUED,
-                f"the coordinator of group {asker.group!r} has not yet told who reads {key} in generation "
-                f"{self._generation}: ask again",
+                f"the coordinator of group {requester.group!r} has not yet assigned a reader of {key} for "
+                f"generation {self._generation}: ask again",
             )
             answer.generation = generation
             return answer
         assert entry is not None and last is not None
         error = unassigned(key, entry, last)
-        answer = standings.blank(key, error.code, error.message)
+        answer = standings.outcome(key, error.code, error.message)
         answer.generation = generation
         return answer
 
 
 def unassigned(key: ResourceKey, entry: Entry, reader: Owner) -> BrokerError:
-    """What a member is told that reads what is not its own (any more). `reader` was given it last."""
+    """The error for a member that reads a partition of another. `reader` is the member assigned last."""
     generation = _assignment(reader).generation
     who = "nobody" if entry.grant is None else entry.grant.owner.owner_id
     return error_for(
         ErrorCode.OWNERSHIP_FENCED,
         f"{key} is read by {who} for group {entry.group!r}, since generation {generation}, and not by this "
-        "member on this connection: stop, and ask the group's coordinator by a heartbeat. Whoever has the "
-        "partition attaches itself before it fetches",
+        "member on this connection: stop, and ask the group's coordinator by a heartbeat. A member attaches "
+        "itself to its partitions before it fetches them",
     )
 
 
 def _last_assigned(entry: Entry) -> Owner | None:
-    """The member that was given the partition last."""
+    """The member to which the partition was assigned last."""
     owners = (grant.owner for grant in reversed(entry.history))
     return next((owner for owner in owners if owner.assignment is not None), None)
 

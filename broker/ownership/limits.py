@@ -1,0 +1,55 @@
+"""Limits on what clients can make this broker keep: for one resource, for one connection, and in all.
+
+A claim beyond a limit is refused with POLICY_VIOLATION and a message that names the limit.
+"""
+
+from __future__ import annotations
+
+from broker.ownership.resources import Holdings, Resource
+from broker.ownership.settings import OwnershipSettings
+from coordinator.ownership.records import GRANT_BYTES_MAX, NameKey, ResourceKey, grant_bytes
+from protocol.errors import BrokerError, ErrorCode, error_for
+
+OWNED_BYTES_MAX = 256 * 1024
+"""Bytes for the grants in force of one partition in all its groups: they share one znode."""
+
+GROUP_LENGTH_MAX = 255
+"""Characters in a group's name. Names of consumer groups can be longer, those of the own API cannot."""
+_ONE_GROUP_BYTES_MAX = GRANT_BYTES_MAX + 12 * GROUP_LENGTH_MAX
+_GROUPS_THAT_ALWAYS_FIT = OWNED_BYTES_MAX // _ONE_GROUP_BYTES_MAX - 1
+"""Below this number of groups there is room for another whatever their names are."""
+
+CONNECTION_RESOURCES_MAX = 10_000
+"""Resources that one connection owns, shares and waits for, and partitions that it has lost."""
+
+
+def resource_limit(
+    resource: Resource, group: str, names: int, settings: OwnershipSettings
+) -> BrokerError | None:
+    """The limit that a claim of `resource` in `group` meets; None if it meets none. `names` is the number of
+    names that this broker keeps."""
+    limit = None
+    if len(resource.entries) >= _GROUPS_THAT_ALWAYS_FIT:
+        others = [entry for entry in resource.entries.values() if entry.group != group]
+        taken = sum(grant_bytes(entry.grant, entry.group) for entry in others if entry.grant)
+        if taken > OWNED_BYTES_MAX - _ONE_GROUP_BYTES_MAX:
+            limit = f"{resource.key} is owned in so many groups that there is no room for another"
+    elif isinstance(resource.key, NameKey) and group not in resource.entries:
+        if names > settings.names_max:
+            limit = f"this broker keeps own.names.max={settings.names_max} names already"
+    elif len(group) > GROUP_LENGTH_MAX:
+        limit = f"the group's name has {len(group)} characters; at most {GROUP_LENGTH_MAX} are allowed"
+    return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)
+
+
+def connection_limit(holdings: Holdings | None, key: ResourceKey) -> BrokerError | None:
+    """The limit that a connection meets with one more resource; None if it meets none.
+
+    All resources of a connection are freed at once when it closes, which has to stay quick.
+    """
+    if holdings is None or key in holdings.keys or len(holdings.keys) < CONNECTION_RESOURCES_MAX:
+        return None
+    return error_for(
+        ErrorCode.POLICY_VIOLATION,
+        f"this connection has {CONNECTION_RESOURCES_MAX} resources, the most that one connection may have",
+    )

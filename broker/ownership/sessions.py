@@ -1,0 +1,73 @@
+"""What ends when its time has come: sessions, grace periods, and the time for which a waiter waits.
+
+A deadline is only when to look. Requests extend sessions without moving deadlines, so a session that is still
+running when its deadline comes gets a later one.
+"""
+
+from __future__ import annotations
+
+from broker.ownership.deadlines import OwnerDeadline, OwnershipDeadline, SharerDeadline, WaiterDeadline
+from broker.ownership.resources import Resource
+from broker.ownership.state import TableState
+from protocol.messages.ownership import LossReason
+
+
+def end_or_extend(state: TableState, due: OwnershipDeadline, now_ms: int) -> int | None:
+    """End what has run out. Returns the next deadline, in ms, where it is still running; else None."""
+    resource = state.resources.get(due.key)
+    if resource is None:
+        return None
+    match due:
+        case OwnerDeadline():
+            return _owner(state, resource, due, now_ms)
+        case WaiterDeadline():
+            return _waiter(state, resource, due, now_ms)
+        case SharerDeadline():
+            return _sharer(state, resource, due, now_ms)
+
+
+def _owner(state: TableState, resource: Resource, due: OwnerDeadline, now_ms: int) -> int | None:
+    entry = resource.entries.get(due.group)
+    grant = None if entry is None else entry.grant
+    if entry is None or grant is None or grant.incarnation != due.incarnation:
+        return None
+    if grant.owner.assignment is not None:
+        return None  # The group's coordinator decides whether this member is alive.
+    if entry.connection is None:
+        if entry.deadline_ms > now_ms:
+            return entry.deadline_ms
+        state.free(resource, entry, LossReason.DISCONNECTED)
+        return None
+    heard_ms = state.last_heard_ms(entry.connection)
+    until_ms = heard_ms + grant.owner.session_timeout_ms
+    if entry.pinged_ms >= 0:
+        if heard_ms >= entry.pinged_ms:
+            entry.pinged_ms = -1
+        else:
+            until_ms = min(until_ms, entry.pinged_ms + state.settings.ping_timeout_ms)
+    if until_ms > now_ms:
+        return until_ms
+    state.free(resource, entry, LossReason.SESSION_TIMED_OUT)
+    return None
+
+
+def _waiter(state: TableState, resource: Resource, due: WaiterDeadline, now_ms: int) -> int | None:
+    waiter = due.waiter
+    if waiter not in resource.waiters:
+        return None
+    until_ms = state.waiter_deadline_ms(waiter, state.last_heard_ms(waiter.connection))
+    if until_ms > now_ms:
+        return until_ms
+    state.dequeue(resource, waiter)
+    return None
+
+
+def _sharer(state: TableState, resource: Resource, due: SharerDeadline, now_ms: int) -> int | None:
+    sharer = resource.sharers.get(due.connection)
+    if sharer is None:
+        return None
+    until_ms = state.last_heard_ms(due.connection) + sharer.owner.session_timeout_ms
+    if until_ms > now_ms:
+        return until_ms
+    state.sever_silent_sharer(resource, due.connection)
+    return None
