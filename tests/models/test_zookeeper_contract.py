@@ -29,6 +29,7 @@ from coordinator.zookeeper.interface import (
     ZooKeeperSession,
 )
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from tests.models.instant_zookeeper import InstantZooKeeper
 from tests.models.world import Process, World
 from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 from tests.reactor import reactor, run
@@ -93,10 +94,18 @@ class ServerGround:
         run(close_all())
 
 
-@pytest.fixture(params=["model", "server"])
+class InstantGround(ModelGround):
+    def client(self) -> ZooKeeper:
+        client = InstantZooKeeper(self.model)
+        client.start()
+        self.clients.append(client)
+        return client
+
+
+@pytest.fixture(params=["model", "instant", "server"])
 def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
-    if request.param == "model":
-        yield ModelGround()
+    if request.param != "server":
+        yield ModelGround() if request.param == "model" else InstantGround()
         return
     server = ServerGround(request.getfixturevalue("zookeeper"))
     yield server
@@ -227,6 +236,7 @@ def test_ephemeral_znodes_go_when_their_session_is_closed(ground: Ground) -> Non
     ground.play(scenario)
 
 
+@pytest.mark.parametrize("ground", ["model", "server"], indirect=True)
 def test_what_is_asked_before_the_first_connection_waits_for_it(ground: Ground) -> None:
     async def scenario(ground: Ground) -> None:
         session = ground.client().session

@@ -131,6 +131,9 @@ class ZooKeeperModel:
 
     # Reading
 
+    def paths(self) -> list[str]:
+        return list(self._znodes)
+
     def read(self, path: str) -> _Znode:
         node = self._znodes.get(path)
         if node is None:
@@ -162,6 +165,14 @@ class ZooKeeperModel:
         return list(lost)
 
     # Writing
+
+    def put(self, path: str, data: bytes, version: int = 0) -> None:
+        """Set up a znode, and the parents that it lacks, without a session."""
+        if _parent(path) not in self._znodes:
+            self.put(_parent(path), b"")
+        self._zxid += 1
+        self._apply(SetData(path, data) if path in self._znodes else Create(path, data), 0)
+        self._znodes[path].version = version
 
     def write(self, operations: Sequence[WriteOperation], session_id: int) -> list[Any]:
         """All or none. Raises `MultiFailed` with the operation that stood in the way."""
@@ -267,7 +278,9 @@ class _Staged:
 
 
 @dataclass(slots=True)
-class _Request:
+class ZnodeRequest:
+    """One request of a session, carried out by calling `work` when it reaches the ensemble."""
+
     answer: Deferred[Any]
     path: str
     work: Callable[[], Any]
@@ -286,8 +299,8 @@ class SimSession:
         self._model = owner.model
         self._clock = owner.model.world.clock
         self._rng = owner.rng
-        self._unsent: list[_Request] = []
-        self._unanswered: list[_Request] = []
+        self._unsent: list[ZnodeRequest] = []
+        self._unanswered: list[ZnodeRequest] = []
         self._connection = 0  # counts connections: what belongs to an earlier one is void
         self.connected = False
         self._request_at_s = 0.0
@@ -320,7 +333,7 @@ class SimSession:
         self._unsent = [request for request in in_doubt if request.is_read]
         self.process.run(self._suspend, [request for request in in_doubt if not request.is_read], lost)
 
-    def _suspend(self, in_doubt: list[_Request], lost: list[ZnodeWatch]) -> None:
+    def _suspend(self, in_doubt: list[ZnodeRequest], lost: list[ZnodeWatch]) -> None:
         if self.expired:
             return
         self._owner.session_is_suspended(self)
@@ -425,20 +438,20 @@ class SimSession:
         if self.expired:
             answer.errback(Failure(SessionExpired(path)))
             return answer
-        request = _Request(answer, path, work, is_read)
+        request = ZnodeRequest(answer, path, work, is_read)
         if self.connected:
             self._send(request)
         else:
             self._unsent.append(request)
         return answer
 
-    def _send(self, request: _Request) -> None:
+    def _send(self, request: ZnodeRequest) -> None:
         self._unanswered.append(request)
         self._request_at_s = max(self._request_at_s, self._clock.rightNow + self._owner.delay_s())
         delay_s = self._request_at_s - self._clock.rightNow
         self._clock.callLater(delay_s, self._serve, self._connection, request)
 
-    def _serve(self, connection: int, request: _Request) -> None:
+    def _serve(self, connection: int, request: ZnodeRequest) -> None:
         """The request has reached the server; one that was under way when the way was cut does so by luck."""
         if not self._model.has_session(self.session_id):
             return
@@ -451,7 +464,9 @@ class SimSession:
         else:
             self.to_client(self._finish, connection, request, result, None)
 
-    def _finish(self, connection: int, request: _Request, result: Any, error: ZooKeeperError | None) -> None:
+    def _finish(
+        self, connection: int, request: ZnodeRequest, result: Any, error: ZooKeeperError | None
+    ) -> None:
         if connection != self._connection or request not in self._unanswered:
             return
         self._unanswered.remove(request)

@@ -3,12 +3,8 @@ all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
-
-from twisted.internet.defer import Deferred, succeed
-from twisted.python.failure import Failure
+from typing import Any
 
 from broker.dispatch import AnyHandler
 from broker.handlers.assign_readers import AssignReadersHandler
@@ -25,21 +21,6 @@ from broker.wiring.ownership import build_ownership
 from clients.settings import Settings
 from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
 from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
-from coordinator.zookeeper.interface import (
-    ANY_VERSION,
-    BadVersion,
-    Check,
-    Create,
-    MultiFailed,
-    NodeExists,
-    NoNode,
-    SetData,
-    Stat,
-    WriteOperation,
-    ZooKeeper,
-    ZooKeeperConnectionLost,
-    ZooKeeperError,
-)
 from protocol.api import Request
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -58,115 +39,9 @@ from protocol.messages.ownership import (
 )
 from tests.broker.world import LOCAL_ID, Client, World, only_produced, produce_request
 from tests.models.batches import batch
+from tests.models.instant_zookeeper import InstantZooKeeper
 
 SESSION_MS = 10_000
-
-
-class MemoryZooKeeper:
-    """One session on one store. While `is_held` nothing is answered; with `loses_answer` the next write is
-    made, and its answer is lost."""
-
-    def __init__(self) -> None:
-        self.znodes: dict[str, tuple[bytes, int]] = {}
-        self.is_held = False
-        self.loses_answer = False
-        self._held: list[Callable[[], None]] = []
-        self.session_id = 1
-        self.expired = False
-
-    @property
-    def session(self) -> MemoryZooKeeper:
-        return self
-
-    @property
-    def held(self) -> int:
-        """Requests that wait for their answer."""
-        return len(self._held)
-
-    def release(self) -> None:
-        self.is_held = False
-        held, self._held = self._held, []
-        for work in held:
-            work()
-
-    def get(self, path: str, watch: object = None) -> Deferred[Any]:
-        return self._ask(lambda: self._get(path))
-
-    def get_all(self, paths: Sequence[str]) -> Deferred[Any]:
-        return self._ask(lambda: [self._get(path) if path in self.znodes else None for path in paths])
-
-    def children(self, path: str, watch: object = None) -> Deferred[Any]:
-        def work() -> list[str]:
-            self._get(path)
-            prefix = f"{path}/"
-            return sorted(
-                name.removeprefix(prefix)
-                for name in self.znodes
-                if name.startswith(prefix) and "/" not in name.removeprefix(prefix)
-            )
-
-        return self._ask(work)
-
-    def create(self, path: str, data: bytes = b"", **options: bool) -> Deferred[Any]:
-        return self._ask(lambda: self._make(Create(path, data)))
-
-    def multi(self, operations: Sequence[WriteOperation]) -> Deferred[Any]:
-        def work() -> list[Any]:
-            before = dict(self.znodes)
-            results = []
-            for index, operation in enumerate(operations):
-                try:
-                    results.append(self._make(operation))
-                except ZooKeeperError as error:
-                    self.znodes = before
-                    raise MultiFailed(index, error) from None
-            if self.loses_answer:
-                self.loses_answer = False
-                raise ZooKeeperConnectionLost("multi")
-            return results
-
-        return self._ask(work)
-
-    def _ask(self, work: Callable[[], Any]) -> Deferred[Any]:
-        if not self.is_held:
-            return _outcome(work)
-        done: Deferred[Any] = Deferred()
-        self._held.append(lambda: cast("Any", _outcome(work)).chainDeferred(done))
-        return done
-
-    def _get(self, path: str) -> tuple[bytes, Stat]:
-        if path not in self.znodes:
-            raise NoNode(path)
-        data, version = self.znodes[path]
-        return data, Stat(1, 1, version, 0, 0)
-
-    def _make(self, operation: WriteOperation) -> Any:
-        path = operation.path
-        if isinstance(operation, Create):
-            if path in self.znodes:
-                raise NodeExists(path)
-            if path.count("/") > 1 and path.rpartition("/")[0] not in self.znodes:
-                raise NoNode(path)
-            self.znodes[path] = (operation.data, 0)
-            return path
-        _, stat = self._get(path)
-        assert isinstance(operation, SetData | Check)
-        if operation.version not in (ANY_VERSION, stat.version):
-            raise BadVersion(path)
-        if isinstance(operation, Check):
-            return None
-        self.znodes[path] = (operation.data, stat.version + 1)
-        return self._get(path)[1]
-
-
-def _outcome(work: Callable[[], Any]) -> Deferred[Any]:
-    done: Deferred[Any] = succeed(None)
-    try:
-        return succeed(work())
-    except ZooKeeperError:
-        failure = Failure()
-        done.addCallback(lambda _: failure)
-        return done
 
 
 class OwnershipWorld(World):
@@ -174,14 +49,12 @@ class OwnershipWorld(World):
 
     def __init__(self, directory: Path, topic_config: dict[str, Any] | None = None, **own: Any) -> None:
         super().__init__(directory, topic_config=topic_config)
-        self.zookeeper = MemoryZooKeeper()
-        for path in ("/brokers", "/brokers/topics", "/holdfast", "/holdfast/ownership"):
-            self.zookeeper.znodes[path] = (b"", 0)
+        self.zookeeper = InstantZooKeeper()
         for path in (OWNED_TOPICS, OWNED_NAMES):
             self.zookeeper.znodes[path] = (b"", 0)
         self.ownership = build_ownership(
             Settings(ownership_settings.SETTINGS, own),
-            self.surroundings(cast("ZooKeeper", self.zookeeper)),
+            self.surroundings(self.zookeeper),
             self.replicas,
             lambda group: 0,
         )
