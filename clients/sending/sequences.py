@@ -36,6 +36,9 @@ class Sequences:
     """Whether one of those may be written all the same."""
     must_restart: bool = False
     """Whether the broker has said that the numbers do not fit."""
+    is_known: bool = False
+    """Whether the broker has acknowledged a batch under this id. Until then it accepts any first sequence
+    (KIP-360), so a second batch sent early could be written before the first."""
 
     def begin(self, producer_id: int, epoch: int) -> None:
         """Start from 0 under this id and epoch."""
@@ -49,10 +52,12 @@ class Sequences:
         if self.outstanding == 0:
             if self.producer_id != producer_id:
                 self.begin(producer_id, 0)
+                self.is_known = False
             elif self.is_unresolved and (self.acknowledged == self.next_sequence or not self.is_doubtful):
                 self.is_unresolved = self.is_doubtful = False
                 self.next_sequence = self.acknowledged
-        return not self.is_unresolved and not self.must_restart
+        is_in_order = self.is_known or self.outstanding == 0
+        return is_in_order and not self.is_unresolved and not self.must_restart
 
     def stamp(self, record_count: int) -> int:
         """The sequence for a new batch."""
@@ -64,6 +69,7 @@ class Sequences:
     def succeeded(self, base_sequence: int, record_count: int) -> None:
         """A stamped batch is written."""
         self.outstanding -= 1
+        self.is_known = True
         self.acknowledged = (base_sequence + record_count) & SEQUENCE_MASK
 
     def given_up(self) -> None:

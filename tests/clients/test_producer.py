@@ -232,6 +232,18 @@ class TestRetries:
             assert len(values) > 40 and list(dict.fromkeys(values)) == [b"%03d" % n for n in range(40)]
         assert all(response.error is None for response in responses)
 
+    def test_a_first_batch_that_fails_is_still_written_first(self, cluster: FakeCluster) -> None:
+        """A broker accepts any first sequence of a producer that it does not know (KIP-360)."""
+        producer = producer_on(cluster, {"batch.size": 500, "linger.ms": 0})
+        cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_ENOUGH_REPLICAS)
+        responses = [producer.send(Message("flights", value=f"{n:03}" * 30)) for n in range(40)]
+        producer.flush()
+
+        assert [value[:3] for value in values_in(cluster, "flights") if value] == [
+            b"%03d" % n for n in range(40)
+        ]
+        assert [response.offset for response in responses] == list(range(40))
+
     def test_random_faults_leave_every_record_once_and_in_order(self) -> None:
         for seed in range(30):
             rng = random.Random(seed)
