@@ -20,8 +20,8 @@ from protocol.errors import (
 )
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
-from protocol.records import BatchBuilder
 from protocol.topic_partition import TopicPartition
+from tests.models.batches import encoded
 from tests.models.fake_cluster import FakeCluster, FakePartition
 
 FLIGHTS = TopicPartition("flights", 0)
@@ -30,11 +30,10 @@ FLIGHTS = TopicPartition("flights", 0)
 def fill(partition: FakePartition, count: int, *, per_batch: int = 10, codec: int = 0) -> None:
     """Append `count` records, valued by their offsets, a second apart."""
     for start in range(0, count, per_batch):
-        builder = BatchBuilder(Compression(codec))
-        for n in range(start, min(start + per_batch, count)):
-            offset = partition.end_offset + n - start
-            builder.append(offset * 1000, b"k", b"%d" % offset)
-        partition.append(memoryview(builder.build()))
+        first = partition.end_offset
+        offsets = range(first, first + min(per_batch, count - start))
+        rows = ((offset * 1000, b"k", b"%d" % offset) for offset in offsets)
+        partition.append(memoryview(encoded(rows, Compression(codec))))
 
 
 def consumer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, **more: Any) -> Consumer:
@@ -363,9 +362,8 @@ class TestFaults:
         assert [record.offset for record in read(consumer, 10)] == list(range(20, 30))
 
     def test_a_bomb_is_refused(self, cluster: FakeCluster) -> None:
-        builder = BatchBuilder(Compression.ZSTD)
-        builder.append(0, None, bytes(10_000_000))
-        cluster.topics["flights"][0].append(memoryview(builder.build()))
+        bomb = encoded([(0, None, bytes(10_000_000))], Compression.ZSTD)
+        cluster.topics["flights"][0].append(memoryview(bomb))
         consumer = consumer_on(cluster, {"batch.max.bytes": 1_000_000})
         consumer.add_topic("flights", 0)
         with pytest.raises(CorruptMessageError, match="1000000"):

@@ -17,6 +17,7 @@ from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochReques
 from protocol.records import BatchBuilder
 from protocol.topic_partition import TopicPartition
 from tests.clients.test_consumer import FLIGHTS, consumer_on, fill, read
+from tests.models.batches import encoded
 from tests.models.fake_cluster import FakeCluster, FakePartition
 
 
@@ -145,24 +146,17 @@ COMMIT, ABORT = 1, 0
 
 def write(partition: FakePartition, producer: int, *values: bytes) -> None:
     """Append a batch of a transaction."""
-    builder = BatchBuilder()
-    for value in values:
-        builder.append(1, None, value)
-    batch = builder.build(producer_id=producer, producer_epoch=0, base_sequence=0)
+    batch = encoded((1, None, value) for value in values)
     mark(batch, len(values), producer, attributes(0, is_transactional=True))
-    partition.seen.clear()
-    partition.sequences.clear()
+    partition.producers.clear(0)
     assert partition.append(memoryview(batch))[0] is ErrorCode.NONE
 
 
 def end(partition: FakePartition, producer: int, kind: int) -> None:
     """Append the marker of a transaction's end."""
-    builder = BatchBuilder()
-    builder.append(1, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0))
-    batch = builder.build(producer_id=producer, producer_epoch=0, base_sequence=0)
+    batch = encoded([(1, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0))])
     mark(batch, 1, producer, attributes(0, is_transactional=True, is_control=True))
-    partition.seen.clear()
-    partition.sequences.clear()
+    partition.producers.clear(0)
     assert partition.append(memoryview(batch))[0] is ErrorCode.NONE
 
 

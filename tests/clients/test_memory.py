@@ -10,9 +10,9 @@ import pytest
 from clients.errors import BufferFullError
 from clients.message import Message
 from protocol.batches import Compression
-from protocol.records import BatchBuilder
 from tests.clients.test_consumer import consumer_on
 from tests.clients.test_producer import producer_on
+from tests.models.batches import encoded
 from tests.models.fake_cluster import FakeCluster
 
 MB = 1024 * 1024
@@ -75,10 +75,8 @@ def test_a_consumer_keeps_to_what_it_may_fetch(tracing: None, codec: int) -> Non
     cluster = FakeCluster()
     for partition in cluster.add_topic("flights", 4):
         for _ in range(40):
-            builder = BatchBuilder(Compression(codec))
-            for _ in range(1000):
-                builder.append(1, None, bytes(range(100)))
-            partition.append(memoryview(builder.build()))
+            rows = [(1, None, bytes(range(100)))] * 1000
+            partition.append(memoryview(encoded(rows, Compression(codec))))
     limits = {"fetch.max.bytes": MB // 2, "max.partition.fetch.bytes": MB // 8, "max.poll.records": 10}
     consumer = consumer_on(cluster, limits)
     consumer.add_topic("flights")

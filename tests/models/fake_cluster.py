@@ -1,7 +1,8 @@
 """A cluster in memory, on a clock of its own, for clients under test: no thread, no socket, no waiting.
 
-`FakeCluster` is a `Network`. Its brokers speak the real protocol, byte for byte, and keep real batches; they
-deduplicate idempotent producers as brokers do. What is to go wrong is said beforehand, broker by broker.
+`FakeCluster` is a `Network`. Its brokers speak the real protocol, byte for byte, and keep real batches. The
+broker's own `ProducerStates`, group shard and ownership table decide what they answer. A test says
+beforehand, for each broker, what is to go wrong.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker.log.producer_state import ProducerStates
 from clients.connection.network import Channel
 from coordinator.groups.settings import GroupSettings
 from protocol.api import (
@@ -23,7 +25,7 @@ from protocol.api import (
     encode_response,
 )
 from protocol.batches import assign, split
-from protocol.errors import ErrorCode
+from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import SIZE, join_parts
 from protocol.messages import group_readers
 from protocol.messages.api_versions import (
@@ -94,35 +96,29 @@ class FakePartition:
     max_batch_bytes: int = 2**31
     batches: list[bytes] = field(default_factory=list)
     aborted: list[AbortedTransaction] = field(default_factory=list)
-    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)  # producer id -> epoch, next
-    seen: dict[tuple[int, int, int], int] = field(default_factory=dict)  # id, epoch, sequence -> offset
+    producers: ProducerStates = field(default_factory=ProducerStates)
 
     def has_seen(self, records: memoryview) -> bool:
-        """Whether a batch repeats what was appended before."""
+        """Whether a batch repeats one of its producer's last batches."""
         (header,) = split(bytearray(records))
-        return (header.producer_id, header.producer_epoch, header.base_sequence) in self.seen
+        producer = self.producers.get(header.producer_id)
+        return producer is not None and producer.find(header) is not None
 
     def append(self, records: memoryview) -> tuple[ErrorCode, int]:
-        """Append one batch, unless it is a duplicate or comes too early."""
+        """Append one batch, unless it is a duplicate or refused; its error and its first offset."""
         batch = bytearray(records)
         (header,) = split(batch)
         if header.size > self.max_batch_bytes:
             return ErrorCode.MESSAGE_TOO_LARGE, -1
-        stamp = (header.producer_id, header.producer_epoch, header.base_sequence)
-        if header.producer_id >= 0:
-            if stamp in self.seen:
-                return ErrorCode.NONE, self.seen[stamp]
-            epoch, due = self.sequences.get(header.producer_id, (-1, 0))
-            if header.producer_epoch < epoch:
-                return ErrorCode.INVALID_PRODUCER_EPOCH, -1
-            if header.producer_epoch > epoch:
-                due = 0
-            if header.base_sequence != due:
-                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-            self.seen[stamp] = self.end_offset
-            self.sequences[header.producer_id] = (header.producer_epoch, due + header.record_count)
-        assign(batch, 0, self.end_offset, self.leader_epoch)
+        try:
+            repeated = self.producers.check([header])
+        except BrokerError as error:
+            return ErrorCode(error.code), -1
+        if repeated is not None:
+            return ErrorCode.NONE, repeated.first_offset
         offset = self.end_offset
+        assign(batch, 0, offset, self.leader_epoch)
+        self.producers.update(header, offset, now_ms=0)
         self.batches.append(bytes(batch))
         self.end_offset += header.record_count
         return ErrorCode.NONE, offset
@@ -132,6 +128,10 @@ class FakePartition:
         self.batches = [batch for batch in self.batches if split(batch)[0].next_offset <= offset]
         self.end_offset = split(self.batches[-1])[0].next_offset if self.batches else 0
         self.leader_epoch += 1
+        self.producers.clear(0)
+        for batch in self.batches:
+            (header,) = split(batch)
+            self.producers.update(header, header.base_offset, now_ms=0)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` of which there are records, and the offset after them."""

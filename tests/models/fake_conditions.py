@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clients.sending.conditions import FEATURE
-from protocol.batches import split
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
 from protocol.schema import received_records
@@ -63,7 +62,4 @@ class FakeConditions:
 
 
 def _is_duplicate(partition: FakePartition, data: PartitionProduceData) -> bool:
-    if data.records is None:
-        return False
-    (header,) = split(bytearray(received_records(data.records)))
-    return (header.producer_id, header.producer_epoch, header.base_sequence) in partition.seen
+    return data.records is not None and partition.has_seen(received_records(data.records))
