@@ -1,4 +1,4 @@
-"""Time, as it comes in through constructors: Twisted's reactor, or the clock of a simulation."""
+"""The clock that constructors take: Twisted's reactor, or the clock of a simulation."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import Any, Protocol
 
 
 class DelayedCall(Protocol):
-    """A call that is to come."""
+    """A scheduled call."""
 
     def active(self) -> bool:
-        """Whether it is still to come: neither made nor cancelled."""
+        """Whether the call is still pending: neither made nor cancelled."""
         ...
 
     def cancel(self) -> None: ...
 
     def getTime(self) -> float:
-        """When it is to be made, in the clock's seconds."""
+        """The time at which the call is due, in seconds of the clock."""
         ...
 
     def reset(self, secondsFromNow: float) -> None:
-        """Make it so many seconds from now instead."""
+        """Reschedule the call to `secondsFromNow`."""
         ...
 
 
 class Clock(Protocol):
-    """What is used of Twisted's IReactorTime."""
+    """The part of Twisted's IReactorTime that is used here."""
 
     def seconds(self) -> float:
         """Seconds since the epoch."""
         ...
 
     def callLater(self, delay: float, callable: Callable[..., Any], *args: object) -> DelayedCall:
-        """Call after `delay` seconds."""
+        """Call `callable(*args)` after `delay` seconds."""
         ...
 
 
 def now_ms(clock: Clock) -> int:
-    """The time in milliseconds since the epoch."""
+    """The clock's time in milliseconds since the epoch."""
     return int(clock.seconds() * 1000)

@@ -1,9 +1,9 @@
-"""Where partitions are kept: which brokers hold the replicas of a new partition. Pure.
+"""Replica placement: chooses the brokers for the replicas of new partitions. Pure.
 
-The first replica of a partition is its preferred leader. Leadership goes round the brokers; the followers of
-successive partitions are shifted, so that the load of a broker that fails is spread over all others. Where
-every broker names its rack, brokers are first put in an order that changes rack at every step, and the
-replicas of a partition go to as many racks as there are (KIP-36).
+The first replica of a partition is its preferred leader. Leaders rotate over the brokers; followers of
+successive partitions are shifted, so that the load of a failed broker spreads over all others. If every
+broker has a rack, brokers are ordered so that neighbours have different racks, and the replicas of a
+partition are spread over as many racks as possible (KIP-36).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """The brokers that keep a partition, the preferred leader first.
+    """The brokers that have replicas of a partition, the preferred leader first.
 
-    While a reassignment runs, `replicas` holds the target and what is still to be removed; `adding` and
-    `removing` say which of them are on their way in and out.
+    During a reassignment `replicas` has the target followed by the replicas that will be removed; `adding`
+    and `removing` are the replicas that join and leave.
     """
 
     replicas: tuple[int, ...]
@@ -26,12 +26,12 @@ class ReplicaAssignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas once the reassignment is over."""
+        """The replicas after the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def original(self) -> tuple[int, ...]:
-        """The replicas as they were before the reassignment."""
+        """The replicas before the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
@@ -39,7 +39,7 @@ class ReplicaAssignment:
         return bool(self.adding or self.removing)
 
     def reassigned_to(self, target: Sequence[int]) -> ReplicaAssignment:
-        """The assignment while replicas move from where they were to `target`."""
+        """The assignment while replicas move from the original brokers to `target`."""
         original = self.original
         return ReplicaAssignment(
             replicas=(*target, *(replica for replica in original if replica not in target)),
@@ -49,7 +49,7 @@ class ReplicaAssignment:
 
 
 class PlacementError(ValueError):
-    """The replicas cannot be placed; the message says why."""
+    """The replicas cannot be placed; the message gives the reason."""
 
 
 def place(
@@ -62,14 +62,14 @@ def place(
 ) -> list[ReplicaAssignment]:
     """The assignments of `partition_count` new partitions, numbered from `first_partition` on.
 
-    `brokers` maps each live broker to its rack, None where it has none. `start` chooses the broker that leads
-    the first partition: the caller passes something that differs from topic to topic.
+    `brokers` maps each live broker to its rack or None. `start` selects the broker that leads the first
+    partition; callers vary it from topic to topic.
 
-    Raises `PlacementError` where there are fewer brokers than replicas.
+    Raises `PlacementError` if there are fewer brokers than replicas.
     """
     if replication_factor > len(brokers):
         raise PlacementError(
-            f"{replication_factor} replicas need as many brokers, and {len(brokers)} are available"
+            f"{replication_factor} replicas need as many brokers, but {len(brokers)} are available"
         )
     racks = list(brokers.values())
     if None in racks or len(set(racks)) == 1:
@@ -85,7 +85,7 @@ def place(
 
 
 def _alternate_racks(brokers: Mapping[int, str | None]) -> list[int]:
-    """The brokers in an order that takes one from each rack in turn."""
+    """The brokers, one from each rack in turn."""
     by_rack: dict[str, list[int]] = {}
     for broker, rack in sorted(brokers.items()):
         by_rack.setdefault(rack or "", []).append(broker)
@@ -97,7 +97,8 @@ def _alternate_racks(brokers: Mapping[int, str | None]) -> list[int]:
 def _replicas(
     order: Sequence[int], rack_of: Mapping[int, str | None], count: int, start: int, number: int
 ) -> tuple[int, ...]:
-    """One partition's replicas: the leader, then followers in a rotation that changes once a round."""
+    """One partition's replicas: the leader, then followers, whose shift grows with each rotation of
+    leaders."""
     size = len(order)
     leader = order[(start + number) % size]
     others = [order[(start + number + step) % size] for step in range(1, size)]

@@ -1,8 +1,8 @@
 """Deadlines of a machine that has no clock.
 
-A machine sets and cancels deadlines by key; whoever drives it asks for the next one, waits, and comes back
-with the time. Moving a deadline further away, as every heartbeat does, costs one dictionary write: the queue
-learns of it when the old deadline comes up.
+The machine sets and cancels deadlines by key; its driver asks for the next one, waits, and calls back with
+the time. Moving a deadline further away, as every heartbeat does, costs one dictionary write; the heap entry
+is moved when the old deadline is reached.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _SLACK = 64
 
 
 class Timers(Generic[K]):
-    """Deadlines by key, popped in order of time, those of the same time in the order they were queued."""
+    """Deadlines by key, popped in order of time; those at the same time in the order of queueing."""
 
     def __init__(self) -> None:
         self._deadlines: dict[K, int] = {}
-        self._queued: dict[K, int] = {}  # the time of each key's one live entry in the heap
+        self._queued: dict[K, int] = {}  # the time of each key's valid entry in the heap
         self._heap: list[tuple[int, int, K]] = []
         self._pushes = 0
 
@@ -28,7 +28,7 @@ class Timers(Generic[K]):
         return len(self._deadlines)
 
     def set(self, key: K, at_ms: int) -> None:
-        """Let `key` fall due at `at_ms` instead of whenever it did before."""
+        """Set the deadline of `key`, replacing any earlier one."""
         self._deadlines[key] = at_ms
         queued = self._queued.get(key)
         if queued is None or at_ms < queued:
@@ -37,18 +37,18 @@ class Timers(Generic[K]):
             self._rebuild()
 
     def cancel(self, key: K) -> None:
-        """Forget `key`; nothing happens where it has no deadline."""
+        """Remove the deadline of `key`, if it has one."""
         self._deadlines.pop(key, None)
 
     def deadline_ms(self, key: K) -> int | None:
         return self._deadlines.get(key)
 
     def next_ms(self) -> int | None:
-        """The earliest deadline, or None where there is none."""
+        """The earliest deadline, or None."""
         while self._heap:
             at_ms, _, key = self._heap[0]
             if self._queued.get(key) != at_ms:
-                heapq.heappop(self._heap)  # a nearer deadline was set later, and has an entry of its own
+                heapq.heappop(self._heap)  # an earlier deadline was set since, with its own entry
                 continue
             deadline_ms = self._deadlines.get(key)
             if deadline_ms == at_ms:
@@ -60,7 +60,7 @@ class Timers(Generic[K]):
         return None
 
     def pop_due(self, now_ms: int) -> K | None:
-        """The next key whose deadline has come, forgotten as it is returned; None where there is none."""
+        """Remove and return the key of the earliest deadline that is due at `now_ms`, or None."""
         next_ms = self.next_ms()
         if next_ms is None or next_ms > now_ms:
             return None
@@ -75,7 +75,7 @@ class Timers(Generic[K]):
         heapq.heappush(self._heap, (at_ms, self._pushes, key))
 
     def _rebuild(self) -> None:
-        """Drop the entries of cancelled keys, so that memory follows the number of live deadlines."""
+        """Drop entries of cancelled keys, so that memory stays proportional to the number of deadlines."""
         self._heap.clear()
         self._queued.clear()
         for key, at_ms in self._deadlines.items():

@@ -1,5 +1,4 @@
-"""What makes a process a member of the cluster: its identity, its registration, its candidacy for controller,
-the settings that all brokers share.
+"""A broker's membership in the cluster: ids, registration, election of the controller, dynamic configs.
 
-What the elected controller decides does not belong here: that is `coordinator.controller`.
+The decisions of the elected controller are in `coordinator.controller`.
 """

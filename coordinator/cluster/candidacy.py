@@ -1,8 +1,8 @@
-"""Who is the controller: the broker that holds the ephemeral znode /controller.
+"""Election of the controller: the broker that holds the ephemeral znode /controller.
 
-Taking it and raising /controller_epoch is one multi, so that every controller has an epoch of its own. The
-epoch's znode version is what the controller's every write checks: whoever takes over later changes it, and
-all that the predecessor still has in flight fails.
+One multi creates /controller and raises /controller_epoch, so every controller has its own epoch. Every write
+of a controller checks the version of /controller_epoch. A later election changes that version, so all writes
+that the former controller still has in flight fail.
 """
 
 from __future__ import annotations
@@ -45,28 +45,29 @@ _log = logging.getLogger(__name__)
 
 
 class CandidacyListener(Protocol):
-    """Is told who the controller is. None of the methods may raise."""
+    """Receives the results of elections. None of the methods may raise."""
 
     def elected(self, term: Term) -> None:
-        """This broker is the controller now."""
+        """This broker has become the controller."""
         ...
 
     def resigned(self) -> None:
-        """This broker was the controller and is it no more."""
+        """This broker is no longer the controller."""
         ...
 
     def controller_is(self, broker_id: int | None) -> None:
-        """The controller is this broker; None while there is none."""
+        """Broker `broker_id` is the controller now; None while there is none or it is unknown."""
         ...
 
 
 class Candidacy:
-    """Stands for controller whenever there is none, as a `MembershipListener`: only members may stand."""
+    """Stands for election whenever there is no controller; a `MembershipListener`, as only members may
+    stand."""
 
     def __init__(self, broker_id: int, clock: Clock) -> None:
         self.controller_id: int | None = None
         self.term: Term | None = None
-        """This broker's term as the controller, while it is."""
+        """This broker's term while it is the controller."""
         self._broker_id = broker_id
         self._clock = clock
         self._listeners: list[CandidacyListener] = []
@@ -74,7 +75,7 @@ class Candidacy:
         self._looking = False
         self._look_again = False
         self._elected_by = 0
-        """The transaction that has made /controller for this broker."""
+        """The transaction that created /controller for this broker's term."""
 
     def add_listener(self, listener: CandidacyListener) -> None:
         self._listeners.append(listener)
@@ -99,7 +100,7 @@ class Candidacy:
         pass
 
     def stand_down(self) -> None:
-        """Give up the controllership, and stand no more: the broker is about to stop."""
+        """Resign, and do not stand again: the broker is about to stop."""
         session, term = self._session, self.term
         self._session = None
         self._controller_is(None)
@@ -107,7 +108,7 @@ class Candidacy:
             _give_up(term)
 
     def give_up_term(self) -> None:
-        """Give up the controllership and stand again in a while: this term could not go on."""
+        """Resign because of an error in this term, and stand again after a pause."""
         term = self.term
         if term is not None:
             self._controller_is(None)
@@ -116,7 +117,10 @@ class Candidacy:
     # Election
 
     def _look(self, event: WatchEvent | None = None) -> None:
-        """See who the controller is, and stand if nobody is. One look at a time; news asks for another."""
+        """Read the current controller, and stand if there is none.
+
+        One read at a time; a change during a read causes another.
+        """
         if self._session is None:
             return
         if self._looking:
@@ -141,12 +145,14 @@ class Candidacy:
         self._looking = False
         if session is not self._session:
             self._look()
-        elif not isinstance(failure.value, SessionExpired):  # Of that `expired` and `registered` will tell.
-            _log.error("cannot find out who the controller is: %s", failure.getErrorMessage())
+        elif not isinstance(failure.value, SessionExpired):  # `expired` and `registered` handle that.
+            _log.error(
+                "reading the controller from ZooKeeper failed; retrying: %s", failure.getErrorMessage()
+            )
             self._clock.callLater(_PAUSE_S, self._look)
 
     async def _find_controller(self, session: ZooKeeperSession) -> tuple[int, Term | None]:
-        """The controller, and this broker's term if it is the one."""
+        """The controller's broker id, and the term if it is this broker."""
         while True:
             try:
                 await session.exists(CONTROLLER, self._look)
@@ -158,14 +164,14 @@ class Candidacy:
             if stat.ephemeral_owner != session.session_id:
                 return controller_id, None
             if self.term is None or stat.czxid != self._elected_by:
-                # Elected, perhaps anew: somebody may have removed the znode of our last term.
+                # Elected, perhaps again: another process may have removed the znode of our last term.
                 term = await self._term(session, stat)
                 self._elected_by = stat.czxid
                 return controller_id, term
             return controller_id, self.term
 
     async def _stand(self, session: ZooKeeperSession) -> None:
-        """Try to become the controller; who has become it is for the caller to read."""
+        """Try to become the controller; the caller reads the outcome."""
         try:
             data, stat = await session.get(CONTROLLER_EPOCH)
         except NoNode:
@@ -181,13 +187,15 @@ class Candidacy:
                 ]
             )
         except (MultiFailed, ZooKeeperConnectionLost) as error:
-            _log.debug("stood for controller: %s", error)
+            _log.debug("lost the election of the controller: %s", error)
 
     async def _term(self, session: ZooKeeperSession, controller: Stat) -> Term | None:
-        """The term that began with this session's znode; None if another controller has followed."""
+        """The term that began with the creation of /controller by this session."""
         data, stat = await session.get(CONTROLLER_EPOCH)
         if stat.mzxid != controller.czxid:
-            raise ZooKeeperError(CONTROLLER_EPOCH, "was changed behind the controller's back")
+            raise ZooKeeperError(
+                CONTROLLER_EPOCH, "was changed by another process than the elected controller"
+            )
         return Term(session, self._broker_id, decode_controller_epoch(data), stat.version)
 
     def _controller_is(self, controller_id: int | None, term: Term | None = None) -> None:
@@ -195,19 +203,19 @@ class Candidacy:
         changed = self.controller_id != controller_id
         self.controller_id = controller_id
         if was_term is not None and term is not was_term:
-            _log.info("no longer the controller (epoch %d)", was_term.epoch)
+            _log.info("this broker is no longer the controller (epoch %d)", was_term.epoch)
             for listener in self._listeners:
                 listener.resigned()
         if changed:
             for listener in self._listeners:
                 listener.controller_is(controller_id)
         if term is not None and term is not was_term:
-            _log.info("the controller, epoch %d", term.epoch)
+            _log.info("this broker is the controller, epoch %d", term.epoch)
             for listener in self._listeners:
                 listener.elected(term)
 
 
 def _give_up(term: Term) -> Deferred[None]:
-    """Remove /controller if it is still this term's. Never fails: at the latest it goes with the session."""
+    """Remove /controller if it is still this term's. Never fails: otherwise it ends with the session."""
     given_up = term.session.multi([term.guard(), Delete(CONTROLLER)])
     return given_up.addBoth(lambda outcome: None)

@@ -1,8 +1,8 @@
-"""Dynamic configs: what is changed in /config/… while the cluster runs, known to every broker at once.
+"""Dynamic configs: the entities in /config/…, changed at run time and followed by every broker.
 
-Every broker keeps a copy of all of it. A change is one multi: the entity's znode, and a sequential znode in
-/config/changes that tells every broker which entity to read again. Notifications older than 15 minutes are
-purged. Values are text: what they mean, and whether they are allowed, is for others to say.
+Every broker keeps a copy of all of them. A change is one multi: it writes the entity's znode and creates a
+sequential znode in /config/changes, which makes every broker read that entity again. Notifications older than
+15 minutes are removed. Values are text; `broker.settings` parses and validates them.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from coordinator.zookeeper.sessions import on_any_session
 
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 DEFAULT_ENTITY = "<default>"
-"""The name under which the configs of all entities of a kind stand."""
+"""The name of the default entity, whose config applies to all entities of a kind."""
 
 _RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
 Configs: TypeAlias = Mapping[str, str]
 OnChange: TypeAlias = Callable[[str, str, Configs], None]
-"""`on_change(kind, name, configs)`: these are the entity's configs now; empty: it has none (any more)."""
+"""`on_change(kind, name, configs)`: the entity's new configs, empty if it has none."""
 Entity: TypeAlias = tuple[str, str]
 
 
 class DynamicConfigs:
-    """The copy of /config that a broker keeps, and the way to change it.
+    """A broker's copy of /config, and changes to /config.
 
-    A `MembershipListener`: it follows the changes on every session on which the broker is registered.
+    A `MembershipListener`: it follows changes on every session on which the broker is registered.
     """
 
     def __init__(self, zookeeper: ZooKeeper, clock: Clock) -> None:
@@ -77,7 +77,7 @@ class DynamicConfigs:
         self._listeners.append(on_change)
 
     def get(self, kind: str, name: str) -> Configs:
-        """An entity's configs, as last heard of; without those of `DEFAULT_ENTITY`."""
+        """An entity's configs as last read, without those of `DEFAULT_ENTITY`."""
         return self._configs.get((kind, name), {})
 
     def entities(self, kind: str) -> list[str]:
@@ -87,7 +87,7 @@ class DynamicConfigs:
     # Reading
 
     def load(self) -> Deferred[None]:
-        """Read all configs: to be awaited before anything that depends on them is started."""
+        """Read all configs. Await it before starting anything that depends on them."""
         return ensureDeferred(on_any_session(self._zookeeper, self._load))
 
     async def _load(self, session: ZooKeeperSession) -> None:
@@ -102,7 +102,7 @@ class DynamicConfigs:
             await self._read(session, [(kind, name) for name in names])
 
     def refresh(self, kind: str, name: str) -> Deferred[Configs]:
-        """Read one entity's configs now, for what cannot wait until the notification has come."""
+        """Read one entity's configs now, without waiting for a notification."""
 
         async def read(session: ZooKeeperSession) -> Configs:
             await self._read(session, [(kind, name)])
@@ -119,7 +119,7 @@ class DynamicConfigs:
             try:
                 self._learn(entity, decode_config(config_path(*entity), there[0]))
             except BadZnode as error:
-                _log.error("configs are left as they were: %s", error)
+                _log.error("ignoring a malformed config, the previous values stay: %s", error)
 
     def _learn(self, entity: Entity, configs: dict[str, str]) -> None:
         if self._configs.get(entity, {}) == configs:
@@ -134,7 +134,7 @@ class DynamicConfigs:
     # Notifications (MembershipListener)
 
     def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
-        # What was changed while there was no session is found by reading everything.
+        # Reading everything finds the changes that were made while there was no session.
         self._session = session
         self._last_seen = ""
         ensureDeferred(self._load(session)).addErrback(self._failed)
@@ -162,7 +162,7 @@ class DynamicConfigs:
         ensureDeferred(self._follow(self._session)).addErrback(self._failed)
 
     async def _follow(self, session: ZooKeeperSession) -> None:
-        """Read what the notifications since the last one seen are about."""
+        """Read the entities named by notifications since the last one handled."""
         while True:
             self._read_again = False
             names = await session.children(CONFIG_CHANGES, self._changed)
@@ -184,11 +184,11 @@ class DynamicConfigs:
             try:
                 entities[decode_config_change(path, there[0])] = None
             except BadZnode as error:
-                _log.error("a notification is ignored: %s", error)
+                _log.error("ignoring a malformed notification of a config change: %s", error)
         return list(entities)
 
     async def _purge(self, session: ZooKeeperSession, names: list[str]) -> None:
-        """Remove notifications that every broker must have seen by now."""
+        """Remove notifications older than `CHANGE_EXPIRATION_MS`."""
         paths = [f"{CONFIG_CHANGES}/{name}" for name in names]
         stats = await results([session.exists(path) for path in paths])
         oldest_ms = now_ms(self._clock) - CHANGE_EXPIRATION_MS
@@ -202,8 +202,8 @@ class DynamicConfigs:
     def _failed(self, failure: Failure) -> None:
         self._reading = False
         if isinstance(failure.value, SessionExpired):
-            return  # All is read again on the next session.
-        _log.error("cannot read dynamic configs: %s", failure.getErrorMessage())
+            return  # Everything is read again on the next session.
+        _log.error("reading dynamic configs failed; retrying: %s", failure.getErrorMessage())
         self._clock.callLater(_RETRY_S, self._changed)
 
     # Writing
@@ -211,10 +211,10 @@ class DynamicConfigs:
     def update(
         self, kind: str, name: str, change: Callable[[dict[str, str]], dict[str, str]]
     ) -> Deferred[None]:
-        """Replace an entity's configs by what `change` makes of them; every broker hears of it.
+        """Replace an entity's configs by `change(configs)` and notify every broker.
 
-        `change` is called again with newer configs when somebody else has changed them meanwhile. It may
-        raise, and nothing is changed then.
+        If another client changes them concurrently, `change` is called again with the newer configs. If
+        `change` raises, nothing is changed.
         """
 
         async def write(session: ZooKeeperSession) -> None:
@@ -242,7 +242,7 @@ class DynamicConfigs:
             try:
                 await session.multi([written, told])
             except ZooKeeperConnectionLost:
-                continue  # Once more on what is there: a change made twice is the same change.
+                continue  # Retry on the current data: applying a change twice is harmless.
             except MultiFailed as error:
                 if isinstance(error.cause, BadVersion | NodeExists | NoNode) and error.index == 0:
                     continue

@@ -1,7 +1,7 @@
-"""What a cluster has once: its layout in ZooKeeper, its id, and the numbers it gives to brokers.
+"""The cluster's layout in ZooKeeper, its id, and generated broker ids.
 
-All of it may be done by several brokers at once, and again after a lost connection: the first wins, and the
-others find what it has left.
+Several brokers may run these functions at once, and again after a lost connection: the first one creates the
+znodes, the others find them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from coordinator.zookeeper.sessions import on_any_session
 
 
 async def create_if_missing(session: ZooKeeperSession, path: str, data: bytes = b"") -> bool:
-    """Make a persistent znode, and those above it; whether it was made (or may have been) by this call."""
+    """Create a persistent znode and its parents; whether this call created it (or may have)."""
     maybe_made = False
     while True:
         try:
@@ -39,7 +39,7 @@ async def create_if_missing(session: ZooKeeperSession, path: str, data: bytes = 
 
 
 async def prepare_layout(session: ZooKeeperSession) -> None:
-    """Make the persistent znodes that everything else stands in."""
+    """Create the missing persistent znodes of the layout."""
     paths = PERSISTENT_PATHS
     found = await results([session.exists(path) for path in paths])
     for path, stat in zip(paths, found, strict=True):
@@ -48,7 +48,7 @@ async def prepare_layout(session: ZooKeeperSession) -> None:
 
 
 async def cluster_id(zookeeper: ZooKeeper, random_bytes: Callable[[int], bytes]) -> str:
-    """The cluster's id; the first broker to ask makes it, of 16 random bytes."""
+    """The cluster's id; the first broker creates it from 16 random bytes."""
 
     async def read_or_make(session: ZooKeeperSession) -> str:
         while True:
@@ -63,9 +63,9 @@ async def cluster_id(zookeeper: ZooKeeper, random_bytes: Callable[[int], bytes])
 
 
 async def generate_broker_id(zookeeper: ZooKeeper, reserved_broker_id_max: int) -> int:
-    """A broker id that no other broker is given, above those that operators choose themselves.
+    """Generate a unique broker id above `reserved_broker_id_max`, the largest that operators may configure.
 
-    The number is the version of a znode that every caller writes. A lost connection may waste one.
+    The number is the version of a znode that every call writes. A lost connection may waste one.
     """
 
     async def draw(session: ZooKeeperSession) -> int:

@@ -1,4 +1,4 @@
-"""How a broker tells the controller that a log directory has failed: a notification in ZooKeeper (KIP-112).
+"""Notifies the controller, through ZooKeeper, that a log directory of this broker has failed (KIP-112).
 
 The controller then asks the broker which of its replicas are lost.
 """
@@ -17,14 +17,14 @@ _log = logging.getLogger(__name__)
 
 
 class LogDirEvents:
-    """Leaves notifications of one broker."""
+    """Writes the notifications of one broker."""
 
     def __init__(self, zookeeper: ZooKeeper, broker_id: int) -> None:
         self._zookeeper = zookeeper
         self._broker_id = broker_id
 
     def announce(self) -> None:
-        """A log directory has failed. Never raises."""
+        """Notify the controller of a failed log directory. Never raises."""
         ensureDeferred(self._announce()).addErrback(_failed)
 
     async def _announce(self) -> None:
@@ -36,10 +36,10 @@ class LogDirEvents:
                 )
                 return
             except ZooKeeperConnectionLost:
-                continue  # A second notification does no harm.
+                continue  # A second notification is harmless.
 
 
 def _failed(failure: Failure) -> None:
-    # On its next session the broker is asked for all its replicas anyway.
+    # After the next registration the controller asks the broker for all its replicas anyway.
     if not failure.check(SessionExpired):
-        _log.error("the controller is not told of a failed log directory: %s", failure.getErrorMessage())
+        _log.error("notifying the controller of a failed log directory failed: %s", failure.getErrorMessage())

@@ -1,10 +1,10 @@
-"""This broker's place in the cluster: its ephemeral znode, kept as long as the broker runs.
+"""This broker's registration in the cluster: its ephemeral znode in /brokers/ids, kept while the broker runs.
 
-The znode's czxid is the *broker epoch*. Every registration has another, so that a request meant for an
-earlier life of a broker is told apart (KIP-380). When the connection to ZooKeeper is lost, the broker may
-already be dead in the eyes of the others: listeners are told at once. When the session has expired, the
-broker registers anew under a new epoch, and names the first epoch of this process beside it: so the others
-know that it has not started anew, and has lost nothing.
+The znode's czxid is the *broker epoch*. Every registration has a new one, which tells requests for an earlier
+registration apart (KIP-380). When the connection to ZooKeeper is lost, other brokers may already consider
+this one dead, so listeners are notified at once. When the session has expired, the broker registers again
+under a new epoch; the registration also has the first epoch of this process, which shows that the broker has
+not restarted and has lost no records.
 """
 
 from __future__ import annotations
@@ -33,38 +33,40 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerIdInUse(Exception):
-    """Another live broker is registered under this id."""
+    """Another live broker is registered under this broker id."""
 
 
 class MembershipListener(Protocol):
-    """Is told how this broker stands with the cluster. None of the methods may raise."""
+    """Receives changes of this broker's registration. None of the methods may raise."""
 
     def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
-        """The broker is a member, under this epoch, as long as this session lives."""
+        """The broker is registered under `broker_epoch` until `session` expires."""
         ...
 
     def suspended(self) -> None:
-        """The connection to ZooKeeper is lost: others may take over any moment."""
+        """The connection to ZooKeeper is lost: the session may expire, and others may take over, at any
+        moment."""
         ...
 
     def resumed(self) -> None:
-        """The connection is back, and the session with it: the broker has been a member all along."""
+        """The connection is back with the same session: the broker has stayed registered."""
         ...
 
     def expired(self) -> None:
-        """The broker is no member any more. It registers again as soon as there is a new session."""
+        """The broker is no longer registered. It registers again on the next session."""
         ...
 
     def registration_failed(self, error: Exception) -> None:
-        """After an expiry the broker could not register again, and it will not try any more."""
+        """After an expiry the broker could not register again; it does not retry."""
         ...
 
 
 class ClusterMembership:
     """Registers a broker and keeps it registered: a `SessionListener` of the ZooKeeper client.
 
-    `info` is asked at each registration. `conflict_timeout_ms` is how long a znode of the same id may take to
-    vanish: a broker that was killed and started again waits here for its old session to run out.
+    `info()` is called at each registration. `conflict_timeout_ms` is the maximum wait for an existing znode
+    of the same broker id to disappear: a broker that was killed and restarted waits for its old session to
+    expire.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class ClusterMembership:
     ) -> None:
         self.broker_epoch = NO_EPOCH
         self.is_connected = False
-        """Whether the broker is registered and in contact with ZooKeeper."""
+        """Whether the broker is registered and connected to ZooKeeper."""
         self._zookeeper = zookeeper
         self._clock = clock
         self._info = info
@@ -92,9 +94,9 @@ class ClusterMembership:
         self._listeners.append(listener)
 
     def start(self) -> Deferred[int]:
-        """Register for the first time; the broker epoch. Fails with `BrokerIdInUse`.
+        """Register for the first time; fires with the broker epoch. Fails with `BrokerIdInUse`.
 
-        A session that expires meanwhile is followed by another attempt on the next.
+        If the session expires meanwhile, registration is tried again on the next one.
         """
         assert self._started is None
         self._started = Deferred()
@@ -102,7 +104,7 @@ class ClusterMembership:
         return self._started
 
     def close(self) -> None:
-        """Register no more. The znode goes with the session, when the ZooKeeper client is closed."""
+        """Stop registering. The znode ends with the session, when the ZooKeeper client is closed."""
         self._closed = True
 
     # SessionListener
@@ -147,7 +149,7 @@ class ClusterMembership:
                 _, stat = await session.create(path, data, ephemeral=True)
                 return stat.czxid
             except ZooKeeperConnectionLost:
-                continue  # If it was made after all, it is found now, as this session's.
+                continue  # If the znode was created after all, the next attempt finds it as this session's.
             except NodeExists:
                 gone: Deferred[None] = Deferred()
                 found = await session.exists(path, _firing(gone))
@@ -161,7 +163,7 @@ class ClusterMembership:
         self, broker_id: int, session: ZooKeeperSession, path: str, gone: Deferred[None], deadline: float
     ) -> None:
         _log.warning(
-            "broker id %d is still registered by another session; waiting for that to run out", broker_id
+            "broker id %d is still registered by another session; waiting for that session to end", broker_id
         )
         timer = self._clock.callLater(max(0.0, deadline - self._clock.seconds()), _fire, gone)
         await gone
@@ -169,7 +171,7 @@ class ClusterMembership:
             timer.cancel()
         elif await session.exists(path) is not None:
             raise BrokerIdInUse(
-                f"broker id {broker_id} belongs to a broker that is alive: it was still registered after "
+                f"broker id {broker_id} belongs to a live broker: it was still registered after "
                 f"{self._conflict_timeout_ms} ms; give this broker another broker.id"
             )
 
@@ -177,7 +179,7 @@ class ClusterMembership:
         if self._closed or session is not self._zookeeper.session:
             return
         if self._start_epoch == NO_EPOCH:
-            # Of a registration that was over before it was known, the next one did not know either.
+            # Earlier registrations of this process that expired before they were known do not count.
             self._start_epoch = epoch
         self._registered_on = session
         self.broker_epoch = epoch
@@ -190,11 +192,11 @@ class ClusterMembership:
 
     def _failed(self, session: ZooKeeperSession, failure: Failure) -> None:
         if isinstance(failure.value, SessionExpired) or self._closed:
-            return  # The next session's registration has begun already.
+            return  # Registration on the next session has begun already.
         if self._started is not None and not self._started.called:
             self._started.errback(failure)
             return
-        _log.error("cannot register with ZooKeeper again: %s", failure.getErrorMessage())
+        _log.error("registering with ZooKeeper again failed: %s", failure.getErrorMessage())
         error = failure.value
         for listener in self._listeners:
             listener.registration_failed(error if isinstance(error, Exception) else RuntimeError(str(error)))

@@ -1,7 +1,7 @@
-"""Producer ids: numbers that no other producer of the cluster is ever given.
+"""Producer ids: unique numbers for the producers of the cluster.
 
-A broker takes a block of 1000 at a time from one znode, by compare-and-set (KIP-360's block, Kafka's layout),
-and gives them out from memory. What is left of a block when the broker stops is lost; there are 2^63 of them.
+A broker reserves a block of 1000 at a time by compare-and-set on one znode (Kafka's layout), and assigns them
+from memory. The rest of a block is lost when the broker stops; there are 2^63 ids.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _ID_MAX = 2**63 - 1
 
 
 class ProducerIdsExhausted(Exception):
-    """All 2^63 producer ids have been given."""
+    """All 2^63 producer ids have been assigned."""
 
 
 class ProducerIds:
-    """Gives producer ids. One block is fetched at a time, however many callers wait for it."""
+    """Assigns producer ids. One block is fetched at a time, however many callers wait."""
 
     def __init__(self, zookeeper: ZooKeeper, broker_id: int) -> None:
         self._zookeeper = zookeeper
@@ -47,7 +47,8 @@ class ProducerIds:
         self._fetching = False
 
     def next(self) -> Deferred[int]:
-        """A producer id. Fails with `ZooKeeperError` or `BadZnode` when no block can be had."""
+        """Fires with a new producer id. Fails with `ZooKeeperError` or `BadZnode` if no block can be
+        reserved."""
         wanted: Deferred[int] = Deferred()
         self._waiting.append(wanted)
         self._serve()
@@ -89,4 +90,4 @@ class ProducerIds:
                 await session.set(PRODUCER_ID_BLOCK, encode_producer_id_block(block), stat.version)
                 return block
             except (BadVersion, ZooKeeperConnectionLost):
-                continue  # Somebody else was first, or this block is lost, which does no harm.
+                continue  # Another broker was first, or this block is lost, which is harmless.

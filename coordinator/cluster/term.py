@@ -1,4 +1,4 @@
-"""A controller's term: the time in which one broker, on one session, is the controller."""
+"""A controller's term: the time in which one broker is the controller on one session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coordinator.zookeeper.interface import Check, ZooKeeperSession
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term. `epoch_version` is the version of /controller_epoch, as this term's election has left it."""
+    """One term. `epoch_version` is the version of /controller_epoch after this term's election."""
 
     session: ZooKeeperSession
     broker_id: int
@@ -18,5 +18,5 @@ class Term:
     epoch_version: int
 
     def guard(self) -> Check:
-        """The operation that makes a multi fail once another controller has been elected."""
+        """The check that makes a multi fail once another controller is elected."""
         return Check(CONTROLLER_EPOCH, self.epoch_version)

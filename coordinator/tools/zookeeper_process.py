@@ -1,7 +1,7 @@
-"""ZooKeeper servers as child processes: for a local cluster, the benchmarks and the tests' harness.
+"""ZooKeeper servers as child processes, for the local cluster, the benchmarks and the tests.
 
-A child never outlives the process that started it. Data stays in its directory over `stop`, `kill` and the
-next `start`.
+A child never outlives the process that started it. Its data stays in its directory across `stop`, `kill` and
+`start`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ START_TIMEOUT_S = 120.0
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.001
 _STANDING = "TtZX"
-"""States of a thread that does nothing: stopped, traced, dead and not yet buried."""
+"""States of a thread that does not run: stopped, traced, dead, zombie."""
 
 
 _reservations: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nothing listened on a moment ago.
+    """A TCP port on loopback on which no process listens.
 
-    Nobody else is given it by this function while this process lives: until a server listens there, and
-    between two lives of that server, an abstract Unix socket of the same number stands for it.
+    Other processes that call this function do not get the same port while this process lives: an abstract
+    Unix socket with the port in its name reserves it, also while the server that uses it is stopped.
     """
     while True:
         with socket.socket() as probe:
@@ -55,9 +55,9 @@ def free_port() -> int:
 
 
 def stand_still(pid: int) -> None:
-    """Stop a process's clock (SIGSTOP), and return once all of its threads stand, which takes them a moment.
+    """Stop a process (SIGSTOP), and return once all of its threads have stopped.
 
-    Raises ProcessLookupError where there is no such process.
+    Raises ProcessLookupError if the process does not exist.
     """
     os.kill(pid, signal.SIGSTOP)
     tasks = Path(f"/proc/{pid}/task")
@@ -73,14 +73,14 @@ def _runs(task: Path) -> bool:
 
 
 def die_with_parent() -> None:
-    """For `preexec_fn`: the kernel kills the child when the thread that started it has gone."""
+    """For `preexec_fn`: the kernel kills the child when the thread that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class ZooKeeperProcess:
-    """One server in `directory`, on a port of `host`, which is this machine.
+    """One server with its data in `directory`, on a port of `host`, an address of this machine.
 
-    `tick_time_ms` is the granularity of sessions: clients may ask for a timeout of two ticks or more.
+    `tick_time_ms` is the granularity of sessions: the minimum session timeout is two ticks.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ZooKeeperProcess:
 
     @property
     def connect(self) -> str:
-        """This server's address, as `zookeeper.connect` takes it."""
+        """This server's address in the form of `zookeeper.connect`."""
         return f"{self.host}:{self.client_port}"
 
     @property
@@ -126,15 +126,16 @@ class ZooKeeperProcess:
 
     @property
     def leads(self) -> bool:
-        """Whether the server is its ensemble's leader at the moment."""
+        """Whether the server is the leader of its ensemble now."""
         try:
             return "Mode: leader" in status(self.host, self.client_port)
         except OSError:
             return False
 
     def start(self) -> None:
-        """Start the server without waiting for it: the members of an ensemble wait for each other."""
-        assert not self.running, "the server runs already"
+        """Start the server without waiting until it serves: the members of an ensemble wait for each
+        other."""
+        assert not self.running, "the server is running already"
         data_dir = self.directory / "data"
         data_dir.mkdir(parents=True, exist_ok=True)
         (data_dir / "myid").write_text(f"{self._member_id}\n")
@@ -147,7 +148,7 @@ class ZooKeeperProcess:
                 stdout=log,
                 stderr=log,
                 preexec_fn=die_with_parent,
-                process_group=0,  # Ctrl-C on a terminal is for who started us, who then stops us in order
+                process_group=0,  # Ctrl-C on a terminal reaches only the parent, which then stops the server
             )
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -160,26 +161,26 @@ class ZooKeeperProcess:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End the server in order, and wait for it."""
+        """Stop the server (SIGTERM), and wait until it has ended."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL), and wait for it."""
+        """Kill the server (SIGKILL), and wait until it has ended."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Kill the server and start it on the data that it left."""
+        """Kill the server, start it again on its data, and wait until it serves."""
         self.kill()
         self.start()
         self.wait_ready()
 
     def pause(self) -> None:
-        """Stop the process's clock (SIGSTOP): connections stay open and nothing answers."""
+        """Suspend the process (SIGSTOP): connections stay open, but it does not answer."""
         assert self._process is not None
         stand_still(self._process.pid)
 
     def resume(self) -> None:
-        """Let a paused process go on (SIGCONT)."""
+        """Continue a paused process (SIGCONT)."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -197,7 +198,7 @@ class ZooKeeperProcess:
 
 
 def ensemble(directory: str | Path, size: int = 3, *, tick_time_ms: int = 500) -> list[ZooKeeperProcess]:
-    """The servers of an ensemble, started and ready, each in a directory of its own below `directory`."""
+    """Start an ensemble and wait until it serves; each server has its own directory below `directory`."""
     members = [f"{HOST}:{free_port()}:{free_port()}" for _ in range(size)]
     servers = [
         ZooKeeperProcess(

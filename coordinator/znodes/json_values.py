@@ -1,7 +1,7 @@
-"""JSON in znodes, as Kafka's ZooKeeper mode writes it: what all the codecs stand on.
+"""JSON in znodes, as Kafka's ZooKeeper mode writes it: the base of all encoders and decoders.
 
-Decoders take whatever Kafka's own take (older versions, missing optional fields, unknown fields) and raise
-`BadZnode` for the rest.
+Decoders accept what Kafka's own accept (older versions, missing optional fields, unknown fields) and raise
+`BadZnode` otherwise.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import uuid
 from typing import Any
 
 WRONG_SHAPE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""What reading a JSON value as what it is not raises."""
+"""The exceptions raised when a JSON value does not have the expected shape."""
 
 
 class BadZnode(Exception):
-    """A znode's data is not what belongs there; the message names the path."""
+    """A znode's data is malformed; the message names the path."""
 
 
 def encode_json(value: Any) -> bytes:
-    """A value without blanks."""
+    """Encode a value as JSON without whitespace."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def decode_json(path: str, data: bytes) -> dict[str, Any]:
-    """The object that a znode holds. Raises `BadZnode`."""
+    """Decode a znode's JSON object. Raises `BadZnode`."""
     try:
         value = json.loads(data)
     except ValueError as error:
@@ -37,7 +37,7 @@ def decode_json(path: str, data: bytes) -> dict[str, Any]:
 
 
 def decode_number(path: str, data: bytes) -> int:
-    """The number that a znode holds as text. Raises `BadZnode`."""
+    """Decode a znode's decimal number. Raises `BadZnode`."""
     try:
         return int(data)
     except ValueError:
@@ -45,12 +45,12 @@ def decode_number(path: str, data: bytes) -> int:
 
 
 def encode_uuid(value: uuid.UUID) -> str:
-    """Kafka writes an id as URL-safe base64 without padding: 22 characters."""
+    """Encode an id as Kafka does: URL-safe base64 without padding, 22 characters."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """Raises ValueError where `text` is not 16 bytes in URL-safe base64."""
+    """Decode an id. Raises ValueError if `text` is not 16 bytes in URL-safe base64."""
     try:
         return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except binascii.Error as error:

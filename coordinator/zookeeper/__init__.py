@@ -1,5 +1,5 @@
-"""The way to ZooKeeper: the interface that everything else is written against, and its real side on kazoo.
+"""The ZooKeeper client: the interface that all other code uses, and its implementation on kazoo.
 
-Belongs here: sessions, requests, watches, the handover between threads. What stands in znodes does not: that
-is `coordinator.znodes`.
+This folder has sessions, requests, watches and the queue between threads. The content of znodes is in
+`coordinator.znodes`.
 """

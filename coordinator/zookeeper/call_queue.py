@@ -1,4 +1,4 @@
-"""From another thread to the reactor's."""
+"""Calls from another thread to the reactor's thread."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 CallFromThread = Callable[..., Any]
-"""`call_from_thread(function, *arguments)`: run it on the reactor's thread, in the order of the calls."""
+"""`call_from_thread(function, *arguments)` runs the function on the reactor's thread, in order of the
+calls."""
 
 _log = logging.getLogger(__name__)
 
 
 class ReactorCallQueue:
-    """Hands calls from kazoo's thread to the reactor's, in order and in bunches.
+    """Passes calls from kazoo's thread to the reactor's, in order and in batches.
 
-    Waking the reactor for every one of ten thousand answers would cost more than the answers.
+    Waking the reactor for each of ten thousand answers would cost more than handling them.
     """
 
     def __init__(self, call_from_thread: CallFromThread) -> None:
@@ -25,7 +26,8 @@ class ReactorCallQueue:
         self._announced = False
 
     def __call__(self, function: Callable[..., None], *arguments: Any) -> None:
-        """On kazoo's thread. What is appended before the look at `_announced` is not missed by `_run`."""
+        """Queue a call; runs on kazoo's thread. It appends before it reads `_announced`, so `_run` misses no
+        call."""
         self._calls.append((function, arguments))
         if not self._announced:
             self._announced = True
@@ -37,5 +39,5 @@ class ReactorCallQueue:
             function, arguments = self._calls.popleft()
             try:
                 function(*arguments)
-            except Exception:  # One listener's or watch's mistake must not cost the others their news.
-                _log.exception("a callback of ZooKeeper's has failed")
+            except Exception:  # A failing listener or watch must not keep events from others.
+                _log.exception("a ZooKeeper callback failed; later callbacks continue")

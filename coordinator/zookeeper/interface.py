@@ -1,11 +1,11 @@
-"""ZooKeeper as the rooms see it, so that a simulated one can stand in its place.
+"""The interface to ZooKeeper, implemented on kazoo and by the simulation.
 
-All work happens on a `ZooKeeperSession`. A session that has expired stays expired: what is asked of it fails
-with `SessionExpired`, and `ZooKeeper.session` is then another one. So whoever keeps the session on which a
-decision was taken can never carry it out on a later one.
+All work happens on a `ZooKeeperSession`. An expired session stays expired: its operations fail with
+`SessionExpired`, and `ZooKeeper.session` returns a new one. Code that keeps the session on which it decided
+can therefore never act on a later session.
 
-Operations on one session are sent in the order of their calls and may be pipelined. A watch fires before the
-answer to anything that was read after the change. Everything happens on the caller's (reactor) thread.
+Operations on one session are sent in the order of the calls and may be pipelined. A watch fires before the
+answer to any read that follows the change. Everything happens on the caller's (reactor) thread.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Protocol, TypeAlias
 from twisted.internet.defer import Deferred
 
 ANY_VERSION = -1
-"""The version of a set, delete or check that is to succeed whatever the znode's is."""
+"""Matches any version of a znode, in set, delete and check."""
 
 
 class ZooKeeperError(Exception):
-    """An operation did not succeed. `path` is the znode it was about."""
+    """An operation failed. `path` is its znode."""
 
     def __init__(self, path: str = "", message: str = "") -> None:
         self.path = path
@@ -30,42 +30,43 @@ class ZooKeeperError(Exception):
 
 
 class NoNode(ZooKeeperError):
-    """There is no such znode, or a new one's parent is missing."""
+    """The znode does not exist, or the parent of a znode to create."""
 
 
 class NodeExists(ZooKeeperError):
-    """The znode is there already."""
+    """The znode exists already."""
 
 
 class BadVersion(ZooKeeperError):
-    """The znode's version is not the one that was expected: somebody else has changed it."""
+    """The znode does not have the expected version: another client has changed it."""
 
 
 class NotEmpty(ZooKeeperError):
-    """A znode with children cannot be deleted."""
+    """The znode has children and cannot be deleted."""
 
 
 class AccessDenied(ZooKeeperError):
-    """The znode's access control list, or the credentials given, do not allow this."""
+    """The znode's access control list does not permit the operation with these credentials."""
 
 
 class ZooKeeperConnectionLost(ZooKeeperError):
-    """The connection broke before the answer came: a write may or may not have been made.
+    """The connection was lost before the answer arrived: a write may or may not have been applied.
 
-    Reads never fail with this, they are asked again; a write is the caller's to look into.
+    Reads never fail with this error, because they are retried. The caller has to check the outcome of a
+    write.
     """
 
 
 class SessionExpired(ZooKeeperError):
-    """The session is over: its ephemeral znodes and watches are gone, and it takes no more operations."""
+    """The session has expired: its ephemeral znodes and watches are gone, and it accepts no operations."""
 
 
 class RequestRefused(ZooKeeperError):
-    """ZooKeeper answered with an error that no caller is expected to handle; the message names it."""
+    """ZooKeeper answered with an error that no caller handles; the message names it."""
 
 
 class MultiFailed(ZooKeeperError):
-    """No operation of a multi was made, because the one at `index` failed with `cause`."""
+    """No operation of a multi was applied, because the one at `index` failed with `cause`."""
 
     def __init__(self, index: int, cause: ZooKeeperError) -> None:
         self.index = index
@@ -75,11 +76,11 @@ class MultiFailed(ZooKeeperError):
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What ZooKeeper keeps about a znode.
+    """The metadata of a znode.
 
-    `czxid` and `mzxid` are the transactions that made it and last changed it; `version` counts the changes of
-    its data; `ephemeral_owner` is the id of the session that it lives as long as (0: it is persistent);
-    `modified_ms` is the server's time of the last change, in milliseconds since the epoch.
+    `czxid` and `mzxid` are the transactions that created it and last changed it; `version` counts changes of
+    its data; `ephemeral_owner` is the id of the session with which it ends (0 for a persistent znode);
+    `modified_ms` is the server's time of the last change, in ms since the epoch.
     """
 
     czxid: int
@@ -91,7 +92,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Makes a znode; in a multi the result is its path."""
+    """Create a znode. Result in a multi: its path."""
 
     path: str
     data: bytes = b""
@@ -101,7 +102,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class SetData:
-    """Replaces a znode's data; in a multi the result is its `Stat`."""
+    """Replace a znode's data. Result in a multi: its `Stat`."""
 
     path: str
     data: bytes
@@ -110,7 +111,7 @@ class SetData:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Removes a znode; in a multi the result is None."""
+    """Remove a znode. Result in a multi: None."""
 
     path: str
     version: int = ANY_VERSION
@@ -118,7 +119,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Makes a multi fail unless the znode has this version; in a multi the result is None."""
+    """Fail the multi unless the znode has this version. Result: None."""
 
     path: str
     version: int
@@ -129,26 +130,26 @@ OperationResult: TypeAlias = str | Stat | None
 
 
 class WatchKind(enum.Enum):
-    """What a watch has seen."""
+    """The kinds of watch events."""
 
     CREATED = "created"
     DELETED = "deleted"
     CHANGED = "changed"
     CHILDREN = "children"
     LOST = "lost"
-    """The connection broke: nobody knows what has changed. Read, and watch, again."""
+    """The connection was lost, so changes may have been missed. Read and watch again."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """The one event of a watch."""
+    """The single event of a watch."""
 
     kind: WatchKind
     path: str
 
 
 ZnodeWatch: TypeAlias = Callable[[WatchEvent], None]
-"""Called once at most, and never once the session has expired."""
+"""Called at most once, and never after the session has expired."""
 
 
 class ZooKeeperSession(Protocol):
@@ -156,32 +157,32 @@ class ZooKeeperSession(Protocol):
 
     @property
     def session_id(self) -> int:
-        """The id that ZooKeeper gave it; 0 before the first connection."""
+        """The session id assigned by ZooKeeper; 0 before the first connection."""
         ...
 
     @property
     def expired(self) -> bool: ...
 
     def get(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[tuple[bytes, Stat]]:
-        """A znode's data. Fails with `NoNode`; then no watch is left."""
+        """Read a znode. Fails with `NoNode`, and then sets no watch."""
         ...
 
     def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
-        """The data of several znodes, in one request; None for each that does not exist."""
+        """Read several znodes in one request; None for each that does not exist."""
         ...
 
     def exists(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[Stat | None]:
-        """A znode's stat, None where there is none. The watch is left in either case."""
+        """A znode's stat, or None if it does not exist. The watch is set in either case."""
         ...
 
     def children(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[list[str]]:
-        """The names of a znode's children, sorted. Fails with `NoNode`; then no watch is left."""
+        """The names of a znode's children, sorted. Fails with `NoNode`, and then sets no watch."""
         ...
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> Deferred[tuple[str, Stat]]:
-        """Make a znode; its path (with the number, where `sequence`) and stat.
+        """Create a znode; fires with its path (including the number for `sequence`) and stat.
 
         Fails with `NodeExists`, `NoNode` (the parent is missing), `ZooKeeperConnectionLost`.
         """
@@ -196,7 +197,7 @@ class ZooKeeperSession(Protocol):
         ...
 
     def multi(self, operations: Sequence[WriteOperation]) -> Deferred[list[OperationResult]]:
-        """Make all operations or none; a result for each.
+        """Apply all operations or none; fires with a result for each.
 
         Fails with `MultiFailed`, `ZooKeeperConnectionLost`.
         """
@@ -204,37 +205,38 @@ class ZooKeeperSession(Protocol):
 
 
 class SessionListener(Protocol):
-    """Is told what becomes of the sessions, in order. None of its methods may raise."""
+    """Receives the state changes of sessions, in order. None of its methods may raise."""
 
     def session_connected(self, session: ZooKeeperSession) -> None:
-        """A session has a connection: a new one, or the one that was suspended."""
+        """A session is connected: a new one, or one that was suspended."""
         ...
 
     def session_suspended(self, session: ZooKeeperSession) -> None:
-        """The session's connection is lost. It may be expiring; its ephemeral znodes may go any moment."""
+        """The session's connection is lost. The session may expire at any moment, with its ephemeral
+        znodes."""
         ...
 
     def session_expired(self, session: ZooKeeperSession) -> None:
-        """The session is over, its ephemeral znodes are gone; another one is being opened."""
+        """The session has expired, its ephemeral znodes are gone; a new session is being opened."""
         ...
 
 
 class ZooKeeper(Protocol):
-    """The way to a ZooKeeper: there always is a session, if need be one that still waits for a connection."""
+    """A ZooKeeper client. It always has a session, possibly one that is not connected yet."""
 
     @property
     def session(self) -> ZooKeeperSession:
-        """The session to use now. Operations wait until it is connected."""
+        """The current session. Its operations wait until it is connected."""
         ...
 
     def add_listener(self, listener: SessionListener) -> None:
-        """Tell `listener` of everything from now on."""
+        """Notify `listener` of state changes from now on."""
         ...
 
     def start(self) -> None:
-        """Open the first session. Trying goes on until it succeeds or `close` is called."""
+        """Open the first session, retrying until it succeeds or `close` is called."""
         ...
 
     def close(self) -> Deferred[None]:
-        """End the session in order, so that its ephemeral znodes go at once. Never fails."""
+        """Close the session, so that its ephemeral znodes are removed at once. Never fails."""
         ...

@@ -1,8 +1,8 @@
-"""Many operations in one ZooKeeper request, in ZooKeeper's wire format (which its sources call jute).
+"""Multi-operation requests in jute, ZooKeeper's wire format.
 
-Kazoo has multis too, but makes an object and several calls of each operation, and it has none for reads: a
-controller that takes over ten thousand partitions spends more time there than on all its decisions. The
-classes here are requests as kazoo's connection takes them. They serialize in the thread of that connection.
+Kazoo's own multis build an object and make several calls for each operation, and it has none for reads: a
+controller that takes over ten thousand partitions would spend more time there than on its decisions. The
+classes here are requests for kazoo's connection, which serializes them in its own thread.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OPEN_TO_ALL = _int.pack(1) + _int.pack(_PERMISSIONS_ALL) + _string("world") + _
 
 _OK = 0
 _ROLLED_BACK = (0, -2)
-"""What is said of the operations before, and behind, the one that failed."""
+"""The error codes of the operations before and after the one that failed."""
 _KINDS: dict[int, type[ZooKeeperError]] = {
     -101: NoNode,
     -102: AccessDenied,
@@ -79,7 +79,7 @@ Made: TypeAlias = OperationResult | Refusal
 
 @dataclass(frozen=True, slots=True)
 class MultiRead:
-    """Reads several znodes' data (ZooKeeper 3.6 and later); the result is a list of `ReadResult`."""
+    """Reads several znodes (ZooKeeper 3.6 and later). Result: a list of `ReadResult`."""
 
     paths: Sequence[str]
     type = _MULTI_READ
@@ -107,7 +107,7 @@ class MultiRead:
 
 
 def found_all(paths: Sequence[str], found: Sequence[ReadResult]) -> list[tuple[bytes, Stat] | None]:
-    """What was found at each path, None where no znode is. Raises `ZooKeeperError`."""
+    """The data and stat at each path, None if there is no znode. Raises `ZooKeeperError`."""
     results: list[tuple[bytes, Stat] | None] = []
     for path, each in zip(paths, found, strict=True):
         if not isinstance(each, Refusal):
@@ -122,7 +122,7 @@ def found_all(paths: Sequence[str], found: Sequence[ReadResult]) -> list[tuple[b
 
 @dataclass(frozen=True, slots=True)
 class MultiWrite:
-    """Makes all operations or none; the result is a list of `Made`. `root` goes before every path."""
+    """Applies all operations or none. Result: a list of `Made`. `root` is prefixed to every path."""
 
     operations: Sequence[WriteOperation]
     root: str
@@ -167,7 +167,7 @@ class MultiWrite:
 
 
 def made_all(operations: Sequence[WriteOperation], root: str, made: Sequence[Made]) -> list[OperationResult]:
-    """The results of a multi, paths without `root`. Raises `MultiFailed`."""
+    """The results of a multi, with paths relative to `root`. Raises `MultiFailed`."""
     results: list[OperationResult] = []
     for index, each in enumerate(made):
         if isinstance(each, Refusal):

@@ -1,11 +1,11 @@
-"""One session of the real ZooKeeper, by kazoo. The only file that knows kazoo; its threads end here.
+"""One ZooKeeper session on kazoo. The only file that imports kazoo; no other code runs on its threads.
 
-Kazoo runs one thread for each client. Its callbacks do nothing but hand over to the reactor, from that one
-thread, so that watches and answers keep ZooKeeper's order.
+Kazoo runs one thread for each client. Its callbacks only queue calls to the reactor, from that one thread, so
+watches and answers keep ZooKeeper's order.
 
-Kazoo would go on with a new session by itself once one has expired, and what was asked for in the belief of
-the old session would then happen in the new. So a kazoo client here lives for exactly one session: on
-expiry it is barred, in kazoo's own thread, from connecting ever again.
+After an expiry kazoo would open a new session on its own, and operations meant for the old session would be
+applied in the new one. Therefore each kazoo client here lives for exactly one session: on expiry it is
+barred, in kazoo's own thread, from connecting again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 CONNECTED: str = KazooState.CONNECTED
 SUSPENDED: str = KazooState.SUSPENDED
 LOST: str = KazooState.LOST
-"""How a session stands: `SUSPENDED` may become `CONNECTED` again, `LOST` is the end."""
+"""The states of a session: `SUSPENDED` may become `CONNECTED` again, `LOST` is final."""
 
 _ERRORS: tuple[tuple[type[Exception], type[ZooKeeperError]], ...] = (
     (NoNodeError, NoNode),
@@ -72,16 +72,16 @@ _ERRORS: tuple[tuple[type[Exception], type[ZooKeeperError]], ...] = (
     (NoAuthError, AccessDenied),
     (SessionExpiredError, SessionExpired),
     (ConnectionLoss, ZooKeeperConnectionLost),
-    (ConnectionClosedError, SessionExpired),  # Kazoo says this of a client that is closed for good.
+    (ConnectionClosedError, SessionExpired),  # Kazoo's error for a client that is closed.
 )
 _RECONNECT_DELAY_S = 0.05
 _RECONNECT_DELAY_MAX_S = 1.0
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Runs kazoo's callbacks at once, on the connection's thread, and bars an expired client from connecting.
+    """Runs kazoo's callbacks directly on the connection's thread, and bars an expired client from connecting.
 
-    As long as a handler does not say that it is running, kazoo calls back directly.
+    Kazoo calls back directly as long as a handler does not report that it is running.
     """
 
     def __init__(self) -> None:
@@ -104,9 +104,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class KazooSession:
-    """Implements `coordinator.zookeeper.interface.ZooKeeperSession` on a kazoo client of its own.
+    """Implements `coordinator.zookeeper.interface.ZooKeeperSession` on its own kazoo client.
 
-    `changed` is called with each new state.
+    `changed` is called with each new state. With a `key`, `start` resumes that session if it has not expired.
     """
 
     def __init__(
@@ -118,7 +118,6 @@ class KazooSession:
         changed: Callable[[KazooSession, str], None],
         key: SessionKey | None = None,
     ) -> None:
-        """Opens a session of its own at the start; with a `key`, takes that one up, if it still is."""
         self.expired = False
         self.session_id = 0
         self.password = b""
@@ -127,7 +126,7 @@ class KazooSession:
         self._changed = changed
         self._state = ""
         self._waiting: list[Callable[[], None]] | None = []
-        """What was asked for before the first connection; None once there has been one."""
+        """Operations requested before the first connection; None once there has been one."""
         self._handler = _Handler()
         self._client = KazooClient(
             hosts=hosts,
@@ -144,7 +143,7 @@ class KazooSession:
         self._client.start_async()
 
     def close(self) -> Deferred[None]:
-        """End the session. Waiting for kazoo's thread blocks, so another thread does it."""
+        """Close the session. This waits for kazoo's thread, so a thread of its own does it."""
         closed: Deferred[None] = Deferred()
         self._expire()
 
@@ -152,8 +151,12 @@ class KazooSession:
             try:
                 self._client.stop()
                 self._client.close()
-            except Exception as error:  # The server will expire what could not be closed.
-                _log.warning("ZooKeeper session 0x%x was not closed in order: %s", self.session_id, error)
+            except Exception as error:  # The server expires a session that was not closed.
+                _log.warning(
+                    "closing ZooKeeper session 0x%x failed; it ends when it times out: %s",
+                    self.session_id,
+                    error,
+                )
             self._hand_over(closed.callback, None)
 
         threading.Thread(target=stop, name="zookeeper-close", daemon=True).start()
@@ -211,7 +214,7 @@ class KazooSession:
         )
 
     def _call(self, request: MultiRead | MultiWrite) -> Any:
-        """Have kazoo send a request that it does not know itself."""
+        """Send a request of a type that kazoo does not have."""
         answer = self._handler.async_result()
         self._client._call(request, answer)
         return answer
@@ -219,7 +222,7 @@ class KazooSession:
     # Between the two threads
 
     def _read(self, path: str, ask: Callable[[], Any], convert: Callable[[Any], T]) -> Deferred[T]:
-        """Ask, and ask again whenever the connection is lost: reading twice does no harm."""
+        """Send a read, again after each lost connection: reading twice is harmless."""
         answered: Deferred[T] = Deferred()
 
         def attempt() -> None:
@@ -252,7 +255,7 @@ class KazooSession:
             except ZooKeeperError as error:
                 answered.errback(error)
             except KazooException as error:
-                # Kazoo may fail what is asked for before it reports the loss; here the loss is told first.
+                # Kazoo may fail an operation before it reports the loss; here the loss is reported first.
                 if isinstance(error, ConnectionLoss):
                     self._on_state(SUSPENDED, None)
                 elif isinstance(error, SessionExpiredError):
@@ -287,7 +290,7 @@ class KazooSession:
         return WatchEvent(kind.get(event.type, WatchKind.CHILDREN), self._relative(event.path))
 
     def _state_changed(self, state: str) -> None:
-        """On kazoo's thread. An expired client is barred here, before it could connect again."""
+        """Runs on kazoo's thread, where an expired client is barred before it can connect again."""
         if state == LOST:
             self._handler.barred = True
         client_id = self._client.client_id if state == CONNECTED else None
@@ -316,7 +319,7 @@ class KazooSession:
             send()
 
     def _make_chroot(self) -> None:
-        """Ask for the chroot and all above it; what is asked for afterwards is done afterwards."""
+        """Create the chroot and its parents; ZooKeeper applies later operations after it."""
         names = self._chroot.split("/")
         for depth in range(2, len(names) + 1):
             self._client.create_async("/".join(names[:depth]))

@@ -1,4 +1,4 @@
-"""The way of a process to the real ZooKeeper: one session after the other, each with a client of its own."""
+"""The ZooKeeper client of a process on kazoo: one session after another, each with its own kazoo client."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ _log = logging.getLogger(__name__)
 def split_connect(connect: str) -> tuple[str, str]:
     """The hosts and the chroot ("" for none) of a `zookeeper.connect` value such as `a:2181,b:2181/kafka`.
 
-    Raises ValueError where there is no host.
+    Raises ValueError if there is no host.
     """
     hosts, slash, chroot = connect.strip().partition("/")
     if not hosts.strip():
-        raise ValueError("a list of host:port, with a path behind the last if there is a chroot")
+        raise ValueError("must be a list of host:port, with the chroot path, if any, after the last")
     return hosts, (slash + chroot).rstrip("/")
 
 
 class KazooZooKeeper:
     """Implements `coordinator.zookeeper.interface.ZooKeeper`.
 
-    `connect` is `host:port,…[/chroot]`; the chroot is made where it is missing. With a `memory`, what a
-    process before this one has left in ZooKeeper is removed at the start, instead of when its session has run
-    out.
+    `connect` is `host:port,…[/chroot]`; the chroot is created if it is missing. With a `memory`, the session
+    of a killed earlier process is closed at start instead of lasting until its timeout.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class KazooZooKeeper:
         self._listeners: list[SessionListener] = []
         self._closed = False
         self._former: KazooSession | None = None
-        """The session of a process before this one, until it has been ended."""
+        """The session of an earlier process, until it is closed."""
         self._session = self._new_session()
 
     @property
@@ -62,7 +61,7 @@ class KazooZooKeeper:
         if key is None:
             self._session.start()
         else:
-            _log.info("ending ZooKeeper session 0x%x, left by a broker that was killed", key.session_id)
+            _log.info("closing ZooKeeper session 0x%x of an earlier process that was killed", key.session_id)
             self._former = self._new_session(key)
             self._former.start()
 
@@ -83,7 +82,7 @@ class KazooZooKeeper:
         )
 
     def _end_former(self, former: KazooSession) -> None:
-        """Being connected it is the former session, or a new one because that had run out: let it end."""
+        """Close the session: it is the former one, or a new one if the former had expired."""
         former.close().addCallback(self._former_ended, former)
 
     def _former_ended(self, _: None, former: KazooSession) -> None:
@@ -102,11 +101,14 @@ class KazooZooKeeper:
             for listener in self._listeners:
                 listener.session_connected(session)
         elif state == SUSPENDED:
-            _log.warning("the connection to ZooKeeper is lost; session 0x%x is suspended", session.session_id)
+            _log.warning(
+                "the connection to ZooKeeper is lost; session 0x%x is suspended until it is back",
+                session.session_id,
+            )
             for listener in self._listeners:
                 listener.session_suspended(session)
         else:
-            _log.warning("ZooKeeper session 0x%x has expired", session.session_id)
+            _log.warning("ZooKeeper session 0x%x has expired; opening a new one", session.session_id)
             self._session = self._new_session()
             for listener in self._listeners:
                 listener.session_expired(session)

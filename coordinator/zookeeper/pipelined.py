@@ -1,4 +1,4 @@
-"""Several operations at once."""
+"""Pipelined operations: several sent at once."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from coordinator.zookeeper.interface import Stat, ZooKeeperSession
 T = TypeVar("T")
 
 _READS_AT_ONCE = 500
-"""The znodes that one request reads: some 100 KB, so that others' requests need not wait long behind it."""
+"""Znodes read by one request: about 100 KB, so that other requests do not wait long behind it."""
 
 
 async def outcomes(operations: Sequence[Deferred[T]]) -> list[T | Exception]:
-    """What came of each operation, its result or its error, once all are over."""
+    """The result or error of each operation, once all have ended."""
     ended = await DeferredList(list(operations), consumeErrors=True)
     return [_outcome(result) for _, result in ended]
 
 
 async def results(operations: Sequence[Deferred[T]]) -> list[T]:
-    """The results of all, once all are over; raises the first error."""
+    """The results of all operations, once all have ended; raises the first error."""
     found: list[T] = []
     for outcome in await outcomes(operations):
         if isinstance(outcome, Exception):
@@ -35,8 +35,10 @@ async def results(operations: Sequence[Deferred[T]]) -> list[T]:
 async def read_all(
     session: ZooKeeperSession, paths: Sequence[str], at_once: int = _READS_AT_ONCE
 ) -> list[tuple[bytes, Stat] | None]:
-    """The data of any number of znodes; None for each that does not exist. A request reads `at_once`: fewer
-    where znodes are large."""
+    """Read any number of znodes; None for each that does not exist.
+
+    Each request reads `at_once` znodes; callers lower it for large znodes.
+    """
     starts = range(0, len(paths), at_once)
     read = await results([session.get_all(paths[start : start + at_once]) for start in starts])
     return [found for batch in read for found in batch]

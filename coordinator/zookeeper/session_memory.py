@@ -1,4 +1,4 @@
-"""What is to be known of a process's ZooKeeper session when the process has ended."""
+"""The key of a process's ZooKeeper session, kept beyond the end of the process."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """What ZooKeeper wants to be shown by whoever takes up, or ends, a session."""
+    """The credentials with which a client resumes or closes a session."""
 
     session_id: int
     password: bytes
 
 
 class SessionMemory(Protocol):
-    """Keeps the key of a process's session beyond the process's life. None of the methods may raise."""
+    """Stores the key of the current session. None of the methods may raise."""
 
     def recall(self) -> SessionKey | None:
-        """The session of a process before this one, where that is sure to be dead."""
+        """The key left by an earlier process that is certainly dead, or None."""
         ...
 
     def remember(self, key: SessionKey) -> None:
-        """This process has this session."""
+        """Store the key of this process's session."""
         ...
 
     def forget(self) -> None:
-        """This process has ended its session."""
+        """Remove the key: this process has closed its session."""
         ...

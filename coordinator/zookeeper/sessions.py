@@ -1,4 +1,4 @@
-"""Work that is to be done on whatever session there is."""
+"""Work that may run on any session."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ T = TypeVar("T")
 
 
 async def on_any_session(zookeeper: ZooKeeper, work: Callable[[ZooKeeperSession], Awaitable[T]]) -> T:
-    """What comes of `work`, begun anew on the next session when the one it was done on expires.
+    """The result of `work`, which is started again on the next session if its session expires.
 
-    Only for work that may be done twice, and that rests on nothing which a session takes with it. Raises what
-    `work` raises; `SessionExpired` only once the way to ZooKeeper is closed, for then there is no next one.
+    Only for work that may run twice and does not depend on the session, such as on ephemeral znodes. Raises
+    what `work` raises; `SessionExpired` only after the ZooKeeper client is closed, because no session
+    follows.
     """
     while True:
         session = zookeeper.session

@@ -29,7 +29,7 @@ def test_racks_do_not_count_unless_every_broker_names_one() -> None:
 
 
 def test_more_replicas_than_brokers_cannot_be_placed() -> None:
-    with pytest.raises(PlacementError, match="3 replicas need as many brokers, and 2 are available"):
+    with pytest.raises(PlacementError, match="3 replicas need as many brokers, but 2 are available"):
         place({1: None, 2: None}, 1, 3)
 
 

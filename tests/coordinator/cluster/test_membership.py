@@ -56,7 +56,7 @@ async def test_a_second_broker_of_the_same_id_is_refused(zookeeper: str) -> None
     async with cluster(zookeeper, 1) as members:
         second = members.make(1, conflict_timeout_ms=200)
         second.zookeeper.start()
-        with pytest.raises(BrokerIdInUse, match="broker id 1 belongs to a broker that is alive"):
+        with pytest.raises(BrokerIdInUse, match="broker id 1 belongs to a live broker"):
             await second.membership.start()
         await second.zookeeper.close()
         assert members.members[1].events == ["registered"]
