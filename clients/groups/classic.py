@@ -1,9 +1,9 @@
 """Membership by Kafka's classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-A rebalance goes so: with eager assignors everything owned is released first (the consumer commits it), with
-cooperative ones nothing; then JoinGroup, which is answered when all members have sent theirs; the leader
-shares out the partitions; SyncGroup gives everybody his own. A cooperative member then releases what it has
-lost and joins once more, so that the new owner gets it.
+In a rebalance a member first revokes its partitions (with eager assignors) or keeps them (with cooperative
+ones). It sends JoinGroup, which the coordinator answers once every member has joined. The leader assigns the
+partitions, and SyncGroup gives each member its own. A cooperative member then revokes the partitions that it
+lost and joins once more, so that their new owners get them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from clients.connection.metadata import Metadata
 from clients.errors import is_retriable
 from clients.groups.classic_requests import ClassicSettings, Joined, joined
 from clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
-from clients.groups.member import Member
+from clients.groups.member import Member, MemberGoal
 from clients.groups.membership import NO_GENERATION, AssignPartitions, GroupIdentity, RevokePartitions
 from protocol.consumer_protocol import decode_assignment
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -28,24 +28,95 @@ from protocol.schema import MalformedMessage
 from protocol.topic_partition import TopicPartition
 
 _TRANSIT_MS = 5_000
-"""Added to what the other members may take, for the answer to come in time."""
-_SHARING_MS = 5_000
-"""How long a leader waits to know the topics of all members. Those that it does not know then are shared
-out later."""
+"""Added to the rebalance timeout: time for the answer to arrive."""
+_METADATA_WAIT_MS = 5_000
+"""How long a leader waits for the partition counts of all members' topics. It then assigns those it knows."""
 
 
 class ClassicState(enum.Enum):
     """Where a member stands in the protocol."""
 
     OUTSIDE = "outside"
-    """It wants nothing of the group, or has to join."""
-    RELEASING = "releasing"
-    """It has to join or to leave, and the consumer is letting partitions go first."""
+    """Not in a generation. It joins, leaves or does nothing, as `MemberGoal` says."""
+    REVOKING = "revoking"
+    """A rebalance has begun, and the consumer is letting go of partitions."""
     JOINING = "joining"
-    SHARING = "sharing"
-    """It leads, and waits to know the topics that it has to share out."""
+    """JoinGroup is in flight."""
+    ASSIGNING = "assigning"
+    """Joined. A leader waits for the partition counts of the members' topics; others sync at once."""
     SYNCING = "syncing"
+    """SyncGroup is in flight."""
     STABLE = "stable"
+    FENCED = "fenced"
+    """Another member uses this member's group.instance.id. Terminal."""
+
+
+class ClassicEvent(enum.Enum):
+    """What moves a member from state to state."""
+
+    REVOKE = "a rebalance begins, and partitions must be revoked first"
+    REJOIN = "a rebalance begins, and no partitions must be revoked"
+    REVOKED = "the consumer has let go of partitions"
+    LEFT = "LeaveGroup is due"
+    JOIN_SENT = "JoinGroup is sent"
+    MEMBER_ID_REQUIRED = "the coordinator has given a member id to join with"
+    JOINED = "JoinGroup is answered with a generation"
+    SYNC_SENT = "SyncGroup is sent"
+    ASSIGNED = "SyncGroup is answered with partitions"
+    REBALANCED = "the coordinator has begun another rebalance"
+    FAILED = "a request has failed, or its answer cannot be used"
+    LOST = "the membership has ended"
+    FENCED = "another member has taken over the group.instance.id"
+
+
+_S, _E = ClassicState, ClassicEvent
+TRANSITIONS: Mapping[ClassicState, Mapping[ClassicEvent, ClassicState]] = {
+    _S.OUTSIDE: {
+        _E.REVOKED: _S.OUTSIDE,
+        _E.LEFT: _S.OUTSIDE,
+        _E.JOIN_SENT: _S.JOINING,
+        _E.FAILED: _S.OUTSIDE,  # A request that was in flight when the membership was lost.
+        _E.LOST: _S.OUTSIDE,
+        _E.FENCED: _S.FENCED,
+    },
+    _S.REVOKING: {_E.REVOKED: _S.OUTSIDE, _E.LOST: _S.OUTSIDE, _E.FENCED: _S.FENCED},
+    _S.JOINING: {
+        _E.MEMBER_ID_REQUIRED: _S.OUTSIDE,
+        _E.JOINED: _S.ASSIGNING,
+        _E.REBALANCED: _S.OUTSIDE,
+        _E.FAILED: _S.OUTSIDE,
+        _E.LOST: _S.OUTSIDE,
+        _E.FENCED: _S.FENCED,
+    },
+    _S.ASSIGNING: {
+        _E.SYNC_SENT: _S.SYNCING,
+        _E.FAILED: _S.OUTSIDE,
+        _E.LOST: _S.OUTSIDE,
+        _E.FENCED: _S.FENCED,
+    },
+    _S.SYNCING: {
+        _E.ASSIGNED: _S.STABLE,
+        _E.REBALANCED: _S.OUTSIDE,
+        _E.FAILED: _S.OUTSIDE,
+        _E.LOST: _S.OUTSIDE,
+        _E.FENCED: _S.FENCED,
+    },
+    _S.STABLE: {
+        _E.REVOKE: _S.REVOKING,
+        _E.REJOIN: _S.OUTSIDE,
+        _E.REVOKED: _S.STABLE,  # A cooperative member, of what the last assignment took from it.
+        _E.FAILED: _S.OUTSIDE,
+        _E.LOST: _S.OUTSIDE,
+        _E.FENCED: _S.FENCED,
+    },
+    _S.FENCED: {
+        _E.REVOKED: _S.FENCED,
+        _E.FAILED: _S.FENCED,
+        _E.LOST: _S.FENCED,
+        _E.FENCED: _S.FENCED,
+    },
+}
+"""The transition table. A pair that is not in it is a programming error."""
 
 
 class ClassicMembership(Member):
@@ -54,21 +125,28 @@ class ClassicMembership(Member):
     def __init__(self, settings: ClassicSettings, coordinator: GroupCoordinator, metadata: Metadata) -> None:
         super().__init__()
         self.state = ClassicState.OUTSIDE
+        """Changed by `_advance` only."""
         self._settings = settings
         self._coordinator = coordinator
         self._metadata = metadata
         self._joined_topics: tuple[str, ...] = ()
         self._member_id = ""
-        self._given: tuple[TopicPartition, ...] = ()
-        self._given_in = NO_GENERATION
+        self._assigned: tuple[TopicPartition, ...] = ()
+        """The partitions of the last assignment, and its generation: sticky assignors tell the leader."""
+        self._assigned_in = NO_GENERATION
         self._joined = Joined()
-        self._must_join = False
-        self._sharing_until_ms = 0
+        self._assign_by_ms = 0
         self._seen_update = -1
-        self._watched: Mapping[str, int] | None = None
-        """The partition counts that this leader has shared out; others ask for a rebalance."""
+        self._assigned_counts: Mapping[str, int] | None = None
+        """The partition counts that this leader has assigned; a change of them calls for a rebalance."""
 
-    # What others ask ----------------------------------------------------------------------------------
+    def _advance(self, event: ClassicEvent) -> None:
+        following = TRANSITIONS[self.state].get(event)
+        if following is None:
+            raise RuntimeError(f"a group member that is {self.state.value} cannot take: {event.value}")
+        self.state = following
+
+    # For the session ----------------------------------------------------------------------------------
 
     @property
     def identity(self) -> GroupIdentity:
@@ -79,7 +157,7 @@ class ClassicMembership(Member):
 
     @property
     def is_joined(self) -> bool:
-        return self.state is ClassicState.STABLE and not self._must_join and not self._events
+        return self.state is ClassicState.STABLE and self._goal is not MemberGoal.JOIN and not self._events
 
     @property
     def session_timeout_ms(self) -> int:
@@ -89,70 +167,64 @@ class ClassicMembership(Member):
         self._topics = tuple(sorted(topics))
         for topic in self._topics:
             self._metadata.want(topic)
-        if self._topics:
-            self._must_leave = False
-            self._must_join = self._must_join or self._topics != self._joined_topics
-        else:
-            self._must_join = False
-            self._must_leave = True
+        if not self._topics:
+            self._goal = MemberGoal.LEAVE
             self._joined_topics = ()
+        elif self._topics != self._joined_topics:
+            self._goal = MemberGoal.JOIN
 
     def revoked(self) -> None:
         super().revoked()
-        if self.state is ClassicState.RELEASING:
-            self.state = ClassicState.OUTSIDE
+        self._advance(ClassicEvent.REVOKED)
 
     def leave_call(self) -> Call | None:
+        if not self._member_id or self._settings.instance_id is not None:
+            return None  # A static member stays in the group until its session expires (KIP-345).
         member_id, self._member_id = self._member_id, ""
-        if not member_id or self._settings.instance_id is not None:
-            self._member_id = (
-                member_id  # A static member keeps its place until its session is over (KIP-345).
-            )
-            return None
         return Call(self._coordinator.quick_node, self._settings.leave_request(member_id))
 
     # Out: calls ---------------------------------------------------------------------------------------
 
     def calls(self, now_ms: int) -> list[Call]:
-        if self._fenced is not None:
+        if self.state is ClassicState.FENCED:
             return []
         if self.state is ClassicState.STABLE and self._has_topic_changed():
-            self._must_join = True
-        if self.state is ClassicState.STABLE and (self._must_join or self._must_leave) and not self._events:
+            self._want_join()
+        if self.state is ClassicState.STABLE and self._goal is not MemberGoal.NOTHING and not self._events:
             self._begin_rebalance()
-        if self.state is ClassicState.OUTSIDE and self._must_leave and not self._events:
-            self._must_leave = False
-            self._farewell = self.leave_call()
+        if self.state is ClassicState.OUTSIDE and self._goal is MemberGoal.LEAVE and not self._events:
+            self._advance(ClassicEvent.LEFT)
+            self._goal = MemberGoal.NOTHING
+            self._leave = self.leave_call()
             self._generation = NO_GENERATION
-        calls = self._farewells()
+        calls = self._leaves()
         if self._can_join() and now_ms >= self._not_before_ms and self._coordinator.want():
             calls.append(self._join())
-        if self.state is ClassicState.SHARING and (self._knows_topics() or now_ms >= self._sharing_until_ms):
-            calls.append(self._share(now_ms))
+        if self.state is ClassicState.ASSIGNING and (self._knows_topics() or now_ms >= self._assign_by_ms):
+            calls.append(self._sync(now_ms))
         if self._beats() and now_ms >= self._heartbeat_due_ms and self._coordinator.want():
             calls.append(self._beat(now_ms))
         return calls
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        if self._fenced is not None or not self._coordinator.is_known:
+        if self.state is ClassicState.FENCED or not self._coordinator.is_known:
             return None
         times = []
         if self._can_join():
             times.append(self._not_before_ms)
-        if self.state is ClassicState.SHARING:
-            times.append(self._sharing_until_ms)
+        if self.state is ClassicState.ASSIGNING:
+            times.append(self._assign_by_ms)
         if self._beats():
             times.append(self._heartbeat_due_ms)
         return None if not times else max(now_ms, min(times))
 
     def _can_join(self) -> bool:
-        return (
-            self.state is ClassicState.OUTSIDE and self._must_join and not self._events and self._call is None
-        )
+        is_idle = self._call is None and not self._events
+        return is_idle and self.state is ClassicState.OUTSIDE and self._goal is MemberGoal.JOIN
 
     def _beats(self) -> bool:
-        """Whether there is a session to keep alive, and no answer of ours that others are waited for."""
-        is_member = self.state in (ClassicState.STABLE, ClassicState.RELEASING, ClassicState.SHARING)
+        """Whether heartbeats are needed: JoinGroup and SyncGroup in flight keep the session alive too."""
+        is_member = self.state in (ClassicState.STABLE, ClassicState.REVOKING, ClassicState.ASSIGNING)
         return is_member and self._generation != NO_GENERATION and self._heartbeat is None
 
     def _beat(self, now_ms: int) -> Call:
@@ -163,21 +235,21 @@ class ClassicMembership(Member):
         return self._heartbeat
 
     def _begin_rebalance(self) -> None:
-        """Let go of what may not be kept while joining."""
+        """Revoke the partitions that a joining member may not keep."""
         kept = self._topics if self._settings.is_cooperative else ()
-        self.state = ClassicState.RELEASING if self._release(kept) else ClassicState.OUTSIDE
+        self._advance(ClassicEvent.REVOKE if self._revoke(kept) else ClassicEvent.REJOIN)
 
     def _join(self) -> Call:
         request = self._settings.join_request(
-            self._topics, self._member_id, self.owned, self._generation, self._given, self._given_in
+            self._topics, self._member_id, self.owned, self._generation, self._assigned, self._assigned_in
         )
         self._joined_topics = self._topics
-        self._must_join = False
-        self.state = ClassicState.JOINING
+        self._goal = MemberGoal.NOTHING
+        self._advance(ClassicEvent.JOIN_SENT)
         return self._send(request)
 
     def _send(self, request: JoinGroupRequest | SyncGroupRequest, sent_at_ms: int = 0) -> Call:
-        """A request whose answer waits for the other members."""
+        """A request that the coordinator answers only after the other members have acted."""
         timeout_ms = max(self._settings.request_timeout_ms, self._settings.rebalance_timeout_ms + _TRANSIT_MS)
         self._call = Call(COORDINATOR, request, timeout_ms, tag=sent_at_ms)
         self._coordinator.is_line_taken = True
@@ -189,18 +261,18 @@ class ClassicMembership(Member):
         metadata = self._metadata
         return all(topic in metadata.topics or topic in metadata.errors for topic in self._joined.topics())
 
-    def _share(self, now_ms: int) -> Call:
-        """Ask for our share; the leader gives everybody theirs with that, of the topics that it knows."""
-        shares = {}
+    def _sync(self, now_ms: int) -> Call:
+        """SyncGroup; a leader's carries the assignment of the topics that it knows."""
+        assignments = {}
         if self._joined.is_leader:
-            self._watched = self._counts()
-            known = {topic: count for topic, count in self._watched.items() if count}
+            self._assigned_counts = self._counts()
+            known = {topic: count for topic, count in self._assigned_counts.items() if count}
             if not self._joined.skips_assignment:
                 assignor = self._settings.assignor(self._joined.protocol_name)
-                shares = assignor.assign(known, self._joined.members)
-        self.state = ClassicState.SYNCING
+                assignments = assignor.assign(known, self._joined.members)
+        self._advance(ClassicEvent.SYNC_SENT)
         request = self._settings.sync_request(
-            self._generation, self._member_id, self._joined.protocol_name, shares
+            self._generation, self._member_id, self._joined.protocol_name, assignments
         )
         return self._send(request, now_ms)
 
@@ -211,11 +283,11 @@ class ClassicMembership(Member):
         }
 
     def _has_topic_changed(self) -> bool:
-        """Whether there is something else to share out than what this leader did share out."""
-        if self._watched is None or self._seen_update == self._metadata.update_count:
+        """Whether the members' topics have other partition counts than this leader has assigned."""
+        if self._assigned_counts is None or self._seen_update == self._metadata.update_count:
             return False
         self._seen_update = self._metadata.update_count
-        return self._watched != self._counts()
+        return self._assigned_counts != self._counts()
 
     # In: replies --------------------------------------------------------------------------------------
 
@@ -238,11 +310,11 @@ class ClassicMembership(Member):
 
     def _take_join(self, response: JoinGroupResponse, now_ms: int) -> None:
         if self.state is not ClassicState.JOINING:
-            return  # Given up meanwhile.
+            return  # The membership was lost in the meantime.
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = response.member_id
-            self.state = ClassicState.OUTSIDE
-            self._must_join = True
+            self._advance(ClassicEvent.MEMBER_ID_REQUIRED)
+            self._want_join()
             return
         if response.error_code:
             self._refused(error_for(response.error_code), now_ms)
@@ -250,9 +322,9 @@ class ClassicMembership(Member):
         self._member_id = response.member_id
         self._generation = response.generation_id
         self._heartbeat_due_ms = now_ms + self._settings.heartbeat_interval_ms
-        self._watched = None
-        self.state = ClassicState.SHARING
-        self._sharing_until_ms = now_ms + _SHARING_MS
+        self._assigned_counts = None
+        self._advance(ClassicEvent.JOINED)
+        self._assign_by_ms = now_ms + _METADATA_WAIT_MS
         try:
             self._joined = joined(response)
         except MalformedMessage as error:
@@ -263,24 +335,24 @@ class ClassicMembership(Member):
 
     def _take_sync(self, response: SyncGroupResponse, sent_at_ms: int, now_ms: int) -> None:
         if self.state is not ClassicState.SYNCING:
-            return  # Given up meanwhile.
+            return  # The membership was lost in the meantime.
         if response.error_code:
             self._refused(error_for(response.error_code), now_ms)
             return
         try:
-            share = tuple(TopicPartition(*each) for each in decode_assignment(response.assignment))
+            assigned = tuple(TopicPartition(*each) for each in decode_assignment(response.assignment))
         except MalformedMessage as error:
             self._retry(error, now_ms)
             return
-        self.state = ClassicState.STABLE
-        self._heard_at_ms = sent_at_ms  # The session may be as old as that.
-        self._given, self._given_in = share, self._generation
-        gone = tuple(partition for partition in self.owned if partition not in share)
-        added = tuple(partition for partition in share if partition not in self.owned)
+        self._advance(ClassicEvent.ASSIGNED)
+        self._heard_at_ms = sent_at_ms  # The coordinator may have renewed the session as early as that.
+        self._assigned, self._assigned_in = assigned, self._generation
+        gone = tuple(partition for partition in self.owned if partition not in assigned)
+        added = tuple(partition for partition in assigned if partition not in self.owned)
         self.owned = (*self.owned, *added)
         if gone:
             self._events.append(RevokePartitions(gone))
-            self._must_join = True  # So that those who are to have them get them.
+            self._want_join()  # The coordinator assigns them to other members in the next generation.
         self._events.append(AssignPartitions(added))
 
     def _take_heartbeat(self, reply: Reply, now_ms: int) -> None:
@@ -298,19 +370,19 @@ class ClassicMembership(Member):
         if error.code is ErrorCode.FENCED_INSTANCE_ID:
             self._refused(error, now_ms)
         elif error.retriable:
-            self._look_again(error)
+            self._forget_coordinator(error)
             self._heartbeat_due_ms = now_ms + self._settings.retry_backoff_ms
         elif self.state is not ClassicState.STABLE or generation != self._generation:
-            pass  # We are on our way already, and the answer to JoinGroup will say the rest.
+            pass  # The member is rejoining already; the answer to JoinGroup decides.
         elif error.code is ErrorCode.REBALANCE_IN_PROGRESS:
-            self._must_join = True
+            self._want_join()
         else:
             self._refused(error, now_ms)
 
-    # What goes wrong ----------------------------------------------------------------------------------
+    # Errors -------------------------------------------------------------------------------------------
 
     def _refused(self, error: BrokerError, now_ms: int) -> None:
-        """The coordinator has declined a request of ours."""
+        """The coordinator has refused a request."""
         match error.code:
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 self._member_id = ""
@@ -318,33 +390,35 @@ class ClassicMembership(Member):
             case ErrorCode.ILLEGAL_GENERATION:
                 self._lose()
             case ErrorCode.REBALANCE_IN_PROGRESS:
-                self.state = ClassicState.OUTSIDE
-                self._must_join = True
+                self._advance(ClassicEvent.REBALANCED)
+                self._want_join()
             case ErrorCode.FENCED_INSTANCE_ID:
                 group_id, instance_id = self._settings.group_id, self._settings.instance_id
-                self._fenced = error_for(
-                    error.code, f"another consumer of group {group_id} is {instance_id} now: {error.message}"
+                self._fencing_error = error_for(
+                    error.code,
+                    f"another consumer of group {group_id} uses group.instance.id={instance_id} now; give "
+                    f"each consumer its own: {error.message}",
                 )
+                self._advance(ClassicEvent.FENCED)
                 self._lose()
             case _:
                 self._retry(error, now_ms)
 
     def _retry(self, error: Exception, now_ms: int) -> None:
-        """Join again after a pause; what will not pass by itself is told to the application too."""
-        self._look_again(error)
+        """Join again after `retry.backoff.ms`. The application gets an error that is not retriable."""
+        self._forget_coordinator(error)
         self._not_before_ms = now_ms + self._settings.retry_backoff_ms
-        self.state = ClassicState.OUTSIDE
-        self._must_join = bool(self._topics)
+        self._advance(ClassicEvent.FAILED)
+        self._want_join()
         if not is_retriable(error):
             self._problem = error
 
-    def _look_again(self, error: Exception) -> None:
+    def _forget_coordinator(self, error: Exception) -> None:
         if not isinstance(error, BrokerError) or error.code in COORDINATOR_MOVED:
             self._coordinator.forget()
 
     def _lose(self) -> None:
-        """Our place has passed: what we own is, or will be, somebody else's."""
         self._lose_all()
-        self._watched = None
-        self.state = ClassicState.OUTSIDE
-        self._must_join = bool(self._topics)
+        self._assigned_counts = None
+        self._advance(ClassicEvent.LOST)
+        self._want_join()

@@ -1,15 +1,15 @@
-"""Membership by the client rewrite's protocol: the coordinator shares out the partitions.
+"""Membership by the client rewrite's protocol: the coordinator assigns the partitions.
 
-On startup the consumer asks any broker for the group's controller (ListGroups), makes the group where there
-is none (CreateGroup), and registers there; the answer says what to own and where to start. From then on it
-sends heartbeats. Any error code in their answers makes it stop fetching, commit, look for the controller
-again and register anew. A member may also ask for partitions of the group to be rewound, anybody's.
+At startup the consumer asks any broker for the group's controller (ListGroups), creates the group if it does
+not exist (CreateGroup), and registers at the controller. The answer has its partitions and their offsets.
+From then on it sends heartbeats. After an error code in their answers it stops fetching, commits, locates the
+controller again and registers anew. A member may also rewind partitions of the group, its own or others'.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from clients.connection.connection import ANY_NODE, COORDINATOR
 from clients.connection.link import Call, Reply
@@ -17,7 +17,7 @@ from clients.connection.metadata import Metadata
 from clients.errors import is_retriable
 from clients.groups.coordinator import CoordinatorNode, GroupCoordinator
 from clients.groups.managed_requests import ManagedSettings, RewindRequested
-from clients.groups.member import Member
+from clients.groups.member import Member, MemberGoal
 from clients.groups.membership import NO_GENERATION, AssignPartitions, GroupIdentity
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_membership import (
@@ -32,20 +32,81 @@ from protocol.messages.group_membership import (
 from protocol.topic_partition import TopicPartition
 
 _TRANSIT_MS = 5_000
-"""Added to what the other members may take, for the answer to come in time."""
+"""Added to the time that the other members may take: time for the answer to arrive."""
 
 
 class ManagedState(enum.Enum):
     """Where a member stands in the protocol."""
 
     OUTSIDE = "outside"
-    """It wants nothing of the group, or has to register."""
-    RELEASING = "releasing"
-    """It has to register or to leave, and the consumer is letting its partitions go first."""
+    """Not registered, the group's controller unknown. It acts as `MemberGoal` says."""
+    REVOKING = "revoking"
+    """The registration ends, and the consumer is letting go of its partitions."""
     LOCATING = "locating"
+    """ListGroups is in flight."""
+    LOCATED = "located"
+    """ListGroups has told the controller, or that the group does not exist. CreateGroup or RegisterConsumer
+    is next."""
     CREATING = "creating"
+    """CreateGroup is in flight."""
     REGISTERING = "registering"
+    """RegisterConsumer is in flight."""
     STABLE = "stable"
+    FENCED = "fenced"
+    """Another member uses this member's group.instance.id. Terminal."""
+
+
+class ManagedEvent(enum.Enum):
+    """What moves a member from state to state."""
+
+    REVOKE = "the registration ends, and partitions must be revoked first"
+    REREGISTER = "the registration ends, and no partitions must be revoked"
+    REVOKED = "the consumer has let go of partitions"
+    LEFT = "LeaveGroup is due"
+    LIST_SENT = "ListGroups is sent"
+    LISTED = "ListGroups is answered"
+    CREATE_SENT = "CreateGroup is sent"
+    CREATED = "CreateGroup is answered"
+    REGISTER_SENT = "RegisterConsumer is sent"
+    ASSIGNED = "RegisterConsumer is answered with partitions"
+    FAILED = "a request has failed, or its answer cannot be used"
+    LOST = "the membership has ended"
+    FENCED = "another member has taken over the group.instance.id"
+
+
+_S, _E = ManagedState, ManagedEvent
+TRANSITIONS: Mapping[ManagedState, Mapping[ManagedEvent, ManagedState]] = {
+    _S.OUTSIDE: {
+        _E.REVOKED: _S.OUTSIDE,
+        _E.LEFT: _S.OUTSIDE,
+        _E.LIST_SENT: _S.LOCATING,
+        # Answers to requests that were in flight when the membership was lost:
+        _E.LISTED: _S.LOCATED,
+        _E.CREATED: _S.OUTSIDE,
+        _E.FAILED: _S.OUTSIDE,
+        _E.LOST: _S.OUTSIDE,
+    },
+    _S.REVOKING: {_E.REVOKED: _S.OUTSIDE, _E.LOST: _S.OUTSIDE},
+    _S.LOCATING: {_E.LISTED: _S.LOCATED, _E.FAILED: _S.OUTSIDE, _E.LOST: _S.OUTSIDE},
+    _S.LOCATED: {
+        _E.REVOKED: _S.LOCATED,
+        _E.LEFT: _S.LOCATED,
+        _E.CREATE_SENT: _S.CREATING,
+        _E.REGISTER_SENT: _S.REGISTERING,
+        _E.LOST: _S.OUTSIDE,
+    },
+    _S.CREATING: {_E.CREATED: _S.OUTSIDE, _E.FAILED: _S.OUTSIDE, _E.LOST: _S.OUTSIDE},
+    _S.REGISTERING: {_E.ASSIGNED: _S.STABLE, _E.FAILED: _S.OUTSIDE, _E.LOST: _S.OUTSIDE},
+    _S.STABLE: {
+        _E.REVOKE: _S.REVOKING,
+        _E.REREGISTER: _S.OUTSIDE,
+        _E.LOST: _S.OUTSIDE,
+        _E.FENCED: _S.FENCED,
+    },
+    _S.FENCED: {_E.REVOKED: _S.FENCED, _E.LOST: _S.FENCED},
+}
+"""The transition table. A pair that is not in it is a programming error."""
+_UNREGISTERED = (ManagedState.OUTSIDE, ManagedState.LOCATED)
 
 
 class ManagedMembership(Member):
@@ -54,17 +115,22 @@ class ManagedMembership(Member):
     def __init__(self, settings: ManagedSettings, coordinator: GroupCoordinator, metadata: Metadata) -> None:
         super().__init__()
         self.state = ManagedState.OUTSIDE
+        """Changed by `_advance` only."""
         self._settings = settings
         self._coordinator = coordinator
         self._metadata = metadata
         self._group_topics: frozenset[str] = frozenset()
         self._group_session_ms = settings.session_timeout_ms
         self._has_single_readers = settings.single_reader
-        self._must_register = False
-        self._is_located = False
         self._rewind: RewindRequested | None = None
 
-    # What others ask ----------------------------------------------------------------------------------
+    def _advance(self, event: ManagedEvent) -> None:
+        following = TRANSITIONS[self.state].get(event)
+        if following is None:
+            raise RuntimeError(f"a group member that is {self.state.value} cannot take: {event.value}")
+        self.state = following
+
+    # For the session ----------------------------------------------------------------------------------
 
     @property
     def identity(self) -> GroupIdentity:
@@ -75,62 +141,64 @@ class ManagedMembership(Member):
 
     @property
     def is_joined(self) -> bool:
-        return self.state is ManagedState.STABLE and not self._must_register and not self._events
+        return self.state is ManagedState.STABLE and self._goal is not MemberGoal.JOIN and not self._events
 
     @property
     def session_timeout_ms(self) -> int:
-        """How long the controller waits for a heartbeat: the group's timeout, or our own shorter one."""
+        """How long the controller keeps this member without a heartbeat: its own timeout, or the group's
+        where that is shorter."""
         return min(self._settings.session_timeout_ms, self._group_session_ms)
 
     def subscribe(self, topics: Collection[str]) -> None:
         self._topics = tuple(sorted(topics))
         for topic in self._topics:
             self._metadata.want(topic)
-        self._must_leave = not self._topics
         if not self._topics:
-            self._must_register = False
-        elif self.state is ManagedState.OUTSIDE or not self._group_topics.issuperset(self._topics):
-            self._must_register = True
+            self._goal = MemberGoal.LEAVE
+        elif self.state in _UNREGISTERED or not self._group_topics.issuperset(self._topics):
+            self._goal = MemberGoal.JOIN
+        elif self._goal is MemberGoal.LEAVE:
+            self._goal = MemberGoal.NOTHING
 
     def revoked(self) -> None:
         super().revoked()
-        if self.state is ManagedState.RELEASING:
-            self.state = ManagedState.OUTSIDE
+        self._advance(ManagedEvent.REVOKED)
 
     def leave_call(self) -> Call | None:
         if self._generation == NO_GENERATION and self.state is not ManagedState.REGISTERING:
             return None
         if self._settings.is_static:
-            return None  # It keeps its place until its session is over.
+            return None  # A static member stays in the group until its session expires.
         return Call(self._coordinator.quick_node, self._settings.leave_request())
 
     def doubt(self) -> None:
-        """A leader takes another for the reader of what is owned here: the coordinator is asked at once."""
+        """A leader has refused this member as a reader: ask the coordinator at once, by a heartbeat."""
         self._heartbeat_due_ms = 0
 
     def rewind(self, rewind: RewindRequested) -> None:
-        """Have partitions of the group rewound; `rewind` says when that is done. One at a time."""
+        """Begin to rewind partitions of the group; `rewind.is_done` tells the end. One at a time."""
         assert self._rewind is None
         self._rewind = rewind
 
     def withdraw(self, rewind: RewindRequested) -> None:
-        """Nobody waits for this rewind any more."""
+        """Stop asking for this rewind; a request in flight may still be carried out."""
         if self._rewind is rewind:
             self._rewind = None
 
     # Out: calls ---------------------------------------------------------------------------------------
 
     def calls(self, now_ms: int) -> list[Call]:
-        if self._fenced is not None:
+        if self.state is ManagedState.FENCED:
             return []
-        wants_change = self._must_register or self._must_leave
+        wants_change = self._goal is not MemberGoal.NOTHING
         if self.state is ManagedState.STABLE and wants_change and not self._events and self._call is None:
             self._stop()
-        if self.state is ManagedState.OUTSIDE and self._must_leave and not self._events:
-            self._must_leave = False
-            self._farewell = self.leave_call()
+        if self.state in _UNREGISTERED and self._goal is MemberGoal.LEAVE and not self._events:
+            self._advance(ManagedEvent.LEFT)
+            self._goal = MemberGoal.NOTHING
+            self._leave = self.leave_call()
             self._generation = NO_GENERATION
-        calls = self._farewells()
+        calls = self._leaves()
         if self._can_proceed() and now_ms >= self._not_before_ms:
             calls.append(self._next_step(now_ms))
         if self._can_rewind() and self._rewind is not None and now_ms >= self._rewind.not_before_ms:
@@ -140,7 +208,7 @@ class ManagedMembership(Member):
         return calls
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        if self._fenced is not None:
+        if self.state is ManagedState.FENCED:
             return None
         times = []
         if self._can_proceed():
@@ -153,14 +221,14 @@ class ManagedMembership(Member):
 
     def _can_proceed(self) -> bool:
         is_idle = self._call is None and not self._events
-        return is_idle and self.state is ManagedState.OUTSIDE and self._must_register
+        return is_idle and self.state in _UNREGISTERED and self._goal is MemberGoal.JOIN
 
     def _can_rewind(self) -> bool:
         return self.is_joined and self._call is None and self._heartbeat is None
 
     def _beats(self) -> bool:
-        """Whether there is a session to keep alive, and no answer of ours that others are waited for."""
-        is_member = self.state in (ManagedState.STABLE, ManagedState.RELEASING)
+        """Whether heartbeats are needed: a request in flight keeps the session alive too."""
+        is_member = self.state in (ManagedState.STABLE, ManagedState.REVOKING)
         return (
             is_member and self._generation != NO_GENERATION and self._heartbeat is None and self._call is None
         )
@@ -174,25 +242,24 @@ class ManagedMembership(Member):
         return self._heartbeat
 
     def _stop(self) -> None:
-        """Let go of everything: the group is about to be shared out anew."""
-        self.state = ManagedState.RELEASING if self._release() else ManagedState.OUTSIDE
-        self._is_located = False
+        """End the registration and revoke every partition, before leaving or registering anew."""
+        self._advance(ManagedEvent.REVOKE if self._revoke() else ManagedEvent.REREGISTER)
 
     def _next_step(self, now_ms: int) -> Call:
-        """Towards the group: where is it, make it where it lacks something, register."""
+        """The next request towards a registration: ListGroups, CreateGroup or RegisterConsumer."""
         settings = self._settings
-        if not self._is_located:
-            self.state = ManagedState.LOCATING
+        if self.state is ManagedState.OUTSIDE:
+            self._advance(ManagedEvent.LIST_SENT)
             self._call = Call(ANY_NODE, settings.list_request())
         elif not self._group_topics.issuperset(self._topics):
-            self.state = ManagedState.CREATING
+            self._advance(ManagedEvent.CREATE_SENT)
             request = settings.create_request(
                 self._topics, self._group_session_ms, single_reader=self._has_single_readers
             )
             self._call = Call(ANY_NODE, request)
         else:
-            self.state = ManagedState.REGISTERING
-            self._must_register = False
+            self._advance(ManagedEvent.REGISTER_SENT)
+            self._goal = MemberGoal.NOTHING
             self._call = self._patient_call(settings.register_request(), now_ms)
         return self._call
 
@@ -204,9 +271,9 @@ class ManagedMembership(Member):
     def _patient_call(
         self, request: RegisterConsumerRequest | RewindConsumerRequest, tag: tuple[RewindRequested, int] | int
     ) -> Call:
-        """A request whose answer waits for the other members.
+        """A request that the controller answers only after the other members have acted.
 
-        They have one session to hear of it, and one from then on to stop and to register.
+        They have one session timeout until their next heartbeat, and one more to stop and register.
         """
         timeout_ms = max(self._settings.request_timeout_ms, 2 * self._group_session_ms + _TRANSIT_MS)
         self._coordinator.is_line_taken = True
@@ -241,17 +308,17 @@ class ManagedMembership(Member):
         if response.error_code:
             self._retry(error_for(response.error_code), now_ms)
             return
-        self.state = ManagedState.OUTSIDE
         info = next((row for row in response.groups_info if row.group_name == self._settings.group_id), None)
-        self._is_located = True
         if info is None:
-            self._group_topics = frozenset()  # There is no such group: it is made next.
+            self._advance(ManagedEvent.LISTED)
+            self._group_topics = frozenset()  # The group does not exist: CreateGroup is next.
             self._group_session_ms = self._settings.session_timeout_ms
             self._has_single_readers = self._settings.single_reader
             return
         if self._settings.single_reader and not info.single_reader:
             self._retry(self._settings.readers_error(), now_ms)
             return
+        self._advance(ManagedEvent.LISTED)
         broker = info.controller_broker
         self._coordinator.found(CoordinatorNode(broker.broker_id, broker.host, broker.port))
         self._group_topics = frozenset(info.topics)
@@ -263,19 +330,18 @@ class ManagedMembership(Member):
             plain = error_for(response.error_code)
             self._retry(error_for(plain.code, self._settings.why_not_created(plain)), now_ms)
             return
-        self.state = ManagedState.OUTSIDE
-        self._is_located = False  # It exists now, and has a controller.
+        self._advance(ManagedEvent.CREATED)  # The group exists now and has a controller: locate it.
 
     def _take_registration(self, response: RegisterConsumerResponse, sent_at_ms: int, now_ms: int) -> None:
         if self.state is not ManagedState.REGISTERING:
-            return  # Given up meanwhile.
+            return  # The membership was lost in the meantime.
         if response.error_code:
             self._retry(error_for(response.error_code), now_ms)
             return
         offsets = {TopicPartition(row.topic, row.partition): row.offset for row in response.partitions_to_own}
-        self.state = ManagedState.STABLE
+        self._advance(ManagedEvent.ASSIGNED)
         self._generation = response.controller_generation
-        # The session may be as old as the request, if the answer has lain about: a heartbeat says more.
+        # The answer may have been read late, so the session counts from the request; a heartbeat renews it.
         self._heard_at_ms = sent_at_ms
         self._heartbeat_due_ms = now_ms
         self.owned = tuple(offsets)
@@ -289,7 +355,7 @@ class ManagedMembership(Member):
             return
         if reply.error is not None:
             self._coordinator.forget()
-            self._must_register = True
+            self._want_join()
             return
         assert isinstance(reply.response, ConsumerHeartbeatResponse)
         code = reply.response.error_code
@@ -299,12 +365,14 @@ class ManagedMembership(Member):
             return
         error = error_for(code)
         if error.code is ErrorCode.ILLEGAL_GENERATION and self._settings.is_static:
-            self._fenced = error_for(
+            self._fencing_error = error_for(
                 ErrorCode.FENCED_INSTANCE_ID,
-                f"another consumer of group {self._settings.group_id} is {self._settings.consumer_id} now",
+                f"another consumer of group {self._settings.group_id} uses "
+                f"group.instance.id={self._settings.consumer_id} now; give each consumer its own",
             )
+            self._advance(ManagedEvent.FENCED)
         if error.retriable or error.code is ErrorCode.REBALANCE_IN_PROGRESS:
-            self._must_register = True
+            self._want_join()
         else:
             self._lose()
 
@@ -321,14 +389,17 @@ class ManagedMembership(Member):
             rewind.last_error = error
             rewind.not_before_ms = now_ms + self._settings.retry_backoff_ms
             if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
-                self._must_register = True
+                self._want_join()
             else:
                 self._lose()
             return
         self._heard_at_ms = max(self._heard_at_ms, sent_at_ms)
         if self.state is ManagedState.STABLE:
             self._generation = response.controller_generation
-            self._must_register = not self._group_topics.issuperset(self._topics)
+            if not self._group_topics.issuperset(self._topics):
+                self._want_join()
+            elif self._goal is MemberGoal.JOIN:
+                self._goal = MemberGoal.NOTHING  # The rewind has registered every member anew.
         rewind.errors = refused
         rewind.found = {
             TopicPartition(row.topic, row.partition): row.offset
@@ -338,36 +409,33 @@ class ManagedMembership(Member):
         rewind.is_done = True
         self.withdraw(rewind)
 
-    # What goes wrong ----------------------------------------------------------------------------------
+    # Errors -------------------------------------------------------------------------------------------
 
     def _failed(self, call: Call, error: Exception, now_ms: int) -> None:
-        """There was no answer."""
+        """A request has failed without an answer."""
         if isinstance(call.request, RewindConsumerRequest):
             rewind, _ = call.tag
             rewind.last_error = error
             rewind.not_before_ms = now_ms + self._settings.retry_backoff_ms
             self._coordinator.forget()
-            self._must_register = True
+            self._want_join()
         else:
             self._retry(error, now_ms)
 
     def _retry(self, error: Exception, now_ms: int) -> None:
-        """Begin anew after a pause; what will not pass by itself is told to the application too."""
-        self._is_located = False
+        """Begin anew after `retry.backoff.ms`. The application gets an error that is not retriable."""
         self._coordinator.forget()
         self._not_before_ms = now_ms + self._settings.retry_backoff_ms
-        self.state = ManagedState.OUTSIDE
-        self._must_register = bool(self._topics)
+        self._advance(ManagedEvent.FAILED)
+        self._want_join()
         is_passing = isinstance(error, BrokerError) and error.code in _PASSES_BY_REGISTERING
         if not is_passing and not is_retriable(error):
             self._problem = error
 
     def _lose(self) -> None:
-        """Our place has passed: what we own is, or will be, somebody else's."""
         self._lose_all()
-        self._is_located = False
-        self.state = ManagedState.OUTSIDE
-        self._must_register = bool(self._topics)
+        self._advance(ManagedEvent.LOST)
+        self._want_join()
 
 
 _COMES_TOO_LATE = (
@@ -379,7 +447,7 @@ _COMES_TOO_LATE = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.GROUP_ID_NOT_FOUND,
 )
-"""Errors after which a rewind is asked for once more, under the next generation."""
+"""Errors after which a rewind is sent again, in the next generation."""
 _PASSES_BY_REGISTERING = (
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.UNKNOWN_MEMBER_ID,

@@ -1,8 +1,9 @@
-"""What both kinds of membership have in common: what is owned, what the consumer is to do about it, what the
-application must be told, and which requests are under way."""
+"""What both kinds of membership share: owned partitions, events for the consumer, errors for the application,
+and the requests in flight."""
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection
@@ -10,6 +11,14 @@ from collections.abc import Collection
 from clients.connection.link import Call
 from clients.groups.membership import NO_GENERATION, MembershipEvent, RevokePartitions
 from protocol.topic_partition import TopicPartition
+
+
+class MemberGoal(enum.Enum):
+    """What a member has to do next in its group, as soon as its state allows."""
+
+    NOTHING = enum.auto()
+    JOIN = enum.auto()
+    LEAVE = enum.auto()
 
 
 class Member(ABC):
@@ -20,84 +29,91 @@ class Member(ABC):
         self._topics: tuple[str, ...] = ()
         self._generation = NO_GENERATION
         self._events: deque[MembershipEvent] = deque()
+        self._goal = MemberGoal.NOTHING
         self._problem: Exception | None = None
-        self._fenced: Exception | None = None
+        self._fencing_error: Exception | None = None
+        """Why the member is fenced for good; `raise_problem` raises it every time."""
         self._call: Call | None = None
-        """The step towards an assignment that is under way; at most one is."""
+        """The join, sync, registration or the like in flight; at most one is."""
         self._heartbeat: Call | None = None
         self._heartbeat_due_ms = 0
         self._heard_at_ms = 0
-        """When the request was sent whose answer last said that we are a member."""
+        """When the last request was sent whose answer confirmed the membership."""
         self._not_before_ms = 0
-        self._must_leave = False
-        self._farewell: Call | None = None
+        self._leave: Call | None = None
+        """The LeaveGroup request to send next."""
 
     @property
     @abstractmethod
     def session_timeout_ms(self) -> int:
-        """How long the coordinator waits for a heartbeat."""
+        """How long the coordinator keeps a member without a heartbeat."""
 
     @abstractmethod
     def leave_call(self) -> Call | None:
-        """The request that takes leave of the group; None where there is nothing to leave."""
+        """The LeaveGroup request; None if there is no membership to end."""
 
     @abstractmethod
     def _lose(self) -> None:
-        """Our place has passed."""
+        """The membership has ended at the coordinator, or counts as ended."""
 
     def is_certain(self, now_ms: int) -> bool:
-        """Whether the session cannot have ended unnoticed: what is read may be handed out."""
+        """Whether the session cannot have expired unnoticed, so that records may be returned."""
         return not self.owned or now_ms - self._heard_at_ms < self.session_timeout_ms
 
     def give_up(self, now_ms: int) -> None:
-        """The application was away for too long: its partitions count as lost, and it comes back anew."""
-        self._farewell = self.leave_call()
+        """End the membership because the application polled too late; the owned partitions are lost."""
+        self._leave = self.leave_call()
         self._lose()
 
-    def _farewells(self) -> list[Call]:
-        """The leave that is to be taken now."""
-        farewell, self._farewell = self._farewell, None
-        return [] if farewell is None else [farewell]
+    def _want_join(self) -> None:
+        """Join again soon. A member without topics does not: it has left, or leaves next."""
+        if self._topics:
+            self._goal = MemberGoal.JOIN
+
+    def _leaves(self) -> list[Call]:
+        """The LeaveGroup request that is due, once."""
+        leave, self._leave = self._leave, None
+        return [] if leave is None else [leave]
 
     def take_event(self) -> MembershipEvent | None:
-        """The next thing to do about partitions.
+        """The next thing for the consumer to do.
 
-        After a `RevokePartitions` nothing comes until `revoked` was called.
+        Repeats a `RevokePartitions` until `revoked` is called.
         """
         if not self._events:
             return None
         if isinstance(self._events[0], RevokePartitions):
-            return self._events[0]  # It stays the first until it is done.
+            return self._events[0]
         return self._events.popleft()
 
     def revoked(self) -> None:
-        """What the last `RevokePartitions` asked for is done."""
+        """The consumer has let go of the partitions of the last `RevokePartitions`."""
         event = self._events.popleft()
         assert isinstance(event, RevokePartitions)
         gone = frozenset(event.partitions)
         self.owned = tuple(partition for partition in self.owned if partition not in gone)
 
     def raise_problem(self) -> None:
-        """Raise what the application must be told, if there is something; being fenced again and again."""
-        if self._fenced is not None:
-            raise self._fenced
+        """Raise an error that the application has not seen yet; the error of a fenced member every time."""
+        if self._fencing_error is not None:
+            raise self._fencing_error
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
 
-    def _release(self, kept_topics: Collection[str] = ()) -> bool:
-        """Ask that what is owned be let go, save for these topics; whether there is anything."""
+    def _revoke(self, kept_topics: Collection[str] = ()) -> bool:
+        """Have the consumer let go of partitions outside `kept_topics`; returns whether there are any."""
         gone = tuple(partition for partition in self.owned if partition.topic not in kept_topics)
         if gone:
             self._events.append(RevokePartitions(gone))
         return bool(gone)
 
     def _lose_all(self) -> None:
-        """What is owned is, or will be, somebody else's. What is being released is not asked for twice."""
-        releasing = [event for event in self._events if isinstance(event, RevokePartitions)]
-        under_way = {partition for event in releasing for partition in event.partitions}
-        lost = tuple(partition for partition in self.owned if partition not in under_way)
-        self._events = deque(releasing)
+        """Have the consumer let go of every partition as lost, except those that it is letting go already."""
+        pending = [event for event in self._events if isinstance(event, RevokePartitions)]
+        in_progress = {partition for event in pending for partition in event.partitions}
+        lost = tuple(partition for partition in self.owned if partition not in in_progress)
+        self._events = deque(pending)
         if lost:
             self._events.append(RevokePartitions(lost, is_lost=True))
         self._generation = NO_GENERATION

@@ -425,7 +425,9 @@ class TestStaticMembers:
         ranges.settle()
 
         for _ in range(2):
-            with pytest.raises(FencedInstanceIdError, match="another consumer of group g is one"):
+            with pytest.raises(
+                FencedInstanceIdError, match="another consumer of group g uses group\\.instance\\.id=one"
+            ):
                 for _ in range(50):
                     first.poll(100)
         assert first.told[-1] == ("lost", (0, 1, 2, 3, 4, 5))

@@ -541,7 +541,9 @@ class TestTrouble:
         party.members.remove(first)
         party.join("second", group_instance_id="one")
         party.settle()
-        with pytest.raises(FencedInstanceIdError, match="another consumer of group g is one"):
+        with pytest.raises(
+            FencedInstanceIdError, match="another consumer of group g uses group\\.instance\\.id=one"
+        ):
             for _ in range(50):
                 first.poll(100)
 

@@ -1,0 +1,200 @@
+"""Every cell of the transition tables of classic and managed group members."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from clients.config import consumer_settings
+from clients.connection.connection import Connection
+from clients.connection.link import Call, Reply
+from clients.groups import classic, managed
+from clients.groups.assignors import RangeAssignor
+from clients.groups.classic import ClassicEvent, ClassicMembership, ClassicState
+from clients.groups.classic_requests import ClassicSettings
+from clients.groups.coordinator import GroupCoordinator
+from clients.groups.managed import ManagedEvent, ManagedMembership, ManagedState
+from clients.groups.managed_requests import ManagedSettings
+from clients.groups.membership import RevokePartitions
+from protocol.api import Response
+from protocol.errors import ErrorCode
+from protocol.messages.group_membership import (
+    ConsumerHeartbeatRequest,
+    ConsumerHeartbeatResponse,
+    ControllerBroker,
+    GroupInfo,
+    ListConsumerGroupsResponse,
+    PartitionToOwn,
+    RegisterConsumerResponse,
+)
+from protocol.messages.join_group import JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest
+from tests.models.fake_cluster import FakeCluster
+
+CLASSIC = """
+                   OUTSIDE REVOKING JOINING   ASSIGNING SYNCING STABLE   FENCED
+REVOKE             -       -        -         -         -       REVOKING -
+REJOIN             -       -        -         -         -       OUTSIDE  -
+REVOKED            OUTSIDE OUTSIDE  -         -         -       STABLE   FENCED
+LEFT               OUTSIDE -        -         -         -       -        -
+JOIN_SENT          JOINING -        -         -         -       -        -
+MEMBER_ID_REQUIRED -       -        OUTSIDE   -         -       -        -
+JOINED             -       -        ASSIGNING -         -       -        -
+SYNC_SENT          -       -        -         SYNCING   -       -        -
+ASSIGNED           -       -        -         -         STABLE  -        -
+REBALANCED         -       -        OUTSIDE   -         OUTSIDE -        -
+FAILED             OUTSIDE -        OUTSIDE   OUTSIDE   OUTSIDE OUTSIDE  FENCED
+LOST               OUTSIDE OUTSIDE  OUTSIDE   OUTSIDE   OUTSIDE OUTSIDE  FENCED
+FENCED             FENCED  FENCED   FENCED    FENCED    FENCED  FENCED   FENCED
+"""
+MANAGED = """
+              OUTSIDE  REVOKING LOCATING LOCATED     CREATING REGISTERING STABLE   FENCED
+REVOKE        -        -        -        -           -        -           REVOKING -
+REREGISTER    -        -        -        -           -        -           OUTSIDE  -
+REVOKED       OUTSIDE  OUTSIDE  -        LOCATED     -        -           -        FENCED
+LEFT          OUTSIDE  -        -        LOCATED     -        -           -        -
+LIST_SENT     LOCATING -        -        -           -        -           -        -
+LISTED        LOCATED  -        LOCATED  -           -        -           -        -
+CREATE_SENT   -        -        -        CREATING    -        -           -        -
+CREATED       OUTSIDE  -        -        -           OUTSIDE  -           -        -
+REGISTER_SENT -        -        -        REGISTERING -        -           -        -
+ASSIGNED      -        -        -        -           -        STABLE      -        -
+FAILED        OUTSIDE  -        OUTSIDE  -           OUTSIDE  OUTSIDE     -        -
+LOST          OUTSIDE  OUTSIDE  OUTSIDE  OUTSIDE     OUTSIDE  OUTSIDE     OUTSIDE  FENCED
+FENCED        -        -        -        -           -        -           FENCED   -
+"""
+
+
+def cells(grid: str) -> list[tuple[str, str, str]]:
+    """(state, event, next state or "-") of each cell."""
+    header, *rows = (line.split() for line in grid.strip().splitlines())
+    return [(state, row[0], cell) for row in rows for state, cell in zip(header, row[1:], strict=True)]
+
+
+def connection() -> tuple[Connection, GroupCoordinator]:
+    cluster = FakeCluster(1)
+    settings = consumer_settings({"bootstrap.servers": cluster.bootstrap})
+    made = Connection(settings["bootstrap.servers"], settings, network=cluster.network())
+    coordinator = GroupCoordinator(made, "g", 100)
+    coordinator.is_known = True
+    return made, coordinator
+
+
+def classic_member() -> ClassicMembership:
+    made, coordinator = connection()
+    settings = ClassicSettings("g", None, None, 3_000, 5_000, 500, 1_000, 100, (RangeAssignor(),))
+    return ClassicMembership(settings, coordinator, made.metadata)
+
+
+def managed_member() -> ManagedMembership:
+    made, coordinator = connection()
+    settings = ManagedSettings("g", "one", False, 3_000, 500, 1_000, 100)
+    return ManagedMembership(settings, coordinator, made.metadata)
+
+
+@pytest.mark.parametrize(("state", "event", "following"), cells(CLASSIC))
+def test_a_classic_member_goes_where_the_table_says(state: str, event: str, following: str) -> None:
+    check(classic_member(), ClassicState[state], ClassicEvent[event], following)
+
+
+@pytest.mark.parametrize(("state", "event", "following"), cells(MANAGED))
+def test_a_managed_member_goes_where_the_table_says(state: str, event: str, following: str) -> None:
+    check(managed_member(), ManagedState[state], ManagedEvent[event], following)
+
+
+def check(member: Any, state: Any, event: Any, following: str) -> None:
+    member.state = state
+    if following == "-":
+        with pytest.raises(RuntimeError, match=state.value):
+            member._advance(event)
+        assert member.state is state
+    else:
+        member._advance(event)
+        assert member.state.name == following
+
+
+@pytest.mark.parametrize(
+    ("grid", "states", "events"),
+    [(CLASSIC, ClassicState, ClassicEvent), (MANAGED, ManagedState, ManagedEvent)],
+    ids=["classic", "managed"],
+)
+def test_the_grid_has_every_state_and_every_event(grid: str, states: Any, events: Any) -> None:
+    listed = cells(grid)
+
+    assert {state for state, _, _ in listed} == {state.name for state in states}
+    assert {event for _, event, _ in listed} == {event.name for event in events}
+    assert len(listed) == len(states) * len(events)
+
+
+@pytest.mark.parametrize("module", [classic, managed], ids=["classic", "managed"])
+def test_only_the_constructor_and_the_table_set_the_state(module: ModuleType) -> None:
+    setters = [
+        function.name
+        for function in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(function, ast.FunctionDef)
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign)
+        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
+        if isinstance(target, ast.Attribute) and target.attr == "state"
+    ]
+
+    assert setters == ["__init__", "_advance"]
+
+
+def answer(member: ClassicMembership | ManagedMembership, call: Call, response: Response) -> None:
+    assert member.handle(Reply(call, response), 1)
+
+
+def test_a_classic_member_without_topics_does_not_join_with_the_member_id_it_is_given() -> None:
+    member = classic_member()
+    member.subscribe(["flights"])
+    (join,) = member.calls(0)
+    member.subscribe([])
+    refusal = JoinGroupResponse(
+        error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="m", leader="", protocol_name=None, members=[]
+    )
+    answer(member, join, refusal)
+
+    assert [type(call.request) for call in member.calls(1)] == [LeaveGroupRequest]
+    assert member.calls(1_000) == []
+    assert member.state is ClassicState.OUTSIDE
+
+
+def test_a_managed_member_without_topics_does_not_register_again_in_a_rebalance() -> None:
+    member = managed_member()
+    member.subscribe(["flights"])
+    (list_groups,) = member.calls(0)
+    info = GroupInfo(
+        group_name="g",
+        group_members=[],
+        topics=["flights"],
+        controller_broker=ControllerBroker(broker_id=0, host="localhost", port=9092),
+        session_timeout=3_000,
+    )
+    answer(member, list_groups, ListConsumerGroupsResponse(groups_info=[info], error_code=0))
+    (register,) = member.calls(0)
+    given = PartitionToOwn(topic="flights", partition=0, offset=-1)
+    answer(
+        member,
+        register,
+        RegisterConsumerResponse(
+            consumer_group="g", partitions_to_own=[given], error_code=0, controller_generation=1
+        ),
+    )
+    (heartbeat,) = member.calls(1)
+    assert isinstance(heartbeat.request, ConsumerHeartbeatRequest)
+    member.subscribe([])  # While the consumer has not handled the assignment yet.
+    rebalance = ConsumerHeartbeatResponse(controller_generation=1, error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    answer(member, heartbeat, rebalance)
+    member.take_event()
+    member.calls(2)
+    assert isinstance(member.take_event(), RevokePartitions)
+    member.revoked()
+
+    assert [type(call.request) for call in member.calls(3)] == [LeaveGroupRequest]
+    assert member.calls(1_000) == []
+    assert member.state is ManagedState.OUTSIDE
