@@ -94,7 +94,7 @@ class PartitionLog:
 
     def _batches(self, records: Sequence[GroupRecord], timestamp_ms: int) -> bytearray:
         """The records in one batch, or in as many as `max.message.bytes` makes of them."""
-        bytes_max = self._partition.log.config.max_message_bytes
+        bytes_max = self._partition.log.settings.max_message_bytes
         batches = bytearray()
         builder = BatchBuilder(self._settings.codec)
         for key, value in records:
@@ -124,7 +124,7 @@ class PartitionLog:
         ):
             return NOTHING_COMMITTED
         # Below min.insync.replicas what comes in addition is not safe enough; what was stays so.
-        if len(role.isr) >= partition.log.config.min_insync_replicas:
+        if len(role.isr) >= partition.log.settings.min_insync_replicas:
             self._committed_offset = partition.high_watermark
         return self._committed_offset
 

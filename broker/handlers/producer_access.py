@@ -60,7 +60,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
     def _check_policy(self, key: PartitionKey, mode: ProducerAccessMode) -> None:
         """Raises BrokerError where the topic's `single.writer` would not enforce the requested access."""
         partition = self.ownership.decided.partition(key)
-        policy = CLAIMED if partition is None else partition.log.config.single_writer
+        policy = CLAIMED if partition is None else partition.log.settings.single_writer
         is_shared = mode is ProducerAccessMode.SHARED
         if is_shared and policy == REQUIRED:
             raise error_for(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.log.config import LogConfig
 from broker.log.producer_state import AppendedBatch
+from broker.log.settings import LogSettings
 from protocol.batches import (
     NO_TIMESTAMP,
     BatchHeader,
@@ -57,7 +57,7 @@ class AppendResult(NamedTuple):
 
 
 def check_batches(
-    records: memoryview, config: LogConfig, origin: AppendOrigin, now_ms: int
+    records: memoryview, settings: LogSettings, origin: AppendOrigin, now_ms: int
 ) -> list[BatchHeader]:
     """The headers of a leader's new batches, found good by themselves: all but their sequences.
 
@@ -73,9 +73,9 @@ def check_batches(
     elif not headers:
         raise _invalid("no batch")
     for header in headers:
-        check(records, header, config.max_message_bytes)
-        if not config.uses_log_append_time:
-            _check_timestamps(header, config, now_ms)
+        check(records, header, settings.max_message_bytes)
+        if not settings.uses_log_append_time:
+            _check_timestamps(header, settings, now_ms)
     return headers
 
 
@@ -87,18 +87,19 @@ def _refuse_marked(header: BatchHeader) -> None:
     )
 
 
-def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _check_timestamps(header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
     if header.has_log_append_time:
         raise _invalid_timestamp("the batch claims a broker's timestamp where producers set them")
     # Differences, since the limits are mostly the largest number that there is.
-    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+    if header.max_timestamp - now_ms > settings.message_timestamp_after_max_ms:
         raise _invalid_timestamp(
-            f"timestamp {header.max_timestamp} is more than {config.message_timestamp_after_max_ms} ms ahead"
+            f"timestamp {header.max_timestamp} is more than {settings.message_timestamp_after_max_ms} ms "
+            "ahead"
         )
     base_timestamp = header.base_timestamp
-    if now_ms - base_timestamp > config.message_timestamp_before_max_ms and base_timestamp > NO_TIMESTAMP:
+    if now_ms - base_timestamp > settings.message_timestamp_before_max_ms and base_timestamp > NO_TIMESTAMP:
         raise _invalid_timestamp(
-            f"timestamp {base_timestamp} is more than {config.message_timestamp_before_max_ms} ms old"
+            f"timestamp {base_timestamp} is more than {settings.message_timestamp_before_max_ms} ms old"
         )
 
 

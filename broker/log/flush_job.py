@@ -1,16 +1,13 @@
-"""What has to be done for a log to be durable: worked out on the reactor's thread, run by a worker."""
+"""Making a log durable: worked out on the reactor's thread, carried out by a worker."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from broker.log import checkpoints, names
 from broker.log.disk import Disk, DiskFile
-
-if TYPE_CHECKING:
-    from broker.log.log import Log
+from broker.log.log import Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +23,7 @@ class FlushJob:
     truncations: int
 
     def run(self) -> None:
-        """Raises OSError; then nobody knows what is durable, and running it again would not tell."""
+        """Raises OSError; then it is unknown what is durable, and another attempt would not reveal it."""
         for file in self.files:
             file.fsync()
         for directory in self.directories:
@@ -37,7 +34,7 @@ class FlushJob:
 
 
 def begin_flush(log: Log, now_ms: int = 0) -> FlushJob:
-    """What has to be done for all that is in the log now to be durable. To be run, or the log has failed.
+    """The work that makes all records now in the log durable. The caller must run it, or the log has failed.
 
     Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
     """
@@ -76,10 +73,10 @@ def begin_flush(log: Log, now_ms: int = 0) -> FlushJob:
 
 
 def finish_flush(log: Log, job: FlushJob) -> None:
-    """The job has run: what it covered is durable."""
+    """Record that a job has run: the records that it covered are durable."""
     if job.truncations != log.truncations:
-        # Offsets below the job's may have been written anew since. And if it wrote the epochs, it may have
-        # put back some that truncation had removed.
+        # Offsets below the job's may have been rewritten since. If the job wrote the epochs, it may have put
+        # back some that truncation had removed.
         if job.epochs is not None:
             log.write_epochs()
         return
@@ -87,3 +84,26 @@ def finish_flush(log: Log, job: FlushJob) -> None:
     for segment in log.segments[:-1]:
         if segment.next_offset <= log.recovery_point:
             segment.release()
+
+
+def flush_at_once(log: Log, now_ms: int = 0) -> None:
+    """Make all records in the log durable, and wait for the device.
+
+    Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
+    """
+    job = begin_flush(log, now_ms)
+    try:
+        job.run()
+    except OSError as error:
+        raise log.failed(error) from error
+    finish_flush(log, job)
+
+
+def close_log(log: Log, now_ms: int = 0) -> None:
+    """Leave a log ready for a clean start: durable, with complete indexes and a snapshot of its producers.
+
+    Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
+    """
+    flush_at_once(log, now_ms)
+    log.finish()
+    log.release()

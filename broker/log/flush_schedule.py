@@ -23,7 +23,7 @@ class FlushSchedule:
 
     def note(self, log: Log) -> None:
         """The log may have something to flush, or another `flush.ms`."""
-        if log.config.flush_ms < NEVER_MS and log.recovery_point < log.log_end_offset:
+        if log.settings.flush_ms < NEVER_MS and log.recovery_point < log.log_end_offset:
             self._waiting[log] = None
 
     def forget(self, log: Log) -> None:
@@ -33,7 +33,7 @@ class FlushSchedule:
     def run(self, now_ms: int) -> None:
         """Begin to flush what has waited for its `flush.ms`."""
         for log in list(self._waiting):
-            if log.recovery_point >= log.log_end_offset or log.config.flush_ms >= NEVER_MS:
+            if log.recovery_point >= log.log_end_offset or log.settings.flush_ms >= NEVER_MS:
                 del self._waiting[log]
-            elif now_ms - log.last_flush_ms >= log.config.flush_ms:
+            elif now_ms - log.last_flush_ms >= log.settings.flush_ms:
                 self._flush(log)

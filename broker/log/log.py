@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.log import checkpoints, names
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
-from broker.log.config import LogConfig
 from broker.log.epochs import LeaderEpochs
-from broker.log.flush_job import begin_flush, finish_flush
-from broker.log.log_events import LogEvents
 from broker.log.open_files import OpenFiles
 from broker.log.producer_state import ProducerStates
 from broker.log.segment import Segment
 from broker.log.segments import Segments
+from broker.log.settings import LogSettings
 from broker.log.snapshots import remove_snapshots, restore_producers, write_snapshot
 from protocol import batches
 from protocol.batches import NO_TIMESTAMP, BatchHeader
@@ -45,6 +44,29 @@ class LogRead(NamedTuple):
     is_cold: bool = False
 
 
+def _ignore(log: Log) -> None: ...
+
+
+def _ignore_failure(log: Log, error: OSError) -> None: ...
+
+
+@dataclass(slots=True)
+class LogEvents:
+    """Callbacks of a log to its manager, each called with the log.
+
+    `discard` removes files that were renamed to `.deleted`, when it sees fit; None: they are removed at once.
+    `flush_due`: a flush should begin. `unflushed`: the log was durable and no longer is.
+    `recovery_point_lowered`: the checkpoint must say so before the log is used again. `failed`: the log's
+    directory cannot be used.
+    """
+
+    discard: Callable[[Log, list[str]], None] | None = None
+    flush_due: Callable[[Log], None] = _ignore
+    unflushed: Callable[[Log], None] = _ignore
+    recovery_point_lowered: Callable[[Log], None] = _ignore
+    failed: Callable[[Log, OSError], None] = _ignore_failure
+
+
 class Log:
     """The log of one partition. All offsets are of records; all times are in ms.
 
@@ -56,7 +78,7 @@ class Log:
         self,
         partition: TopicPartition,
         directory: str,
-        config: LogConfig,
+        settings: LogSettings,
         files: OpenFiles,
         segments: Sequence[Segment],
         *,
@@ -70,7 +92,7 @@ class Log:
     ) -> None:
         self.topic_partition = partition
         self.directory = directory
-        self.config = config
+        self.settings = settings
         self.topic_id = topic_id
         self.log_start_offset = log_start_offset
         self.log_end_offset = segments[-1].next_offset
@@ -113,21 +135,21 @@ class Log:
         """
         if self.failure is not None:
             raise self._storage_error()
-        headers = check_batches(records, self.config, origin, now_ms)
+        headers = check_batches(records, self.settings, origin, now_ms)
         return PreparedAppend(records, headers, self.log_end_offset, self.producers.check(headers))
 
     def append_prepared(self, prepared: PreparedAppend, leader_epoch: int, *, now_ms: int) -> AppendResult:
         """Give the batches their offsets, in place, and write them; or answer where they are already."""
         if prepared.duplicate is not None:
             batch = prepared.duplicate
-            append_time = batch.timestamp if self.config.uses_log_append_time else NO_TIMESTAMP
+            append_time = batch.timestamp if self.settings.uses_log_append_time else NO_TIMESTAMP
             return AppendResult(
                 batch.first_offset, batch.last_offset, append_time, self.log_start_offset, is_duplicate=True
             )
         assert prepared.log_end_offset == self.log_end_offset, "the log grew since the append was prepared"
         records, headers = prepared.records, prepared.headers
         append_time = NO_TIMESTAMP
-        if self.config.uses_log_append_time:
+        if self.settings.uses_log_append_time:
             append_time = now_ms
             headers = [batches.set_log_append_time(records, header, now_ms) for header in headers]
         offset = first_offset = self.log_end_offset
@@ -189,17 +211,17 @@ class Log:
             if header.producer_id >= 0:
                 self.producers.update(header, base_offset, now_ms)
         self.producers.map_end_offset = last_offset + 1
-        if last_offset + 1 - self.recovery_point >= self.config.flush_messages:
+        if last_offset + 1 - self.recovery_point >= self.settings.flush_messages:
             self.events.flush_due(self)
         if was_durable:
             self.events.unflushed(self)
 
     def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        active, config = self.segments.active, self.config
-        if not active.has_room(size, last_offset, config.segment_bytes):
+        active, settings = self.segments.active, self.settings
+        if not active.has_room(size, last_offset, settings.segment_bytes):
             return True
         return active.size > 0 and (
-            active.age_ms(max_timestamp, now_ms) > config.segment_ms - self.roll_jitter_ms
+            active.age_ms(max_timestamp, now_ms) > settings.segment_ms - self.roll_jitter_ms
         )
 
     def roll(self, now_ms: int) -> None:
@@ -219,7 +241,7 @@ class Log:
         else:
             # An empty segment in which the offsets do not fit: compaction left a gap before them.
             self._discard([self.segments.active])
-        self.segments.add(base_offset, self.config, now_ms)
+        self.segments.add(base_offset, self.settings, now_ms)
         self.events.flush_due(self)
 
     # Reading.
@@ -301,7 +323,7 @@ class Log:
         try:
             remove_snapshots(self.disk, self.directory, beyond=-1)
             self._discard(self.segments[::-1])
-            self.segments.add(offset, self.config, now_ms)
+            self.segments.add(offset, self.settings, now_ms)
             self.log_start_offset = offset
             self.epochs.clear()
             self._after_truncation(offset, now_ms)
@@ -360,24 +382,14 @@ class Log:
 
     # Durability.
 
-    def flush(self, now_ms: int = 0) -> None:
-        """Make all that is in the log durable; waits for the device."""
-        job = begin_flush(self, now_ms)
-        try:
-            job.run()
-        except OSError as error:
-            raise self.failed(error) from error
-        finish_flush(self, job)
-
-    def close(self, now_ms: int = 0) -> None:
-        """Leave everything as a clean start wants to find it: durable, with whole indexes and a snapshot."""
-        self.flush(now_ms)
+    def finish(self) -> None:
+        """Write the indexes of the last segment and a snapshot of the producers: nothing is appended any
+        more before the log is loaded again."""
         try:
             self.segments.active.finish()
             self._write_snapshot()
         except OSError as error:
             raise self.failed(error) from error
-        self.release()
 
     def release(self) -> None:
         """Hold no file any more; nothing is written."""

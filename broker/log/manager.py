@@ -22,14 +22,14 @@ from broker.log import names
 from broker.log.checkpoint_writer import CheckpointWriter
 from broker.log.directory import LogDirectory
 from broker.log.disk import Disk
+from broker.log.flush_job import close_log
 from broker.log.flush_schedule import FlushSchedule
 from broker.log.flusher import Flusher
 from broker.log.loader import Loader
-from broker.log.log import Log
-from broker.log.log_configs import LogConfigs
-from broker.log.log_events import LogEvents
+from broker.log.log import Log, LogEvents
 from broker.log.open_files import OpenFiles
 from broker.log.recovery import LoadRequest, create_log, write_partition_metadata
+from broker.log.settings_in_force import LogSettingsInForce
 from broker.workers import Workers
 from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -51,7 +51,7 @@ class ManagerLimits:
 class LogManager:
     """The map of partitions to logs.
 
-    `defaults` are the broker's values of topic settings (see `config.topic_defaults`).
+    `defaults` are the broker's values of topic settings (see `topic_defaults`).
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LogManager:
         self.flusher = flusher
         self._failure_listeners: list[Callable[[str], None]] = []
         self.directories = [LogDirectory(disk, os.path.abspath(path)) for path in paths]
-        self.configs = LogConfigs(defaults, self, self._config_changed)
+        self.settings = LogSettingsInForce(defaults, self, self._settings_changed)
         self.checkpoints = CheckpointWriter(self.directories, disk, workers, self._directory_failed)
         self._workers = workers
         self._clock = clock
@@ -115,7 +115,7 @@ class LogManager:
         return LoadRequest(
             partition,
             directory.path_of(str(partition)),
-            self.configs.of(partition.topic),
+            self.settings.of(partition.topic),
             self.now_ms(),
             recovery_point=directory.recovery_points.get(partition, 0),
             log_start_offset=directory.log_start_offsets.get(partition, 0),
@@ -145,17 +145,17 @@ class LogManager:
     def _adopt(self, directory: LogDirectory, log: Log) -> Log:
         """Take over a log that a worker opened, or that was made."""
         log.use_files(self._files)
-        log.config = self.configs.of(log.topic_partition.topic)
+        log.settings = self.settings.of(log.topic_partition.topic)
         log.events = LogEvents(
-            discard=partial(self._discard, log.config.file_delete_delay_ms),
+            discard=partial(self._discard, log.settings.file_delete_delay_ms),
             flush_due=self.flusher.flush,
             unflushed=self._flush_schedule.note,
             recovery_point_lowered=lambda _: self.checkpoints.write_now(directory),
             failed=lambda _, error: self.fail_directory(directory, error),
         )
         log.last_flush_ms = self.now_ms()
-        if log.config.segment_jitter_ms:
-            log.roll_jitter_ms = self._random.randrange(log.config.segment_jitter_ms + 1)
+        if log.settings.segment_jitter_ms:
+            log.roll_jitter_ms = self._random.randrange(log.settings.segment_jitter_ms + 1)
         directory.logs[log.topic_partition] = log
         self._flush_schedule.note(log)
         return log
@@ -232,7 +232,7 @@ class LogManager:
         log = self.find(partition)
         if log is not None:
             path = self._take_out(log, names.deleted_directory)
-            self._later(log.config.file_delete_delay_ms, self.disk.remove_directory, path)
+            self._later(log.settings.file_delete_delay_ms, self.disk.remove_directory, path)
 
     def move_aside(self, partition: TopicPartition) -> str:
         """Let the partition's log be gone at once, and keep its files elsewhere; where. There must be one.
@@ -286,7 +286,7 @@ class LogManager:
 
     # Durability.
 
-    def _config_changed(self, log: Log) -> None:
+    def _settings_changed(self, log: Log) -> None:
         self._flush_schedule.note(log)
 
     def flush_due(self) -> None:
@@ -344,7 +344,7 @@ def _close_failed(directory: LogDirectory, failure: Failure) -> None:
 
 def _close_logs(logs: Sequence[Log], now_ms: int) -> None:
     for log in logs:
-        log.close(now_ms)
+        close_log(log, now_ms)
 
 
 def _rank(log: Log, directory: LogDirectory) -> tuple[bool, int, int, str]:

@@ -13,13 +13,13 @@ import uuid
 from dataclasses import dataclass, field
 
 from broker.log import checkpoints, names, scan
-from broker.log.config import LogConfig
 from broker.log.disk import Disk
 from broker.log.epochs import LeaderEpochs
 from broker.log.log import Log
 from broker.log.open_files import OpenFiles
 from broker.log.producer_state import ProducerStates
 from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from broker.log.settings import LogSettings
 from broker.log.snapshots import remove_snapshots, restore_producers, snapshot_offsets, snapshot_path
 from protocol.topic_partition import TopicPartition
 
@@ -32,7 +32,7 @@ class LoadRequest:
 
     partition: TopicPartition
     directory: str
-    config: LogConfig
+    settings: LogSettings
     now_ms: int
     recovery_point: int = 0
     log_start_offset: int = 0
@@ -81,9 +81,9 @@ def _empty_log(disk: Disk, request: LoadRequest) -> Log:
     return Log(
         request.partition,
         request.directory,
-        request.config,
+        request.settings,
         files,
-        [Segment.create(files, request.directory, offset, request.config, request.now_ms)],
+        [Segment.create(files, request.directory, offset, request.settings, request.now_ms)],
         log_start_offset=offset,
         recovery_point=offset,
         epochs=epochs,
@@ -126,7 +126,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
     return Log(
         request.partition,
         request.directory,
-        request.config,
+        request.settings,
         loading.files,
         loading.segments,
         log_start_offset=log_start_offset,
@@ -188,7 +188,7 @@ def _find_segments(loading: _Loading) -> None:
         if is_index and file is not None and file.offset not in known:
             disk.remove(loading.path(name))
     for offset in logs:
-        segment = Segment(loading.files, request.directory, offset, request.config)
+        segment = Segment(loading.files, request.directory, offset, request.settings)
         segment.size = disk.size(segment.path)
         segment.created_ms = disk.modified_ms(segment.path)
         loading.segments.append(segment)
@@ -299,7 +299,7 @@ def _settle_bounds(loading: _Loading) -> tuple[int, int]:
         _drop_after(loading, -1)
         loading.begins_anew = True
     offset = request.log_start_offset
-    segment = Segment.create(loading.files, request.directory, offset, request.config, request.now_ms)
+    segment = Segment.create(loading.files, request.directory, offset, request.settings, request.now_ms)
     loading.segments.append(segment)
     return offset, offset
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker.log import names, scan
-from broker.log.config import LogConfig
 from broker.log.disk import DiskFile
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.open_files import OpenFiles
+from broker.log.settings import LogSettings
 from protocol.batches import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
 from protocol.wire import Buffer
 
@@ -42,7 +42,7 @@ class Segment:
         "needs_directory_sync", "next_offset", "offset_index", "size", "time_index",
     )  # fmt: skip
 
-    def __init__(self, files: OpenFiles, directory: str, base_offset: int, config: LogConfig) -> None:
+    def __init__(self, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings) -> None:
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
@@ -52,7 +52,7 @@ class Segment:
         self._directory = directory
         self._files = files
         self._file: DiskFile | None = None
-        self._index_interval = config.index_interval_bytes
+        self._index_interval = settings.index_interval_bytes
         self._bytes_since_entry = 0
         self._max_timestamp: int | None = None  # Not known before it is first wanted.
         self._offset_of_max_timestamp = base_offset
@@ -60,18 +60,18 @@ class Segment:
         # Where the batches with these offsets begin: those at which the last reads ended and the next begin.
         self._positions: dict[int, int] = {}
         self.offset_index = OffsetIndex(
-            files, self.path_of(names.INDEX), base_offset, config.segment_index_bytes
+            files, self.path_of(names.INDEX), base_offset, settings.segment_index_bytes
         )
         self.time_index = TimeIndex(
-            files, self.path_of(names.TIME_INDEX), base_offset, config.segment_index_bytes
+            files, self.path_of(names.TIME_INDEX), base_offset, settings.segment_index_bytes
         )
 
     @classmethod
     def create(
-        cls, files: OpenFiles, directory: str, base_offset: int, config: LogConfig, now_ms: int
+        cls, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings, now_ms: int
     ) -> Segment:
         """A new, empty segment, open for appending. What lies at its paths is replaced."""
-        segment = cls(files, directory, base_offset, config)
+        segment = cls(files, directory, base_offset, settings)
         for path in segment.paths():
             files.forget(path)
             files.disk.remove(path)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 from broker.log import names
-from broker.log.config import LogConfig
 from broker.log.open_files import OpenFiles
 from broker.log.segment import Segment
+from broker.log.settings import LogSettings
 from broker.log.snapshots import snapshot_path
 
 
@@ -54,9 +54,9 @@ class Segments(Sequence[Segment]):
         """Those that begin at `offset` or later."""
         return self._segments[bisect_right(self._base_offsets, offset - 1) :]
 
-    def add(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
+    def add(self, base_offset: int, settings: LogSettings, now_ms: int) -> None:
         """Begin a new, empty segment: it is the active one from now on."""
-        self.active = Segment.create(self._files, self._directory, base_offset, config, now_ms)
+        self.active = Segment.create(self._files, self._directory, base_offset, settings, now_ms)
         self._segments.append(self.active)
         self._base_offsets.append(base_offset)
 

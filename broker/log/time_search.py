@@ -46,7 +46,7 @@ def _search(log: Log, segment: Segment, timestamp: int) -> LookUp:
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             offset = max(header.base_offset, log.log_start_offset)
             return TimestampOffset(offset, header.max_timestamp, header.leader_epoch)
-        limit = max(LOOK_UP_BYTES_MAX, 8 * log.config.max_message_bytes)
+        limit = max(LOOK_UP_BYTES_MAX, 8 * log.settings.max_message_bytes)
         found = yield BatchSearch(file, header, timestamp, log.log_start_offset, limit)
         if found is not None:
             return found

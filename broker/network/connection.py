@@ -185,9 +185,6 @@ class ServerConnection:
         else:
             self._close_callbacks[callback] = None
 
-    def remove_close_callback(self, callback: CloseCallback) -> None:
-        self._close_callbacks.pop(callback, None)
-
     def mute(self, delay_ms: int) -> None:
         """Handle and read nothing for `delay_ms`; of several mutes the longest counts (KIP-219)."""
         if delay_ms <= 0 or self.is_closed:

@@ -84,8 +84,8 @@ class WriterGuard:
             )
         return error_for(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            f"only its owner may write to {name} (single.writer={self._partition.log.config.single_writer}), "
-            f"and {by_whom}. Claim it first, with a Lease or an ExclusiveProducer; for a client that cannot "
+            f"only its owner may write to {name} "
+            f"(single.writer={self._partition.log.settings.single_writer}), and {by_whom}. Claim it first, with a Lease or an ExclusiveProducer; for a client that cannot "
             "be changed, let a process beside it claim with writer_client_id",
         )
 
@@ -130,11 +130,11 @@ class ReaderGuard:
                     raise unassigned(self._resource.key, entry, entry.last.owner)
                 raise self._refusal(f"group {group!r} has another reader, generation {entry.generation}")
             is_owner = True
-        if not is_owner and self._partition.log.config.single_reader == REQUIRED:
+        if not is_owner and self._partition.log.settings.single_reader == REQUIRED:
             raise self._refusal("this connection does not own it in any group")
 
     def _refusal(self, why: str) -> BrokerError:
-        setting = self._partition.log.config.single_reader
+        setting = self._partition.log.settings.single_reader
         return error_for(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"{self._partition.topic}-{self._partition.index} has one reader (single.reader={setting}): "
@@ -146,7 +146,7 @@ def writer_guard(
     partition: Partition, resource: Resource | None, on_refused: Callable[[Resource], None]
 ) -> WriterGuard | None:
     """The guard that `single.writer` and the partition's owner require; None if they require none."""
-    policy = partition.log.config.single_writer
+    policy = partition.log.settings.single_writer
     writer = None if resource is None else resource.writer
     if policy == REQUIRED or (writer is not None and policy == CLAIMED):
         return WriterGuard(partition, resource or Resource(partition_key(partition)), writer, on_refused)
@@ -163,7 +163,7 @@ def reader_guard(
     partition: Partition, resource: Resource | None, holdings: Callable[[int], Holdings | None]
 ) -> ReaderGuard | None:
     """The guard that `single.reader` and the partition's readers require; None if they require none."""
-    policy = partition.log.config.single_reader
+    policy = partition.log.settings.single_reader
     is_read = resource is not None and any(map(_is_guarded, resource.entries.values()))
     if policy == REQUIRED or (is_read and policy == CLAIMED):
         return ReaderGuard(partition, resource or Resource(partition_key(partition)), holdings)

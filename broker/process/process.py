@@ -21,8 +21,8 @@ from twisted.internet import reactor as _installed
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from broker.log.config import log_directories
 from broker.log.disk import OsDisk
+from broker.log.settings import log_directories
 from broker.network.memory import RequestMemory
 from broker.network.transport import SocketOptions, TcpNetwork
 from broker.process import pid_file

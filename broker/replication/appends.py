@@ -91,19 +91,19 @@ class Append:
         """Check that `partition` is led here and takes the batches now; an error goes to `error`."""
         try:
             leadership = partition.leadership()
-            config = partition.log.config
-            if acks == ACKS_ALL and len(leadership.isr) < config.min_insync_replicas:
+            settings = partition.log.settings
+            if acks == ACKS_ALL and len(leadership.isr) < settings.min_insync_replicas:
                 raise BrokerError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"{len(leadership.isr)} in-sync replicas, min.insync.replicas is "
-                    f"{config.min_insync_replicas}",
+                    f"{settings.min_insync_replicas}",
                 )
             self.partition = partition
             if self.condition is not None and self.is_guard:
                 self.settles_at = partition.log.log_end_offset
                 return
             self.prepared = partition.log.prepare_append(self.records, origin=self.origin, now_ms=now_ms)
-            if config.check_expected_offsets and self.condition is None:
+            if settings.check_expected_offsets and self.condition is None:
                 self._expect_base_offset(self.prepared)
         except BrokerError as error:
             self.fail(error)
@@ -160,12 +160,12 @@ class Append:
         if not isinstance(role, Leadership):
             self.error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return True
-        config = partition.log.config
+        settings = partition.log.settings
         if acks == ACKS_LEADER:
-            return not config.flush_before_ack or partition.log.recovery_point > result.last_offset
+            return not settings.flush_before_ack or partition.log.recovery_point > result.last_offset
         if partition.high_watermark <= result.last_offset:
             return False
-        if len(role.isr) < config.min_insync_replicas:
+        if len(role.isr) < settings.min_insync_replicas:
             self.error = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True
 

@@ -75,7 +75,7 @@ class _Copy:
     def must_flush(self) -> bool:
         """Whether it has what it must not tell of yet."""
         log = self.partition.log
-        return log.config.flush_before_ack and log.recovery_point < log.log_end_offset
+        return log.settings.flush_before_ack and log.recovery_point < log.log_end_offset
 
     def pause(self, limits: FetchLimits, partitions: int, now_ms: int) -> None:
         """It was refused, as one of so many partitions."""

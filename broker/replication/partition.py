@@ -200,7 +200,7 @@ class Partition:
         log = self.log
         end_offset = log.log_end_offset
         # With flush.before.ack this replica answers only for what would survive a power cut.
-        local_offset = log.recovery_point if log.config.flush_before_ack else end_offset
+        local_offset = log.recovery_point if log.settings.flush_before_ack else end_offset
         committed = role.committed_offset(local_offset, end_offset, now_ms, lag_ms_max)
         if committed <= self.high_watermark:
             return False
@@ -307,8 +307,8 @@ class Partition:
         Raises BrokerError: POLICY_VIOLATION for a compacted log, OFFSET_OUT_OF_RANGE beyond the high
         watermark.
         """
-        config = self.log.config
-        if not config.is_deleted:
+        settings = self.log.settings
+        if not settings.is_deleted:
             raise BrokerError(
                 ErrorCode.POLICY_VIOLATION, "records of a topic that is only compacted cannot be deleted"
             )

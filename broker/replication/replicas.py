@@ -216,7 +216,7 @@ class Replicas:
     def grown(self, partition: Partition) -> None:
         """A partition's log has grown, or this broker answers for it from now on."""
         log = partition.log
-        if log.config.flush_before_ack:
+        if log.settings.flush_before_ack:
             durable = self._flusher.durable(log, log.log_end_offset)
             # A failed fsync takes the directory offline, which is told to `directory_failed`.
             durable.addCallbacks(lambda _: self._flushed(partition), lambda failure: None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.log.config import LogConfig
+from broker.log.settings import LogSettings
 from broker.rate import Rate
 from broker.replication.partition import Partition
 
@@ -21,7 +21,7 @@ EVERY_REPLICA = "*"
 class Throttle:
     """`names` gives, of a topic's settings, those that list the replicas: `*`, or `partition:broker` each."""
 
-    def __init__(self, local_id: int, names: Callable[[LogConfig], tuple[str, ...]]) -> None:
+    def __init__(self, local_id: int, names: Callable[[LogSettings], tuple[str, ...]]) -> None:
         self._local_id = local_id
         self._names = names
         self._bytes_per_s = UNLIMITED
@@ -44,7 +44,7 @@ class Throttle:
         """Whether this broker's replica of a partition is among those that are meant."""
         if not self.is_set:
             return False
-        names = self._names(partition.log.config)
+        names = self._names(partition.log.settings)
         return EVERY_REPLICA in names or f"{partition.index}:{self._local_id}" in names
 
     def record(self, partition: Partition, size: int, now_ms: int) -> None:
@@ -55,9 +55,9 @@ class Throttle:
 
 def leader_throttle(local_id: int) -> Throttle:
     """For what a broker gives to followers."""
-    return Throttle(local_id, lambda config: config.leader_replication_throttled_replicas)
+    return Throttle(local_id, lambda settings: settings.leader_replication_throttled_replicas)
 
 
 def follower_throttle(local_id: int) -> Throttle:
     """For what a broker fetches from leaders."""
-    return Throttle(local_id, lambda config: config.follower_replication_throttled_replicas)
+    return Throttle(local_id, lambda settings: settings.follower_replication_throttled_replicas)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from broker.log.config import LogConfig, topic_defaults
+from broker.log.settings import LogSettings, topic_defaults
 from broker.settings.alterations import Alteration, altered
 from clients.settings import Setting, SettingError, Settings, closest_name, shown_value
 from protocol.errors import BrokerError, ErrorCode
@@ -22,7 +22,7 @@ class SettingsInForce(Mapping[str, Any]):
     """Checked values, looked up by the setting's name, as they are at the moment.
 
     `own` and `shared` are the alterations in force, of this broker and of all brokers. `topic_defaults` are
-    what topics have that set nothing, see `broker.log.config`; `static_topic_defaults` were it by the file.
+    what topics have that set nothing, see `broker.log.settings`; `static_topic_defaults` were it by the file.
     """
 
     def __init__(self, static: Settings) -> None:
@@ -93,7 +93,7 @@ class SettingsInForce(Mapping[str, Any]):
             if value is None:
                 raise SettingError(f"{name} has no value")
             given[name] = value
-        LogConfig.of({}, topic_defaults({**self.static, **self._parsed(given)}))
+        LogSettings.of({}, topic_defaults({**self.static, **self._parsed(given)}))
 
     def altered(self, own: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
         """Alterations after some more, checked. Raises as `check` does."""

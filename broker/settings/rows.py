@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.groups import settings as groups
-from broker.log.config import BROKER_SETTINGS as LOG_SETTINGS
-from broker.log.config import TOPIC_SETTINGS
+from broker.log.settings import BROKER_SETTINGS as LOG_SETTINGS
+from broker.log.settings import TOPIC_SETTINGS
 from broker.network.settings import SETTINGS as NETWORK_SETTINGS
 from broker.ownership import settings as ownership
 from clients.config import ADMIN_ROWS, CONSUMER_ROWS, PRODUCER_ROWS

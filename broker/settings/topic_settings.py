@@ -56,7 +56,7 @@ class TopicSettings:
         if kind != TOPICS:
             return
         try:
-            self._logs.configs.set_topic(name, configs)
+            self._logs.settings.set_topic(name, configs)
         except SettingError as error:
             # Other software wrote them; what was in force before stays in force.
             _log.error("Topic %s keeps its settings, since the new ones are not allowed: %s", name, error)
@@ -65,7 +65,7 @@ class TopicSettings:
 
     def defaults_changed(self) -> None:
         """The broker's settings, which hold where a topic sets nothing itself, have changed."""
-        self._logs.configs.set_defaults(self._in_force.topic_defaults)
+        self._logs.settings.set_defaults(self._in_force.topic_defaults)
         for topic in list(self._metadata.topics):
             self._tell(topic)
 

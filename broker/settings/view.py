@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.log.config import BROKER_SYNONYM, TOPIC_SETTINGS, LogConfig
+from broker.log.settings import BROKER_SYNONYM, TOPIC_SETTINGS, LogSettings
 from broker.settings.alterations import Alteration, altered
 from broker.settings.in_force import SettingsInForce
 from clients.settings import REQUIRED, Setting, SettingError, SettingType, closest_name, shown_value
@@ -82,7 +82,7 @@ class SettingsView:
                 raise SettingError(f"topics have no setting {name}{hint}")
             if value is None:
                 raise SettingError(f"{name} has no value")
-        LogConfig.of(configs, self._broker.topic_defaults)
+        LogSettings.of(configs, self._broker.topic_defaults)
 
     def unclean_election_allowed(self, configs: Mapping[str, str]) -> bool:
         """Whether a topic with these settings of its own may be led by a replica that is not in sync.

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 import click
 
 from broker.log import checkpoints, names, scan
-from broker.log.config import LogConfig
 from broker.log.disk import OsDisk
 from broker.log.open_files import OpenFiles
 from broker.log.producer_state import decode_snapshot
 from broker.log.segment import Segment
+from broker.log.settings import LogSettings
 from protocol.batches import BatchHeader, Compression, TimestampType, has_valid_crc
 from protocol.errors import BrokerError
 from protocol.records import Record, iterate
@@ -215,7 +215,7 @@ def _time_problem(segment: Segment, timestamp: int, relative_offset: int) -> str
 def _segment_of(path: str) -> tuple[Segment, bool]:
     disk = OsDisk()
     directory = os.path.dirname(path) or "."
-    segment = Segment(OpenFiles(disk), directory, _offset_in_name(path), LogConfig())
+    segment = Segment(OpenFiles(disk), directory, _offset_in_name(path), LogSettings())
     segment.size = disk.size(segment.path)
     for header in segment.headers(0):
         segment.next_offset = header.next_offset

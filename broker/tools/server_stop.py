@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from broker.log.config import log_directories
+from broker.log.settings import log_directories
 from broker.process import pid_file
 from broker.settings.command_line import read_settings
 from clients.settings import SettingError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.log.config import log_directories, topic_defaults
 from broker.log.flusher import Flusher
 from broker.log.manager import LogManager, ManagerLimits
+from broker.log.settings import log_directories, topic_defaults
 from broker.orders.strays import Strays
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.fetcher import FetchLimits

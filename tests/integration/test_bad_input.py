@@ -551,6 +551,7 @@ class TestTopics:
             ({"cleanup.policy": "burn"}, "expected any of"),
             ({"retention.ms": "9" * 32_767}, "retention.ms="),
             ({"n" * 32_767: "1"}, "topics have no setting nnn"),
+            ({"preallocate": "true"}, "topics have no setting preallocate"),
         ],
     )
     def test_bad_settings(self, broker: BackgroundBroker, configs: dict[str, str], message: str) -> None:

@@ -19,10 +19,10 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.log.config import LogConfig
 from broker.log.disk import OsDisk
 from broker.log.open_files import OpenFiles
 from broker.log.segment import Segment
+from broker.log.settings import LogSettings
 from broker.tools.broker_process import BackgroundBroker
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "10"))  # in each of the two modes
@@ -131,7 +131,7 @@ def rebuild_indexes(log: Path, directory: Path) -> Path:
     """A directory with a copy of the segment and indexes made from nothing but its batches."""
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copy(log, directory)
-    segment = Segment(OpenFiles(OsDisk()), str(directory), int(log.stem), LogConfig())
+    segment = Segment(OpenFiles(OsDisk()), str(directory), int(log.stem), LogSettings())
     segment.size = log.stat().st_size
     segment.offset_index.begin_empty()
     segment.time_index.begin_empty()

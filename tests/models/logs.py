@@ -6,10 +6,11 @@ import random
 import uuid
 from typing import Any
 
-from broker.log.config import LogConfig
 from broker.log.disk import Disk
+from broker.log.flush_job import close_log
 from broker.log.log import Log
 from broker.log.recovery import LoadRequest, create_log, load_log
+from broker.log.settings import LogSettings
 from protocol import batches
 from protocol.batches import BatchHeader
 from protocol.topic_partition import TopicPartition
@@ -26,18 +27,18 @@ def sim_disk(seed: int = 0) -> SimDisk:
 
 
 def request(directory: str = DIRECTORY, **values: Any) -> LoadRequest:
-    config = values.pop("config", LogConfig())
+    config = values.pop("config", LogSettings())
     return LoadRequest(PARTITION, directory, config, NOW_MS, **values)
 
 
 def new_log(disk: Disk, directory: str = DIRECTORY, **config: Any) -> Log:
-    return create_log(disk, request(directory, config=LogConfig(**config)))
+    return create_log(disk, request(directory, config=LogSettings(**config)))
 
 
 def reopen(disk: Disk, log: Log, *, is_clean: bool, recovery_point: int = 0, **values: Any) -> Log:
     """The same log as another process would find it."""
     wanted = request(
-        log.directory, config=log.config, is_clean=is_clean, recovery_point=recovery_point, **values
+        log.directory, config=log.settings, is_clean=is_clean, recovery_point=recovery_point, **values
     )
     return load_log(disk, wanted)
 
@@ -54,11 +55,11 @@ def make_rivals(
     for path, topic_id, leader_epoch, count in (("/d1", older_id, older_epoch, 2), ("/d2", newer_id, 0, 1)):
         disk.make_directory(path)
         log = create_log(
-            disk, LoadRequest(partition, f"{path}/{partition}", LogConfig(), NOW_MS, topic_id=topic_id)
+            disk, LoadRequest(partition, f"{path}/{partition}", LogSettings(), NOW_MS, topic_id=topic_id)
         )
         for _ in range(count):
             append(log, leader_epoch=leader_epoch)
-        log.close()
+        close_log(log)
 
 
 def append(log: Log, *timestamps: int, leader_epoch: int = 0, **values: int) -> int:

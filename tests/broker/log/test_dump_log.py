@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from broker.log.disk import OsDisk
+from broker.log.flush_job import close_log
 from broker.tools.dump_log import main
 from tests.models.logs import NOW_MS, append, new_log
 
@@ -17,7 +18,7 @@ def directory(tmp_path: Path) -> Path:
     log = new_log(OsDisk(), str(tmp_path / "flights-3"), index_interval_bytes=0)
     append(log, 1000, 2000, leader_epoch=4, producer_id=8, epoch=1, sequence=0)
     append(log, 3000, leader_epoch=5)
-    log.close()
+    close_log(log)
     return tmp_path / "flights-3"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.defer import Deferred
 
+from broker.log.flush_job import flush_at_once
 from broker.log.flusher import Flusher
 from broker.log.log import Log
 from protocol.errors import BrokerError, ErrorCode
@@ -57,7 +58,7 @@ def test_one_fsync_at_a_time_and_the_next_is_shared() -> None:
 def test_what_is_durable_already_needs_no_fsync() -> None:
     scene = Scene()
     append(scene.log)
-    scene.log.flush()
+    flush_at_once(scene.log)
     scene.wait("a", 1)
     assert scene.answers == [("a", None)] and scene.workers.jobs == []
 
@@ -141,4 +142,4 @@ def test_nobody_waits_for_a_log_that_failed_before() -> None:
     scene.wait("a", 1)
     assert scene.answers == [("a", ErrorCode.KAFKA_STORAGE_ERROR)]
     with pytest.raises(BrokerError):
-        scene.log.flush()
+        flush_at_once(scene.log)

@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from broker.log import checkpoints, names
+from broker.log.flush_job import close_log
 from broker.log.names import OffsetFile
 from broker.log.producer_state import ProducerStates, decode_snapshot
 from protocol import batches
@@ -25,7 +26,7 @@ def test_index_entries() -> None:
     append(log, 7, 8)
     third_position = log.size_bytes
     append(log, 0x0102030406, 1)
-    log.close()
+    close_log(log)
     # (offset of the last record - 1000, where the batch begins), but for the batch at 0.
     index = f"00000003 {second_position:08x}00000005 {third_position:08x}"
     assert disk.read(f"{DIRECTORY}/{1000:020d}.index") == bytes.fromhex(index)

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker.log.flush_job import close_log, flush_at_once
 from broker.log.log import Log
 from broker.log.open_files import OpenFiles
 from broker.log.segment import Segment
@@ -65,7 +66,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.log.flush()
+        flush_at_once(self.log)
         assert self.log.recovery_point == self.end
 
     @precondition(lambda self: self.end > self.start)
@@ -94,7 +95,7 @@ class LogMachine(RuleBasedStateMachine):
     def restart(self, is_clean: bool) -> None:
         before = indexes_of(self.log)
         if is_clean:
-            self.log.close()
+            close_log(self.log)
         else:
             self.disk.kill_process()
         self.log = reopen(
@@ -166,7 +167,7 @@ def indexes_of(log: Log) -> list[tuple[object, ...]]:
 
 def new_indexes(log: Log, segment: Segment) -> Segment:
     """The segment's indexes as the log's batches alone would make them."""
-    rebuilt = Segment(OpenFiles(log.disk), "/rebuilt", segment.base_offset, log.config)
+    rebuilt = Segment(OpenFiles(log.disk), "/rebuilt", segment.base_offset, log.settings)
     log.disk.make_directory("/rebuilt")
     rebuilt.offset_index.begin_empty()
     rebuilt.time_index.begin_empty()

@@ -14,13 +14,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from broker.log.checkpoints import MetaProperties
-from broker.log.config import LogConfig, topic_defaults
 from broker.log.directory import IdentityError
 from broker.log.disk import Disk, OsDisk
+from broker.log.flush_job import flush_at_once
 from broker.log.flusher import Flusher
 from broker.log.identity import claim, known_identity
 from broker.log.log import Log
 from broker.log.manager import LogManager
+from broker.log.settings import LogSettings, topic_defaults
 from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.models.batches import timed_batch
@@ -97,7 +98,7 @@ def test_a_restart_finds_all_logs(stop: str) -> None:
         for _ in range(partition.partition + 1):
             append(log)
         log.advance_log_start(partition.partition // 2)
-        log.flush()
+        flush_at_once(log)
     finished(broker.logs.checkpoints.write_offsets())
     finished(broker.logs.checkpoints.write_high_watermarks(dict.fromkeys(partitions(5), 1)))
     if stop == "clean":
@@ -131,7 +132,7 @@ def test_the_checkpoints_are_in_kafkas_format() -> None:
     for partition in partitions(2):
         append(broker.logs.get_or_create(partition))
     append(broker.log(TopicPartition("flights", 1)))
-    broker.log(TopicPartition("flights", 0)).flush()
+    flush_at_once(broker.log(TopicPartition("flights", 0)))
     broker.log(TopicPartition("flights", 1)).advance_log_start(1)
     finished(broker.logs.checkpoints.write_offsets())
     finished(
@@ -262,33 +263,33 @@ def test_settings_of_a_topic_apply_to_its_logs_at_once() -> None:
     broker = Broker(sim_disk(), **{"message.max.bytes": 500})
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
     other = broker.logs.get_or_create(TopicPartition("other", 0))
-    assert log.config.max_message_bytes == 500
-    broker.logs.configs.set_topic("flights", {"max.message.bytes": "60"})
+    assert log.settings.max_message_bytes == 500
+    broker.logs.settings.set_topic("flights", {"max.message.bytes": "60"})
     with pytest.raises(BrokerError) as raised:
         append(log)
     assert raised.value.code is ErrorCode.MESSAGE_TOO_LARGE
     append(other)
-    broker.logs.configs.set_topic("flights", {})
+    broker.logs.settings.set_topic("flights", {})
     append(log)
 
 
 def test_other_defaults_hold_at_once_for_what_topics_do_not_set_themselves() -> None:
     broker = Broker(sim_disk())
-    broker.logs.configs.set_topic("own", {"retention.ms": "7"})
-    broker.logs.configs.set_topic("stubborn", {"min.compaction.lag.ms": "50"})
+    broker.logs.settings.set_topic("own", {"retention.ms": "7"})
+    broker.logs.settings.set_topic("stubborn", {"min.compaction.lag.ms": "50"})
     own, none, stubborn = (
         broker.logs.get_or_create(TopicPartition(topic, 0)) for topic in ("own", "none", "stubborn")
     )
-    broker.logs.configs.set_defaults(
+    broker.logs.settings.set_defaults(
         topic_defaults({"log.retention.ms": 9, "log.cleaner.max.compaction.lag.ms": 20})
     )
-    assert (own.config.retention_ms, own.config.max_compaction_lag_ms) == (7, 20)
-    assert (none.config.retention_ms, none.config.max_compaction_lag_ms) == (9, 20)
+    assert (own.settings.retention_ms, own.settings.max_compaction_lag_ms) == (7, 20)
+    assert (none.settings.retention_ms, none.settings.max_compaction_lag_ms) == (9, 20)
     # Its least compaction lag would be above the greatest: it keeps all that it had.
-    assert stubborn.config.retention_ms == LogConfig().retention_ms
-    assert broker.logs.get_or_create(TopicPartition("new", 0)).config.retention_ms == 9
+    assert stubborn.settings.retention_ms == LogSettings().retention_ms
+    assert broker.logs.get_or_create(TopicPartition("new", 0)).settings.retention_ms == 9
     another = broker.logs.get_or_create(TopicPartition("stubborn", 1))
-    assert another.config.min_compaction_lag_ms == 50
+    assert another.settings.min_compaction_lag_ms == 50
 
 
 def flush_for(broker: Broker, seconds: int) -> None:
@@ -300,7 +301,7 @@ def flush_for(broker: Broker, seconds: int) -> None:
 
 def test_logs_of_topics_with_a_flush_interval_are_flushed_by_age() -> None:
     broker = Broker(sim_disk())
-    broker.logs.configs.set_topic("flights", {"flush.ms": "5000"})
+    broker.logs.settings.set_topic("flights", {"flush.ms": "5000"})
     flushed = broker.logs.get_or_create(TopicPartition("flights", 0))
     left = broker.logs.get_or_create(TopicPartition("other", 0))
     for round_number in range(1, 3):
@@ -316,12 +317,12 @@ def test_a_flush_interval_holds_for_what_was_there_before_it_and_not_after_it_wa
     broker = Broker(sim_disk())
     first, second = (broker.logs.get_or_create(TopicPartition("flights", number)) for number in range(2))
     append(first)
-    broker.logs.configs.set_topic("flights", {"flush.ms": "5000"})
+    broker.logs.settings.set_topic("flights", {"flush.ms": "5000"})
     append(second)
     flush_for(broker, 5)
     assert (first.recovery_point, second.recovery_point) == (1, 1)
     append(first)
-    broker.logs.configs.set_topic("flights", {})
+    broker.logs.settings.set_topic("flights", {})
     flush_for(broker, 10)
     assert first.recovery_point == 1
 
@@ -334,7 +335,7 @@ def test_what_was_not_durable_at_the_last_stop_is_flushed_by_age_too() -> None:
     again = Broker(disk, ("/d1",), **{"log.flush.interval.ms": 5000})
     log = again.log(TopicPartition("flights", 0))
     log.recovery_point = 0
-    again.logs.configs.set_topic("flights", {})
+    again.logs.settings.set_topic("flights", {})
     flush_for(again, 5)
     assert log.recovery_point == 1
 
@@ -415,7 +416,7 @@ def test_a_truncation_below_the_recovery_point_is_written_down_before_anything_e
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
     for _ in range(3):
         append(log)
-    log.flush()
+    flush_at_once(log)
     written = broker.logs.checkpoints.write_offsets()
     log.truncate_to(1)
     assert b"flights 0 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
@@ -455,5 +456,5 @@ def test_logs_load_side_by_side_on_real_threads(tmp_path: Path) -> None:
 
 
 def test_the_default_configuration_is_that_of_the_rows() -> None:
-    assert LogConfig.of({}) == LogConfig()
-    assert LogConfig.of({}, topic_defaults({})) == LogConfig()
+    assert LogSettings.of({}) == LogSettings()
+    assert LogSettings.of({}, topic_defaults({})) == LogSettings()

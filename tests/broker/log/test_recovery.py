@@ -9,6 +9,7 @@ import pytest
 
 from broker.log import names
 from broker.log.disk import Disk
+from broker.log.flush_job import close_log, flush_at_once
 from broker.log.log import Log
 from broker.log.recovery import create_log, load_log
 from broker.log.time_search import offset_for_timestamp
@@ -64,7 +65,7 @@ def test_a_closed_log_is_found_as_it_was(is_clean: bool) -> None:
     disk = sim_disk()
     log = filled(disk)
     before = state_of(log)
-    log.close()
+    close_log(log)
     found = reopen(disk, log, is_clean=is_clean)
     assert state_of(found) == before
     assert append(found, producer_id=7, epoch=0, sequence=22) == 22
@@ -80,7 +81,7 @@ def test_indexes_are_the_same_however_often_the_log_was_stopped(is_clean: bool) 
         for each in (log, undisturbed):
             append(each, 1000 + number)
         if is_clean:
-            log.close()
+            close_log(log)
         log = reopen(disk, log, is_clean=is_clean)
     assert len(log.segments) > 2
     for segment, other in zip(log.segments, undisturbed.segments, strict=True):
@@ -103,7 +104,7 @@ def test_a_killed_process_loses_nothing_that_was_written() -> None:
 def test_a_log_cut_at_any_byte_of_its_last_batches_ends_with_the_last_whole_one() -> None:
     disk = sim_disk()
     log = filled(disk)
-    log.close()
+    close_log(log)
     whole = headers_of(log)
     path = f"{DIRECTORY}/{16:020d}.log"
     data = disk.read(path)
@@ -125,7 +126,7 @@ def test_a_log_cut_at_any_byte_of_its_last_batches_ends_with_the_last_whole_one(
 def test_a_flipped_bit_anywhere_beyond_the_recovery_point_is_never_served() -> None:
     disk = sim_disk()
     log = filled(disk)
-    log.close()
+    close_log(log)
     whole = headers_of(log)
     path = f"{DIRECTORY}/{16:020d}.log"
     data = disk.read(path)
@@ -150,7 +151,7 @@ def test_a_flipped_bit_anywhere_beyond_the_recovery_point_is_never_served() -> N
 def test_damage_in_an_older_segment_ends_the_log_there() -> None:
     disk = sim_disk()
     log = filled(disk)
-    log.close()
+    close_log(log)
     whole = headers_of(log)
     data = bytearray(disk.read(ACTIVE + ".log"))
     data[-1] ^= 1
@@ -181,7 +182,7 @@ def test_a_damaged_index_is_made_again(kind: str, base_offset: int, is_clean: bo
     disk = sim_disk()
     log = filled(disk)
     before = state_of(log)
-    log.close()
+    close_log(log)
     path = f"{DIRECTORY}/{base_offset:020d}{kind}"
     content = damage(disk.read(path))  # type: ignore[operator]
     disk.remove(path)
@@ -200,7 +201,7 @@ def test_every_file_but_the_logs_may_be_missing() -> None:
     disk = sim_disk()
     log = filled(disk)
     before = state_of(log)
-    log.close()
+    close_log(log)
     for name in disk.list(DIRECTORY):
         if not name.endswith(names.LOG):
             disk.remove(f"{DIRECTORY}/{name}")
@@ -216,7 +217,7 @@ def test_every_file_but_the_logs_may_be_missing() -> None:
 def test_a_half_written_epoch_checkpoint_is_read_from_the_batches_instead(content: bytes) -> None:
     disk = sim_disk()
     log = filled(disk)
-    log.close()
+    close_log(log)
     disk.write_atomically(f"{DIRECTORY}/{names.LEADER_EPOCHS}", content)
     found = reopen(disk, log, is_clean=False, recovery_point=20)
     assert found.epochs.entries == [(0, 0), (1, 6), (2, 12), (3, 18)]
@@ -225,7 +226,7 @@ def test_a_half_written_epoch_checkpoint_is_read_from_the_batches_instead(conten
 def test_epochs_beyond_the_end_are_dropped() -> None:
     disk = sim_disk()
     log = filled(disk)
-    log.close()
+    close_log(log)
     disk.write_atomically(f"{DIRECTORY}/{names.LEADER_EPOCHS}", b"0\n3\n0 0\n3 18\n9 22\n")
     assert reopen(disk, log, is_clean=True).epochs.entries == [(0, 0), (3, 18)]
 
@@ -235,7 +236,7 @@ def test_a_damaged_snapshot_is_left_aside_for_an_older_one(damage: bytes) -> Non
     disk = sim_disk()
     log = filled(disk)
     before = log.producers.encode()
-    log.close()
+    close_log(log)
     disk.write_atomically(f"{DIRECTORY}/{22:020d}.snapshot", damage)
     found = reopen(disk, log, is_clean=True)
     assert found.producers.encode() == before
@@ -246,7 +247,7 @@ def test_what_was_being_deleted_or_written_goes() -> None:
     disk = sim_disk()
     log = filled(disk)
     before = state_of(log)
-    log.close()
+    close_log(log)
     for name in (
         f"{3:020d}.log.deleted",
         f"{0:020d}.log.cleaned",
@@ -267,7 +268,7 @@ def test_what_was_being_deleted_or_written_goes() -> None:
 def test_a_finished_replacement_of_segments_is_completed() -> None:
     disk = sim_disk()
     log = filled(disk)
-    log.close()
+    close_log(log)
     # A cleaner kept the second and the last batch of the first two segments, in one file.
     headers, data = headers_of(log), read_all(log)
     kept = [data[header.position : header.end] for header in (headers[1], headers[7])]
@@ -283,7 +284,7 @@ def test_a_finished_replacement_of_segments_is_completed() -> None:
 def test_a_log_that_ends_before_its_start_begins_anew() -> None:
     disk = sim_disk()
     log = filled(disk)
-    log.close()
+    close_log(log)
     found = reopen(disk, log, is_clean=True, log_start_offset=50)
     assert (found.log_start_offset, found.log_end_offset, found.epochs.entries) == (50, 50, [])
     assert append(found) == 50
@@ -292,7 +293,7 @@ def test_a_log_that_ends_before_its_start_begins_anew() -> None:
 def test_the_log_start_offset_comes_from_the_checkpoint_or_the_first_segment() -> None:
     disk = sim_disk()
     log = filled(disk)
-    log.close()
+    close_log(log)
     assert reopen(disk, log, is_clean=True, log_start_offset=5).log_start_offset == 5
     disk.remove(f"{DIRECTORY}/{0:020d}.log")
     found = reopen(disk, log, is_clean=True, log_start_offset=5)
@@ -306,7 +307,7 @@ def test_recovery_does_not_believe_bytes_are_durable_because_it_read_them() -> N
     disk.kill_process()
     found = reopen(disk, log, is_clean=False)
     assert found.recovery_point == 0
-    found.flush()
+    flush_at_once(found)
     assert found.recovery_point == 22
     disk.lose_power()
     assert reopen(disk, log, is_clean=False).log_end_offset == 22
@@ -320,7 +321,7 @@ def test_a_power_loss_takes_no_flushed_record_and_leaves_a_sound_log(seed: int) 
     for number in range(disk.rng.randint(1, 25)):
         append(log, 1000 + number, leader_epoch=number // 4, producer_id=7, epoch=0, sequence=number)
         if disk.rng.random() < 0.2:
-            log.flush()
+            flush_at_once(log)
             flushed = log.log_end_offset
         if disk.rng.random() < 0.1:
             target = disk.rng.randint(0, log.log_end_offset)
@@ -344,7 +345,7 @@ def test_a_power_loss_takes_no_flushed_record_and_leaves_a_sound_log(seed: int) 
 def test_the_topic_id_is_kept_with_the_log() -> None:
     disk = sim_disk()
     topic_id = uuid.UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
-    create_log(disk, request(topic_id=topic_id)).close()
+    close_log(create_log(disk, request(topic_id=topic_id)))
     assert disk.read(f"{DIRECTORY}/partition.metadata") == b"version: 0\ntopic_id: Dx4tPEtaaXiHlqW0w9Lh8A"
     assert load_log(disk, request(is_clean=True)).topic_id == topic_id
     disk.write_atomically(f"{DIRECTORY}/partition.metadata", b"versi")
@@ -354,7 +355,7 @@ def test_the_topic_id_is_kept_with_the_log() -> None:
 def test_a_snapshot_written_by_kafka_is_read() -> None:
     disk = sim_disk()
     log = filled(disk)
-    log.close()
+    close_log(log)
     body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 99, 4, 17, 21, 3, 123456, -1, -1)
     head = struct.pack(">hI", 1, crc32c(body))
     disk.write_atomically(f"{DIRECTORY}/{22:020d}.snapshot", head + body)

@@ -217,11 +217,8 @@ def test_of_two_mutes_the_longer_counts_and_unmute_ends_both() -> None:
 def test_severing_drops_what_is_queued_and_tells_those_who_asked() -> None:
     served = Served(in_flight_requests_max=1)
     told: list[str] = []
-    forgotten = lambda connection: told.append("forgotten")  # noqa: E731
     served.connection.add_close_callback(lambda connection: told.append(f"first {connection.close_reason}"))
     served.connection.add_close_callback(lambda connection: told.append("second"))
-    served.connection.add_close_callback(forgotten)
-    served.connection.remove_close_callback(forgotten)
     served.receive(b"a", b"b")
     served.connection.mute(100)
     served.connection.close("fenced")

@@ -593,9 +593,9 @@ def test_nothing_is_kept_of_questions_about_what_nobody_owns(world: OwnershipWor
 
 def test_a_policy_that_changes_is_held_to_at_once(world: OwnershipWorld) -> None:
     stock = world.client()
-    world.logs.configs.set_topic(T, {"single.writer": "required"})
+    world.logs.settings.set_topic(T, {"single.writer": "required"})
     world.ownership.service.topic_changed(T)
     assert write(stock) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    world.logs.configs.set_topic(T, {})
+    world.logs.settings.set_topic(T, {})
     world.ownership.service.topic_changed(T)
     assert write(stock) == 0

@@ -6,8 +6,8 @@ import random
 import uuid
 from collections.abc import Sequence
 
-from broker.log.config import LogConfig
 from broker.log.recovery import LoadRequest, create_log
+from broker.log.settings import LogSettings
 from broker.replication.partition import LeaderAndIsr, Partition
 from protocol.batches import split
 from protocol.errors import BrokerError, ErrorCode
@@ -34,7 +34,7 @@ def replica(broker_id: int, topic: str = "t", index: int = 0, topic_id: uuid.UUI
     """A broker's replica, empty, which has no role yet."""
     disk = SimDisk(random.Random(broker_id), lambda: NOW_MS)
     log = create_log(
-        disk, LoadRequest(TopicPartition(topic, index), f"/data/{topic}-{index}", LogConfig(), NOW_MS)
+        disk, LoadRequest(TopicPartition(topic, index), f"/data/{topic}-{index}", LogSettings(), NOW_MS)
     )
     return Partition(topic, index, topic_id, broker_id, log)
 

@@ -11,6 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from broker.log.flush_job import flush_at_once
 from broker.log.log import Log
 from broker.network.outbound import ChannelLost
 from broker.replication.fetcher import FetchLimits
@@ -57,7 +58,7 @@ class Flushes:
         """The one flush that has begun ends well."""
         ((log, flushed),) = self.begun
         self.begun.clear()
-        log.flush()
+        flush_at_once(log)
         flushed.callback(None)
 
 
@@ -216,7 +217,7 @@ def test_a_clock_that_is_set_back_lengthens_no_pause() -> None:
 def durable_follower(index: int = 0) -> Partition:
     """Of a topic with `flush.before.ack`."""
     partition = follower(index)
-    partition.log.config = dataclasses.replace(partition.log.config, flush_before_ack=True)
+    partition.log.settings = dataclasses.replace(partition.log.settings, flush_before_ack=True)
     return partition
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.config import LogConfig
+from broker.log.settings import LogSettings
 from broker.replication.throttle import UNLIMITED, Throttle
 from clients.settings import SettingError
 from tests.broker.replication.test_replica_sessions import FOLLOWER, LEADER, Pair
@@ -30,9 +30,9 @@ class Catching(Pair):
                 self.world.client().call(produce_request("t", batch(bytes(RECORD_BYTES)), index, acks=1))
         for copy in self.copies:
             log = self.world.replicas.partition("t", copy.index).log
-            log.config = dataclasses.replace(log.config, leader_replication_throttled_replicas=names)
-            copy.log.config = dataclasses.replace(
-                copy.log.config, follower_replication_throttled_replicas=names
+            log.settings = dataclasses.replace(log.settings, leader_replication_throttled_replicas=names)
+            copy.log.settings = dataclasses.replace(
+                copy.log.settings, follower_replication_throttled_replicas=names
             )
         self.throttle: Throttle = self.world.replicas.throttle if side == "leader" else self.fetcher._throttle
         # So that an answer is a small part of what there is.
@@ -92,9 +92,9 @@ def test_a_replica_in_sync_gets_all_however_much_the_others_have_had(tmp_path: P
 
 
 def test_each_broker_counts_for_itself() -> None:
-    log = type("Log", (), {"config": LogConfig(leader_replication_throttled_replicas=("0:1", "1:2"))})
+    log = type("Log", (), {"settings": LogSettings(leader_replication_throttled_replicas=("0:1", "1:2"))})
     partitions = [type("P", (), {"index": index, "log": log}) for index in (0, 1)]
-    throttle = Throttle(1, lambda config: config.leader_replication_throttled_replicas)
+    throttle = Throttle(1, lambda settings: settings.leader_replication_throttled_replicas)
     assert not any(throttle.covers(each) for each in partitions), "there is no limit"
     throttle.set_rate(5)
     assert [throttle.covers(each) for each in partitions] == [True, False]
@@ -103,9 +103,9 @@ def test_each_broker_counts_for_itself() -> None:
 @pytest.mark.parametrize("value", ["0", "0:1,x", "*,0:1", "-1:0"])
 def test_what_lists_no_replicas_is_refused(value: str) -> None:
     with pytest.raises(SettingError, match="partition:broker"):
-        LogConfig.of({"leader.replication.throttled.replicas": value})
+        LogSettings.of({"leader.replication.throttled.replicas": value})
 
 
 @pytest.mark.parametrize("value", ["", "*", "0:1,12:3"])
 def test_what_lists_replicas_is_taken(value: str) -> None:
-    LogConfig.of({"follower.replication.throttled.replicas": value})
+    LogSettings.of({"follower.replication.throttled.replicas": value})

@@ -50,7 +50,7 @@ def test_a_coarser_unit_of_the_brokers_setting_counts() -> None:
 def test_values_are_shown_as_a_properties_file_has_them() -> None:
     shown = view().describe_topic({})
     assert entry(shown, "cleanup.policy").value == "delete"
-    assert entry(shown, "preallocate").value == "false"
+    assert entry(shown, "flush.before.ack").value == "false"
     assert entry(view().describe_broker(), "broker.rack").value is None
 
 

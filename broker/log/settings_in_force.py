@@ -6,15 +6,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker.log.config import LogConfig
 from broker.log.log import Log
+from broker.log.settings import LogSettings
 from clients.settings import SettingError
 
 logger = logging.getLogger(__name__)
 
 
-class LogConfigs:
-    """Gives logs their settings. `defaults` are the broker's values (see `config.topic_defaults`).
+class LogSettingsInForce:
+    """Gives logs their settings. `defaults` are the broker's values (see `topic_defaults`).
 
     `logs` are those there are; `changed` is called with each that has been given other settings.
     """
@@ -26,11 +26,11 @@ class LogConfigs:
         self._logs = logs
         self._changed = changed
         self._overrides: dict[str, Mapping[str, Any]] = {}
-        self._latest: tuple[str, LogConfig] | None = None
+        self._latest: tuple[str, LogSettings] | None = None
         """The topic whose logs were made last, and their settings: one's logs are made one after the
         other."""
 
-    def of(self, topic: str) -> LogConfig:
+    def of(self, topic: str) -> LogSettings:
         """The settings of a new log of a topic.
 
         Where the topic's own do not go with the broker's, which have changed since, they go without them: a
@@ -40,16 +40,16 @@ class LogConfigs:
             return self._latest[1]
         overrides = self._overrides.get(topic, {})
         try:
-            config = LogConfig.of(overrides, self._defaults)
+            settings = LogSettings.of(overrides, self._defaults)
         except SettingError as error:
             logger.error("Topic %s is kept without this broker's defaults: %s", topic, error)
-            config = LogConfig.of(overrides)
-        self._latest = topic, config
-        return config
+            settings = LogSettings.of(overrides)
+        self._latest = topic, settings
+        return settings
 
     def set_topic(self, topic: str, overrides: Mapping[str, Any]) -> None:
         """Take a topic's own settings, at once. Raises `SettingError`, and then nothing has changed."""
-        config = LogConfig.of(overrides, self._defaults)
+        settings = LogSettings.of(overrides, self._defaults)
         self._latest = None
         if overrides:
             self._overrides[topic] = dict(overrides)
@@ -57,7 +57,7 @@ class LogConfigs:
             self._overrides.pop(topic, None)
         for log in self._logs:
             if log.topic_partition.topic == topic:
-                self._give(log, config)
+                self._give(log, settings)
 
     def set_defaults(self, defaults: Mapping[str, Any]) -> None:
         """Take other values for what topics do not set themselves, at once.
@@ -66,19 +66,19 @@ class LogConfigs:
         """
         self._defaults = defaults
         self._latest = None
-        configs: dict[str, LogConfig | None] = {}
+        by_topic: dict[str, LogSettings | None] = {}
         for log in self._logs:
             topic = log.topic_partition.topic
-            if topic not in configs:
+            if topic not in by_topic:
                 try:
-                    configs[topic] = LogConfig.of(self._overrides.get(topic, {}), defaults)
+                    by_topic[topic] = LogSettings.of(self._overrides.get(topic, {}), defaults)
                 except SettingError as error:
                     logger.error("Settings of topic %s are left as they were: %s", topic, error)
-                    configs[topic] = None
-            config = configs[topic]
-            if config is not None:
-                self._give(log, config)
+                    by_topic[topic] = None
+            settings = by_topic[topic]
+            if settings is not None:
+                self._give(log, settings)
 
-    def _give(self, log: Log, config: LogConfig) -> None:
-        log.config = config
+    def _give(self, log: Log, settings: LogSettings) -> None:
+        log.settings = settings
         self._changed(log)

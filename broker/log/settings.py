@@ -1,4 +1,4 @@
-"""Settings of logs: a row each for topics, the same as a broker's defaults, and `LogConfig` of them."""
+"""Settings of logs: a row each for topics, the same as a broker's defaults, and `LogSettings` of them."""
 
 from __future__ import annotations
 
@@ -132,10 +132,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     Setting(
-        "preallocate", SettingType.BOOLEAN, False,
-        "Taken for compatibility: segment files grow as they are written.",
-    ),
-    Setting(
         "retention.bytes", SettingType.LONG, -1,
         "Bytes of a partition beyond which its oldest segments are deleted; -1: no bound.",
         minimum=-1,
@@ -200,7 +196,6 @@ _SYNONYMS = {
     "message.timestamp.type": "log.message.timestamp.type",
     "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
     "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
-    "preallocate": "log.preallocate",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
     "segment.bytes": "log.segment.bytes",
@@ -248,11 +243,6 @@ _OWN_BROKER_SETTINGS = (
     Setting(
         "log.flush.offset.checkpoint.interval.ms", SettingType.INT, 60_000,
         "How often recovery points are written down.",
-        minimum=1,
-    ),
-    Setting(
-        "log.flush.start.offset.checkpoint.interval.ms", SettingType.INT, 60_000,
-        "How often log start offsets are written down.",
         minimum=1,
     ),
     Setting(
@@ -325,7 +315,7 @@ def log_directories(broker: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogSettings:
     """The checked settings of one log; each field is the topic setting of that name."""
 
     check_expected_offsets: bool = False
@@ -347,7 +337,6 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
-    preallocate: bool = False
     retention_bytes: int = -1
     retention_ms: int = 7 * _DAY_MS
     segment_bytes: int = 1 << 30
@@ -359,7 +348,7 @@ class LogConfig:
     unclean_leader_election_enable: bool = False
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> LogConfig:
+    def of(cls, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> LogSettings:
         """From a topic's own settings, by dotted name, over the broker's `topic_defaults`.
 
         Names that no row has are left out: a topic's znode may hold settings of other software. Raises
@@ -367,21 +356,17 @@ class LogConfig:
         """
         known = {row.name: values[row.name] for row in TOPIC_SETTINGS if row.name in values}
         settings = Settings(TOPIC_SETTINGS, {**(defaults or {}), **known})
-        config = cls(**{_field_name(name): value for name, value in settings.items()})
-        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        checked = cls(**{_field_name(name): value for name, value in settings.items()})
+        if checked.min_compaction_lag_ms > checked.max_compaction_lag_ms:
             raise SettingError(
-                f"min.compaction.lag.ms={config.min_compaction_lag_ms} is not allowed: expected at most "
-                f"max.compaction.lag.ms, which is {config.max_compaction_lag_ms}"
+                f"min.compaction.lag.ms={checked.min_compaction_lag_ms} is not allowed: expected at most "
+                f"max.compaction.lag.ms, which is {checked.max_compaction_lag_ms}"
             )
-        return config
+        return checked
 
     @property
     def uses_log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
-
-    @property
-    def is_compacted(self) -> bool:
-        return "compact" in self.cleanup_policy
 
     @property
     def is_deleted(self) -> bool:
