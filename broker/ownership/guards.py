@@ -85,8 +85,9 @@ class WriterGuard:
         return error_for(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"only its owner may write to {name} "
-            f"(single.writer={self._partition.log.settings.single_writer}), and {by_whom}. Claim it first, with a Lease or an ExclusiveProducer; for a client that cannot "
-            "be changed, let a process beside it claim with writer_client_id",
+            f"(single.writer={self._partition.log.settings.single_writer}), and {by_whom}. Claim it first, "
+            "with a Lease or an ExclusiveProducer; for a client that cannot be changed, "
+            "let a process beside it claim with writer_client_id",
         )
 
     def _was_bound(self, origin: Origin) -> bool:

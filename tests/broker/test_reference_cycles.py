@@ -29,12 +29,12 @@ from tests.broker.ownership.world import Owner, OwnershipWorld
 from tests.broker.world import (
     Client,
     World,
-    batch,
     fetch_request,
     only_fetched,
     only_produced,
     produce_request,
 )
+from tests.models.batches import batch
 
 REPETITIONS = 20
 
