@@ -3,7 +3,7 @@
     @settings_group(ROWS)
     @dataclass(frozen=True, slots=True)
     class FetchRequestSettings:
-        max_bytes: int = from_setting("fetch.max.bytes")
+        max_bytes: Annotated[int, "fetch.max.bytes"]
 
 A group is handed over whole to the one who goes by it. That each field's setting exists, and has the field's
 type and unit, is checked when the group's module is imported. A group with a dynamic setting is handed over
@@ -13,14 +13,13 @@ as `Live`, so that its reader sees the value of the moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Generic, TypeVar, get_type_hints
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from clients.settings import Setting, SettingType
 
 G = TypeVar("G")
 
-_SETTING = "setting"
 _UNITS = frozenset({"ms", "seconds", "minutes", "hours", "bytes", "percentage"})
 _TYPES: Mapping[SettingType, Any] = {
     SettingType.STRING: str,
@@ -45,35 +44,35 @@ class _Group:
 _GROUPS: dict[type, _Group] = {}
 
 
-def from_setting(name: str) -> Any:
-    """A field of a settings group: the value of the setting `name`."""
-    return field(metadata={_SETTING: name})
-
-
 def settings_group(rows: Sequence[Setting]) -> Callable[[type[G]], type[G]]:
     """Make a frozen dataclass a group of settings declared in `rows`.
 
-    Each field names its setting by `from_setting`, or is a settings group itself. Raises TypeError where the
-    setting does not exist, or has another type or unit than the field.
+    Each field is annotated with its setting's name, or is a settings group itself. Raises TypeError where the
+    setting does not exist, or has another type, unit or default than the field.
     """
     by_name = {row.name: row for row in rows}
 
     def register(group: type[G]) -> type[G]:
-        types = get_type_hints(group)
+        types = get_type_hints(group, include_extras=True)
         settings: dict[str, str] = {}
         groups: dict[str, type] = {}
         is_dynamic = False
         for each in fields(group):  # type: ignore[arg-type]
             where = f"{group.__qualname__}.{each.name}"
-            if types[each.name] in _GROUPS:
-                groups[each.name] = types[each.name]
-                is_dynamic = is_dynamic or _GROUPS[types[each.name]].is_dynamic
+            declared = types[each.name]
+            if declared in _GROUPS:
+                groups[each.name] = declared
+                is_dynamic = is_dynamic or _GROUPS[declared].is_dynamic
                 continue
-            name = each.metadata.get(_SETTING, "")
+            if get_origin(declared) is not Annotated:
+                raise TypeError(f"{where} names no setting")
+            annotation, name = get_args(declared)
             row = by_name.get(name)
             if row is None:
                 raise TypeError(f"{where}: there is no setting {name}")
-            _check_field(where, each.name, types[each.name], row)
+            _check_field(where, each.name, annotation, row)
+            if each.default is not MISSING and each.default != row.default:
+                raise TypeError(f"{where} is {each.default} by default, {row.name} is {row.default}")
             settings[each.name] = row.name
             is_dynamic = is_dynamic or row.dynamic
         _GROUPS[group] = _Group(settings, groups, is_dynamic)
@@ -87,6 +86,8 @@ def _check_field(where: str, name: str, annotation: Any, row: Setting) -> None:
     if annotation not in (expected, expected | None if row.default is None else expected):
         raise TypeError(f"{where} is declared as {annotation}, but {row.name} is a {row.type.value}")
     of_field, of_row = _UNITS & set(name.split("_")), _UNITS & set(row.name.split("."))
+    if "size" in row.name.split("."):
+        of_row = of_field - {"ms"}  # Of Kafka's sizes some are bytes, and their names do not say so.
     if of_field != of_row:
         raise TypeError(f"{where} is in {set(of_field) or 'no unit'}, {row.name} in {set(of_row) or 'none'}")
 

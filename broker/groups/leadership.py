@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from twisted.internet.defer import DeferredLock
 
-from broker.groups.partition_log import PartitionLog, PartitionLogSettings
+from broker.groups.partition_log import PartitionLog
+from broker.groups.settings import PartitionLogSettings
 from broker.metadata import MetadataCache
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
+from broker.groups.settings import OffsetsTopicSettings
 from broker.metadata import MetadataCache
 from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
 from protocol.errors import BrokerError, ErrorCode
@@ -16,17 +16,17 @@ from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 _log = logging.getLogger(__name__)
 
 
-def offsets_topic(settings: Mapping[str, Any]) -> CreatableTopic:
-    """`__consumer_offsets` as the broker's settings have it made."""
+def offsets_topic(settings: OffsetsTopicSettings) -> CreatableTopic:
+    """`__consumer_offsets` as the controller is asked to create it."""
     configs = {
         "cleanup.policy": "compact",
         "compression.type": "producer",
-        "segment.bytes": str(settings["offsets.topic.segment.bytes"]),
+        "segment.bytes": str(settings.segment_bytes),
     }
     return CreatableTopic(
         name=OFFSETS_TOPIC,
-        num_partitions=settings["offsets.topic.num.partitions"],
-        replication_factor=settings["offsets.topic.replication.factor"],
+        num_partitions=settings.partitions,
+        replication_factor=settings.replication_factor,
         assignments=[],
         configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
     )

@@ -4,11 +4,11 @@ replicas, like every other write with acks=all."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 
 from broker.groups.replay import LatestRecords
+from broker.groups.settings import PartitionLogSettings
 from broker.log.append import AppendOrigin
 from broker.metadata import MetadataCache
 from broker.replication.appends import ACKS_ALL, Append
@@ -19,17 +19,8 @@ from broker.replication.waiting import MAX_WAIT_MS, Parked
 from broker.workers import Workers
 from coordinator.groups.effects import GroupRecord
 from coordinator.groups.log import NOTHING_COMMITTED, Replay
-from protocol.batches import Compression
 from protocol.errors import BrokerError, ErrorCode
 from protocol.records import TYPICAL_OVERHEAD, BatchBuilder
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionLogSettings:
-    """`offsets.topic.compression.codec`, and `offsets.load.buffer.size`."""
-
-    codec: Compression
-    load_bytes: int
 
 
 class PartitionLog:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from broker.setting_groups import settings_group
 from clients.settings import Setting, SettingError, SettingType
 from coordinator.groups.settings import GroupSettings
 from protocol.batches import Compression
@@ -136,8 +138,40 @@ def check(settings: Mapping[str, Any]) -> None:
         )
 
 
-def group_config(settings: Mapping[str, Any]) -> GroupSettings:
-    """What the settings say to the coordinator of groups."""
+@settings_group(SETTINGS)
+@dataclass(frozen=True, slots=True)
+class OffsetsTopicSettings:
+    """How `__consumer_offsets` is created."""
+
+    partitions: Annotated[int, "offsets.topic.num.partitions"]
+    replication_factor: Annotated[int, "offsets.topic.replication.factor"]
+    segment_bytes: Annotated[int, "offsets.topic.segment.bytes"]
+
+
+@settings_group(SETTINGS)
+@dataclass(frozen=True, slots=True)
+class PartitionLogSettings:
+    """How the partitions of `__consumer_offsets` are written, and read by a new coordinator."""
+
+    compression: Annotated[int, "offsets.topic.compression.codec"]
+    load_bytes: Annotated[int, "offsets.load.buffer.size"]
+
+    @property
+    def codec(self) -> Compression:
+        return Compression(self.compression)
+
+
+@settings_group(SETTINGS)
+@dataclass(frozen=True, slots=True)
+class CoordinatorTimeouts:
+    """How long a commit may take to be replicated, and members wait for leaders to know their readers."""
+
+    commit_timeout_ms: Annotated[int, "offsets.commit.timeout.ms"]
+    claim_timeout_ms: Annotated[int, "group.claim.timeout.ms"]
+
+
+def group_settings(settings: Mapping[str, Any]) -> GroupSettings:
+    """The settings that the coordinator of groups goes by."""
     return GroupSettings(
         min_session_timeout_ms=settings["group.min.session.timeout.ms"],
         max_session_timeout_ms=settings["group.max.session.timeout.ms"],

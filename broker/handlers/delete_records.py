@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Annotated
 
 from broker.handler import Handler, RequestContext
 from broker.replication.record_deletions import RecordDeletion, RecordDeletions
 from broker.replication.replicas import Replicas
-from broker.setting_groups import from_setting, settings_group
+from broker.setting_groups import settings_group
 from broker.settings.rows import BROKER_ROWS
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.delete_records import (
@@ -26,7 +27,7 @@ from protocol.messages.delete_records import (
 class DeleteRecordsSettings:
     """How long a request may wait for replicas, whatever timeout it names."""
 
-    timeout_ms_max: int = from_setting("delete.records.purgatory.timeout.ms")
+    timeout_ms_max: Annotated[int, "delete.records.purgatory.timeout.ms"]
 
 
 @dataclass(eq=False)

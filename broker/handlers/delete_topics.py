@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from typing import Annotated
 
 from twisted.internet.defer import Deferred, succeed
 
 from broker.handler import Handler, RequestContext
 from broker.metadata import MetadataCache
-from broker.setting_groups import from_setting, settings_group
+from broker.setting_groups import settings_group
 from broker.settings.rows import BROKER_ROWS
 from coordinator.controller.events import TopicResult
 from coordinator.controller.service import ControllerService
@@ -36,7 +37,7 @@ _FIRST_VERSION_WITH_IDS = 6
 class TopicDeletionSettings:
     """Whether clients may delete topics."""
 
-    is_enabled: bool = from_setting("delete.topic.enable")
+    is_enabled: Annotated[bool, "delete.topic.enable"]
 
 
 @dataclass(eq=False)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from broker.handler import Handler, RequestContext
 from broker.network.connection import ServerConnection
@@ -23,7 +24,7 @@ from broker.replication.fetch_sessions import FetchReader
 from broker.replication.fetches import FetchDemand, Fetches
 from broker.replication.reads import Read, ReadLimits
 from broker.replication.replicas import Replicas
-from broker.setting_groups import from_setting, settings_group
+from broker.setting_groups import settings_group
 from broker.settings.rows import BROKER_ROWS
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import (
@@ -50,7 +51,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 class FetchRequestSettings:
     """How many bytes of records a response may have, whatever the request asks for."""
 
-    max_bytes: int = from_setting("fetch.max.bytes")
+    max_bytes: Annotated[int, "fetch.max.bytes"]
 
 
 @dataclass(eq=False)

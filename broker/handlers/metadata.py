@@ -12,6 +12,7 @@ answered LEADER_NOT_AVAILABLE until then, and clients ask again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from twisted.internet.defer import Deferred
 
@@ -20,7 +21,7 @@ from broker.handler import Handler, RequestContext
 from broker.identity import BrokerIdentity
 from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
 from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from broker.setting_groups import from_setting, settings_group
+from broker.setting_groups import settings_group
 from broker.settings.rows import BROKER_ROWS
 from coordinator.controller.topic_rules import INTERNAL_TOPICS, is_legal_name
 from protocol.errors import BrokerError, ErrorCode
@@ -43,7 +44,7 @@ _FIRST_VERSION_WITH_IDS = 12
 class AutoCreationSettings:
     """Whether asking for the metadata of a missing topic creates it."""
 
-    is_enabled: bool = from_setting("auto.create.topics.enable")
+    is_enabled: Annotated[bool, "auto.create.topics.enable"]
 
 
 @dataclass(eq=False)

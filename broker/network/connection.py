@@ -9,9 +9,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from broker.network.interfaces import Address, Wire
+from broker.network.settings import SETTINGS
+from broker.setting_groups import settings_group
 from coordinator.clock import Clock, DelayedCall
 from protocol.frames import SIZE, Part, parts_size
 
@@ -25,13 +27,14 @@ REQUESTS_PER_TURN = 64
 _SHOWN_CLIENT_ID = 100
 
 
+@settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one connection may occupy; see the settings of the same names."""
+    """What one connection may occupy."""
 
-    frame_bytes_max: int
-    buffered_bytes_max: int
-    in_flight_requests_max: int
+    frame_bytes_max: Annotated[int, "socket.request.max.bytes"]
+    buffered_bytes_max: Annotated[int, "connection.max.buffered.bytes"]
+    in_flight_requests_max: Annotated[int, "connection.max.in.flight.requests"]
 
 
 class ReplySlot:

@@ -7,13 +7,15 @@ import functools
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 from broker.network.connection import ConnectionLimits, FrameHandler, ServerConnection
 from broker.network.endpoints import Endpoints
 from broker.network.interfaces import Address, Network, Port
+from broker.network.settings import SETTINGS
+from broker.setting_groups import settings_group
 from coordinator.clock import Clock, DelayedCall
 
 _log = logging.getLogger(__name__)
@@ -21,28 +23,15 @@ _log = logging.getLogger(__name__)
 _SWEEP_MS_MAX = 30_000
 
 
+@settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """What all connections together, and each of them, may take; see the settings of the same names."""
+    """What all connections together, and each of them, may take. An `idle_ms_max` of -1 is no limit."""
 
-    connections_max: int
-    connections_per_ip_max: int
-    idle_ms_max: int
-    """-1: a connection may be idle for ever."""
+    connections_max: Annotated[int, "max.connections"]
+    connections_per_ip_max: Annotated[int, "max.connections.per.ip"]
+    idle_ms_max: Annotated[int, "connections.max.idle.ms"]
     connection: ConnectionLimits
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> ListenerLimits:
-        return cls(
-            connections_max=settings["max.connections"],
-            connections_per_ip_max=settings["max.connections.per.ip"],
-            idle_ms_max=settings["connections.max.idle.ms"],
-            connection=ConnectionLimits(
-                frame_bytes_max=settings["socket.request.max.bytes"],
-                buffered_bytes_max=settings["connection.max.buffered.bytes"],
-                in_flight_requests_max=settings["connection.max.in.flight.requests"],
-            ),
-        )
 
 
 class Listeners:

@@ -13,9 +13,9 @@ import errno
 import functools
 import logging
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred
@@ -32,6 +32,8 @@ from broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
 from broker.network.interfaces import Accept, Address, FrameReceiver, Port
 from broker.network.memory import RequestMemory
 from broker.network.outgoing import Outgoing, SliceTooLong
+from broker.network.settings import SETTINGS
+from broker.setting_groups import settings_group
 from protocol.frames import Part
 
 _log = logging.getLogger(__name__)
@@ -338,21 +340,14 @@ class _FramePort(tcp.Port):
         return sock
 
 
+@settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class SocketOptions:
-    """Sizes for the system's sockets, -1 leaving them to it; see the settings `socket.*`."""
+    """Sizes of the buffers of sockets, -1 leaving them to the system, and of the queue of new connections."""
 
-    send_buffer_bytes: int = -1
-    receive_buffer_bytes: int = -1
-    backlog: int = 50
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> SocketOptions:
-        return cls(
-            send_buffer_bytes=settings["socket.send.buffer.bytes"],
-            receive_buffer_bytes=settings["socket.receive.buffer.bytes"],
-            backlog=settings["socket.listen.backlog.size"],
-        )
+    send_buffer_bytes: Annotated[int, "socket.send.buffer.bytes"] = -1
+    receive_buffer_bytes: Annotated[int, "socket.receive.buffer.bytes"] = -1
+    backlog: Annotated[int, "socket.listen.backlog.size"] = 50
 
     def apply(self, sock: socket.socket) -> None:
         if self.send_buffer_bytes != -1:

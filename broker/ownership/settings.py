@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
+from broker.setting_groups import settings_group
 from clients.settings import Setting, SettingType
 from protocol.errors import ErrorCode, error_for
 
@@ -55,16 +55,13 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 
+@settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class SessionTimeouts:
     """The shortest and the longest session timeout that a client may request, in ms."""
 
-    min_ms: int
-    max_ms: int
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> SessionTimeouts:
-        return cls(settings["own.session.timeout.min.ms"], settings["own.session.timeout.max.ms"])
+    min_ms: Annotated[int, "own.session.timeout.min.ms"]
+    max_ms: Annotated[int, "own.session.timeout.max.ms"]
 
     def check(self, session_timeout_ms: int) -> None:
         """Raises BrokerError INVALID_SESSION_TIMEOUT for a timeout outside of these."""
@@ -76,20 +73,12 @@ class SessionTimeouts:
             )
 
 
+@settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class OwnershipSettings:
-    """Values of `own.release.grace.ms`, `own.ping.timeout.ms`, `own.waiters.max` and `own.names.max`."""
+    """The bounds and deadlines of the ownership table."""
 
-    release_grace_ms: int = 0
-    ping_timeout_ms: int = 3000
-    waiters_max: int = 1000
-    names_max: int = 100_000
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> OwnershipSettings:
-        return cls(
-            settings["own.release.grace.ms"],
-            settings["own.ping.timeout.ms"],
-            settings["own.waiters.max"],
-            settings["own.names.max"],
-        )
+    release_grace_ms: Annotated[int, "own.release.grace.ms"] = 0
+    ping_timeout_ms: Annotated[int, "own.ping.timeout.ms"] = 3000
+    waiters_max: Annotated[int, "own.waiters.max"] = 1000
+    names_max: Annotated[int, "own.names.max"] = 100_000

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
+from typing import Annotated
 
 from twisted.internet.defer import Deferred, DeferredList
 
 from broker.network.outbound import ChannelError
+from broker.setting_groups import settings_group
+from broker.settings.rows import BROKER_ROWS
 from broker.wiring.cluster import ClusterParts
-from clients.settings import Settings
 from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest
@@ -16,10 +19,20 @@ from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 _log = logging.getLogger(__name__)
 
 
-async def hand_over(cluster: ClusterParts, settings: Settings, clock: Clock) -> None:
+@settings_group(BROKER_ROWS)
+@dataclass(frozen=True, slots=True)
+class HandOverSettings:
+    """Whether a broker that stops hands its leadership over, and how often it tries."""
+
+    is_enabled: Annotated[bool, "controlled.shutdown.enable"]
+    retries_max: Annotated[int, "controlled.shutdown.max.retries"]
+    retry_backoff_ms: Annotated[int, "controlled.shutdown.retry.backoff.ms"]
+
+
+async def hand_over(cluster: ClusterParts, settings: HandOverSettings, clock: Clock) -> None:
     """Have the controller move leadership away; tried again as long as there is something left, and somebody
     who could take it."""
-    tries = 1 + settings["controlled.shutdown.max.retries"]
+    tries = 1 + settings.retries_max
     for number in range(1, tries + 1):
         if _is_alone(cluster):
             return
@@ -28,7 +41,7 @@ async def hand_over(cluster: ClusterParts, settings: Settings, clock: Clock) -> 
             return
         _log.warning("Controlled shutdown, try %d of %d: %s", number, tries, outcome)
         if number < tries:
-            await _pause(cluster, settings["controlled.shutdown.retry.backoff.ms"] / 1000, clock)
+            await _pause(cluster, settings.retry_backoff_ms / 1000, clock)
 
 
 def _is_alone(cluster: ClusterParts) -> bool:

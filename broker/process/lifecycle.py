@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, cast
 
 from twisted.internet.defer import Deferred, TimeoutError, ensureDeferred
 from twisted.internet.interfaces import IReactorTime
@@ -14,8 +15,10 @@ from broker.log.checkpoints import MetaProperties
 from broker.log.directory import IdentityError
 from broker.log.identity import claim, known_identity
 from broker.network.endpoints import Endpoints, parse_endpoints
-from broker.process.hand_over import hand_over
+from broker.process.hand_over import HandOverSettings, hand_over
 from broker.process.periodic import Periodic
+from broker.setting_groups import read_group, settings_group
+from broker.settings.rows import BROKER_ROWS, ROWS
 from broker.wiring.node import WiredBroker, build_broker
 from broker.wiring.replication import build_logs
 from broker.wiring.surroundings import Surroundings
@@ -30,6 +33,31 @@ T = TypeVar("T")
 _NO_ID = -1
 _FLUSH_S = 0.05
 """How long a stop waits for responses that have been given to the network to leave."""
+
+
+@settings_group(BROKER_ROWS)
+@dataclass(frozen=True, slots=True)
+class StartSettings:
+    """Where ZooKeeper is and how long the start waits for it, and which id the broker takes."""
+
+    zookeeper_connect: Annotated[str, "zookeeper.connect"]
+    connection_timeout_ms: Annotated[int | None, "zookeeper.connection.timeout.ms"]
+    session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
+    broker_id: Annotated[int, "broker.id"]
+    reserved_id_max: Annotated[int, "reserved.broker.max.id"]
+
+
+@settings_group(ROWS)
+@dataclass(frozen=True, slots=True)
+class PeriodicSettings:
+    """How often the broker does what it does at intervals."""
+
+    write_offsets_interval_ms: Annotated[int, "log.flush.offset.checkpoint.interval.ms"]
+    flush_interval_ms: Annotated[int, "log.flush.scheduler.interval.ms"]
+    expire_producers_interval_ms: Annotated[int, "producer.id.expiration.check.interval.ms"]
+    write_high_watermarks_interval_ms: Annotated[int, "replica.high.watermark.checkpoint.interval.ms"]
+    replica_lag_ms_max: Annotated[int, "replica.lag.time.max.ms"]
+    expire_offsets_interval_ms: Annotated[int, "offsets.retention.check.interval.ms"]
 
 
 class StartError(Exception):
@@ -69,13 +97,15 @@ class Broker:
         if not self._logs.live_directories:
             failures = "; ".join(str(directory.failure) for directory in self._logs.directories)
             raise StartError(f"none of the log directories (log.dirs) can be used: {failures}")
-        _log.info("connecting to ZooKeeper at %s", self._settings["zookeeper.connect"])
+        settings = read_group(StartSettings, self._settings)
+        _log.info("connecting to ZooKeeper at %s", settings.zookeeper_connect)
         self._is_zookeeper_open = True
         self._around.zookeeper.start()
         cluster_id = await self._within_connection_timeout(
-            ensureDeferred(cluster.cluster_id(self._around.zookeeper, self._around.random.randbytes))
+            ensureDeferred(cluster.cluster_id(self._around.zookeeper, self._around.random.randbytes)),
+            settings,
         )
-        broker_id = await self._identify(cluster_id)
+        broker_id = await self._identify(cluster_id, settings)
         identity = BrokerIdentity(broker_id, cluster_id, self._endpoints.inter_broker)
         node = self.node = build_broker(self._settings, self._around, self._logs, identity, self._fatal)
         await node.settings.dynamic_configs.load()
@@ -91,31 +121,26 @@ class Broker:
         self._begin_periodic(node)
         await self._known_to_the_cluster(node)
 
-    async def _within_connection_timeout(self, deferred: Deferred[T]) -> T:
-        timeout_ms = (
-            self._settings["zookeeper.connection.timeout.ms"]
-            or self._settings["zookeeper.session.timeout.ms"]
-        )
+    async def _within_connection_timeout(self, deferred: Deferred[T], settings: StartSettings) -> T:
+        timeout_ms = settings.connection_timeout_ms or settings.session_timeout_ms
         deferred.addTimeout(timeout_ms / 1000, cast(IReactorTime, self._around.clock))
         try:
             return await deferred
         except TimeoutError:
             raise StartError(
-                f"ZooKeeper at {self._settings['zookeeper.connect']} (zookeeper.connect) did not answer "
+                f"ZooKeeper at {settings.zookeeper_connect} (zookeeper.connect) did not answer "
                 f"within {timeout_ms} ms: start it, or say where it is"
             ) from None
 
-    async def _identify(self, cluster_id: str) -> int:
+    async def _identify(self, cluster_id: str, settings: StartSettings) -> int:
         """This broker's id: as set, as the log directories have it, or a new one."""
         try:
             known = known_identity(self._logs.live_directories)
-            broker_id: int = self._settings["broker.id"]
+            broker_id = settings.broker_id
             if broker_id == _NO_ID and known is not None:
                 broker_id = known.broker_id
             if broker_id == _NO_ID:
-                broker_id = await cluster.generate_broker_id(
-                    self._around.zookeeper, self._settings["reserved.broker.max.id"]
-                )
+                broker_id = await cluster.generate_broker_id(self._around.zookeeper, settings.reserved_id_max)
             claim(self._logs.live_directories, MetaProperties(broker_id, cluster_id))
         except IdentityError as error:
             raise StartError(str(error)) from error
@@ -128,17 +153,18 @@ class Broker:
             await metadata.next_update()
 
     def _begin_periodic(self, node: WiredBroker) -> None:
-        settings, logs, every = self._settings, self._logs, self._periodic.add
+        settings = read_group(PeriodicSettings, self._settings)
+        logs, every = self._logs, self._periodic.add
         replicas = node.replication.replicas
-        every(settings["log.flush.offset.checkpoint.interval.ms"], logs.checkpoints.write_offsets)
-        every(settings["log.flush.scheduler.interval.ms"], logs.flush_due)
-        every(settings["producer.id.expiration.check.interval.ms"], logs.expire_producers)
+        every(settings.write_offsets_interval_ms, logs.checkpoints.write_offsets)
+        every(settings.flush_interval_ms, logs.flush_due)
+        every(settings.expire_producers_interval_ms, logs.expire_producers)
         every(
-            settings["replica.high.watermark.checkpoint.interval.ms"],
+            settings.write_high_watermarks_interval_ms,
             lambda: logs.checkpoints.write_high_watermarks(replicas.high_watermarks()),
         )
-        every(max(1, settings["replica.lag.time.max.ms"] // 2), replicas.shrink_in_sync_sets)
-        every(settings["offsets.retention.check.interval.ms"], node.groups.service.expire_offsets)
+        every(max(1, settings.replica_lag_ms_max // 2), replicas.shrink_in_sync_sets)
+        every(settings.expire_offsets_interval_ms, node.groups.service.expire_offsets)
 
     def describe(self) -> dict[str, Any]:
         """Who this broker is and where it listens, for those who wait for it."""
@@ -174,8 +200,9 @@ class Broker:
         self._periodic.stop()
         node = self.node
         if node is not None:
-            if self._settings["controlled.shutdown.enable"] and node.cluster.membership.is_connected:
-                await hand_over(node.cluster, self._settings, self._around.clock)
+            settings = read_group(HandOverSettings, self._settings)
+            if settings.is_enabled and node.cluster.membership.is_connected:
+                await hand_over(node.cluster, settings, self._around.clock)
             node.cluster.membership.close()
             node.cluster.candidacy.stand_down()
             node.groups.service.stop()

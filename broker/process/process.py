@@ -13,9 +13,10 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from twisted.internet import reactor as _installed
 from twisted.internet.defer import ensureDeferred
@@ -29,6 +30,8 @@ from broker.process import pid_file
 from broker.process.directory_locks import DirectoryInUse, DirectoryLocks
 from broker.process.lifecycle import Broker, StartError
 from broker.process.session_file import SessionFile, boot_id
+from broker.setting_groups import read_group, settings_group
+from broker.settings.rows import ROWS
 from broker.wiring.surroundings import Surroundings
 from broker.workers import ThreadWorkers
 from clients.settings import SettingError, Settings
@@ -41,6 +44,17 @@ _reactor = cast(Any, _installed)
 _GC_THRESHOLDS = (50_000, 20, 50)
 """A full collection walks all that lives, and every client waits for it. The hot path makes no cycles, so
 that collections may be rarer than Python's defaults have them."""
+
+
+@settings_group(ROWS)
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """What the surroundings of a broker in a process of its own go by."""
+
+    zookeeper_connect: Annotated[str, "zookeeper.connect"]
+    session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
+    worker_threads: Annotated[int, "background.threads"]
+    queued_request_bytes_max: Annotated[int, "queued.max.request.bytes"]
 
 
 def run(settings: Settings, ready_file: str | None) -> int:
@@ -62,20 +76,21 @@ class BrokerProcess:
         self._pid_file = pid_file.path_of(directories)
         self._status = 0
         self._is_stopping = False
-        self._workers = ThreadWorkers(_reactor, settings["background.threads"])
+        own = read_group(ProcessSettings, settings)
+        self._workers = ThreadWorkers(_reactor, own.worker_threads)
         around = Surroundings(
             clock=_reactor,
             disk=OsDisk(),
             zookeeper=KazooZooKeeper(
-                settings["zookeeper.connect"],
-                settings["zookeeper.session.timeout.ms"],
+                own.zookeeper_connect,
+                own.session_timeout_ms,
                 _reactor.callFromThread,
                 SessionFile(directories, boot_id()),
             ),
             network=TcpNetwork(
                 _reactor,
-                SocketOptions.from_settings(settings),
-                RequestMemory(settings["queued.max.request.bytes"]),
+                read_group(SocketOptions, settings),
+                RequestMemory(own.queued_request_bytes_max),
             ),
             workers=self._workers,
             random=random.SystemRandom(),

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Annotated, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
+from broker.replication.settings import SETTINGS
+from broker.setting_groups import settings_group
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.fetch import FetchPartition
 from protocol.topic_partition import TopicPartition
@@ -129,12 +131,13 @@ class FetchSession:
         self.stirred = dict.fromkeys(self.partitions.values())
 
 
+@settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Values of the settings `max.incremental.fetch.session.cache.slots` and `.partitions`."""
+    """How many sessions a broker keeps, and how many partitions all of them may hold together."""
 
-    sessions_max: int = 1000
-    partitions_max: int = 500_000
+    sessions_max: Annotated[int, "max.incremental.fetch.session.cache.slots"] = 1000
+    partitions_max: Annotated[int, "max.incremental.fetch.session.cache.partitions"] = 500_000
 
 
 class FetchSessions:

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from broker.replication.fetcher_session import SESSION_ERRORS, FetcherSession, PartitionId
 from broker.replication.following import FetchOutcome, take, wanted
 from broker.replication.partition import Partition
+from broker.replication.settings import SETTINGS
 from broker.replication.throttle import Throttle
+from broker.setting_groups import settings_group
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
@@ -30,15 +32,16 @@ _PARTITIONS_PER_PAUSE_MS = 50
 that has very many roles to begin is not kept from it."""
 
 
+@settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Values of the settings `replica.fetch.*`."""
+    """How a follower fetches."""
 
-    wait_ms_max: int = 500
-    bytes_min: int = 1
-    partition_bytes_max: int = 1 << 20
-    response_bytes_max: int = 10 << 20
-    backoff_ms: int = 1000
+    wait_ms_max: Annotated[int, "replica.fetch.wait.max.ms"] = 500
+    bytes_min: Annotated[int, "replica.fetch.min.bytes"] = 1
+    partition_bytes_max: Annotated[int, "replica.fetch.max.bytes"] = 1 << 20
+    response_bytes_max: Annotated[int, "replica.fetch.response.max.bytes"] = 10 << 20
+    backoff_ms: Annotated[int, "replica.fetch.backoff.ms"] = 1000
 
     def pause_ms(self, failures: int, partitions: int = 1) -> int:
         """How long to pause after so many failures in a row, of so many partitions at once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from broker.log.append import AppendOrigin
 from broker.log.flusher import Flusher
@@ -24,8 +25,10 @@ from broker.replication.partition import (
     Partition,
     PartitionRead,
 )
+from broker.replication.settings import SETTINGS
 from broker.replication.throttle import leader_throttle
 from broker.replication.waiting import Waiting
+from broker.setting_groups import settings_group
 from coordinator.clock import Clock
 from coordinator.controller.topic_rules import INTERNAL_TOPICS
 from protocol.errors import BrokerError, ErrorCode
@@ -33,12 +36,13 @@ from protocol.messages.fetch import FetchPartition
 from protocol.topic_partition import TopicPartition
 
 
+@settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ReplicaLimits:
-    """Values of the settings of these names."""
+    """When a follower leaves the in-sync set, and how many requests of each kind may wait."""
 
-    lag_time_ms_max: int
-    waiting_requests_max: int
+    lag_time_ms_max: Annotated[int, "replica.lag.time.max.ms"]
+    waiting_requests_max: Annotated[int, "waiting.requests.max"]
 
 
 class Replicas:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from broker.replication.settings import ThrottleRates
 from broker.replication.throttle import Throttle
+from broker.setting_groups import Live
 
 
 class ThrottledRates:
-    """Gives the throttles their rates. `settings` are the values in force; call `settings_changed` after each
-    change."""
+    """Gives the throttles their rates. Call `settings_changed` after each change of the broker's settings."""
 
-    def __init__(self, settings: Mapping[str, Any], leader: Throttle, follower: Throttle) -> None:
-        self._settings = settings
+    def __init__(self, rates: Live[ThrottleRates], leader: Throttle, follower: Throttle) -> None:
+        self._rates = rates
         self._leader = leader
         self._follower = follower
         self.settings_changed()
 
     def settings_changed(self) -> None:
-        self._leader.set_rate(self._settings["leader.replication.throttled.rate"])
-        self._follower.set_rate(self._settings["follower.replication.throttled.rate"])
+        rates = self._rates.current()
+        self._leader.set_rate(rates.leader)
+        self._follower.set_rate(rates.follower)

@@ -16,6 +16,7 @@ from broker.log.settings import BROKER_SETTINGS as LOG_SETTINGS
 from broker.log.settings import TOPIC_SETTINGS
 from broker.network.settings import SETTINGS as NETWORK_SETTINGS
 from broker.ownership import settings as ownership
+from broker.replication.settings import SETTINGS as REPLICATION_SETTINGS
 from clients.config import ADMIN_ROWS, CONSUMER_ROWS, PRODUCER_ROWS
 from clients.settings import REQUIRED, Setting, SettingError, Settings, SettingType, settings_table
 
@@ -118,90 +119,6 @@ TOPICS: tuple[Setting, ...] = (
     ),
 )
 
-REPLICATION: tuple[Setting, ...] = (
-    Setting(
-        "replica.lag.time.max.ms",
-        SettingType.LONG,
-        30_000,
-        "A follower that has not caught up with its leader for so long leaves the in-sync set.",
-        minimum=1,
-    ),
-    Setting(
-        "replica.high.watermark.checkpoint.interval.ms",
-        SettingType.LONG,
-        5_000,
-        "How often the high watermarks are written to disk.",
-        minimum=1,
-    ),
-    Setting(
-        "replica.socket.timeout.ms",
-        SettingType.INT,
-        30_000,
-        "How long a request to another broker may take. At least `replica.fetch.wait.max.ms`.",
-        minimum=1,
-    ),
-    Setting(
-        "replica.fetch.wait.max.ms",
-        SettingType.INT,
-        500,
-        "How long a follower's fetch waits at the leader for `replica.fetch.min.bytes`.",
-        minimum=1,
-    ),
-    Setting(
-        "replica.fetch.min.bytes",
-        SettingType.INT,
-        1,
-        "How many bytes a follower's fetch waits for.",
-        minimum=1,
-    ),
-    Setting(
-        "replica.fetch.max.bytes",
-        SettingType.INT,
-        1024 * 1024,
-        "How many bytes of one partition a follower fetches at once. A larger batch still passes.",
-        minimum=0,
-    ),
-    Setting(
-        "replica.fetch.response.max.bytes",
-        SettingType.INT,
-        10 * 1024 * 1024,
-        "How many bytes of all partitions together a follower fetches at once. A larger batch still passes.",
-        minimum=0,
-    ),
-    Setting(
-        "replica.fetch.backoff.ms",
-        SettingType.INT,
-        1000,
-        "How long a follower pauses after a failed fetch.",
-        minimum=0,
-    ),
-    Setting(
-        "num.replica.fetchers",
-        SettingType.INT,
-        1,
-        "How many fetches a follower keeps open to each leader.",
-        minimum=1,
-    ),
-    Setting(
-        "leader.replication.throttled.rate",
-        SettingType.LONG,
-        2**63 - 1,
-        "How many bytes a second this broker gives, as their leader, to the replicas that topics list in "
-        "`leader.replication.throttled.replicas` and that are not in sync.",
-        minimum=0,
-        dynamic=True,
-    ),
-    Setting(
-        "follower.replication.throttled.rate",
-        SettingType.LONG,
-        2**63 - 1,
-        "How many bytes a second this broker fetches for the replicas that topics list in "
-        "`follower.replication.throttled.replicas` and that are behind their leaders.",
-        minimum=0,
-        dynamic=True,
-    ),
-)
-
 LEADERSHIP: tuple[Setting, ...] = (
     Setting(
         "auto.leader.rebalance.enable",
@@ -236,21 +153,6 @@ REQUESTS: tuple[Setting, ...] = (
         minimum=1024,
     ),
     Setting(
-        "max.incremental.fetch.session.cache.slots",
-        SettingType.INT,
-        1000,
-        "How many fetch sessions there may be (KIP-227). Readers without one name all their partitions in "
-        "every fetch. 0: there are none.",
-        minimum=0,
-    ),
-    Setting(
-        "max.incremental.fetch.session.cache.partitions",
-        SettingType.INT,
-        500_000,
-        "How many partitions all fetch sessions together may hold.",
-        minimum=0,
-    ),
-    Setting(
         "delete.records.purgatory.timeout.ms",
         SettingType.INT,
         30_000,
@@ -262,14 +164,6 @@ REQUESTS: tuple[Setting, ...] = (
         SettingType.INT,
         30_000,
         "How long this broker waits for another broker's answer.",
-        minimum=1,
-    ),
-    Setting(
-        "waiting.requests.max",
-        SettingType.INT,
-        1_000_000,
-        "How many requests may wait at once for records or for replicas; one more is answered at once with "
-        "what there is.",
         minimum=1,
     ),
 )
@@ -307,13 +201,16 @@ WORKERS: tuple[Setting, ...] = (
     ),
 )
 
-BROKER_ROWS: tuple[Setting, ...] = (
-    IDENTITY + ZOOKEEPER + TOPICS + REPLICATION + LEADERSHIP + REQUESTS + STOPPING + WORKERS
-)
+BROKER_ROWS: tuple[Setting, ...] = IDENTITY + ZOOKEEPER + TOPICS + LEADERSHIP + REQUESTS + STOPPING + WORKERS
 """The rows declared here, in the order in which the documentation lists them."""
 
 ROWS: tuple[Setting, ...] = (
-    BROKER_ROWS + NETWORK_SETTINGS + LOG_SETTINGS + groups.SETTINGS + ownership.SETTINGS
+    BROKER_ROWS
+    + NETWORK_SETTINGS
+    + LOG_SETTINGS
+    + REPLICATION_SETTINGS
+    + groups.SETTINGS
+    + ownership.SETTINGS
 )
 """Every row of server.properties."""
 
@@ -356,6 +253,7 @@ def settings_page() -> str:
         ("Broker", BROKER_ROWS),
         ("Broker: network", NETWORK_SETTINGS),
         ("Broker: logs", LOG_SETTINGS),
+        ("Broker: replication", REPLICATION_SETTINGS),
         ("Broker: groups", groups.SETTINGS),
         ("Broker: ownership", ownership.SETTINGS),
         ("Topics", TOPIC_SETTINGS),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from twisted.internet.defer import Deferred
 
 from broker.auto_creation import AutoCreation
 from broker.dispatch import Dispatcher
 from broker.groups.offsets_topic import offsets_topic
+from broker.groups.settings import OffsetsTopicSettings
 from broker.identity import BrokerIdentity
 from broker.metadata import MetadataCache
 from broker.network.endpoints import Endpoints
@@ -18,6 +19,9 @@ from broker.network.interfaces import Address
 from broker.network.listener import ListenerLimits, Listeners
 from broker.network.outbound import ChannelSettings
 from broker.peers import ActiveController, Peers
+from broker.replication.settings import ReplicationSettings
+from broker.setting_groups import Live, read_group, settings_group
+from broker.settings.rows import ROWS
 from broker.wiring.settings import SettingsParts
 from broker.wiring.surroundings import Surroundings
 from coordinator.cluster.candidacy import Candidacy
@@ -34,6 +38,30 @@ from protocol.api import Request
 
 _CONFLICT_MARGIN_MS = 1000
 """How long after its session timeout the registration of a broker that was killed may still be there."""
+
+
+@settings_group(ROWS)
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """How this broker takes part in its cluster, and what topics are created with."""
+
+    rack: Annotated[str | None, "broker.rack"]
+    session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
+    request_timeout_ms: Annotated[int, "request.timeout.ms"]
+    request_elements_max: Annotated[int, "socket.request.max.elements"]
+    partitions: Annotated[int, "num.partitions"]
+    replication_factor: Annotated[int, "default.replication.factor"]
+
+
+@settings_group(ROWS)
+@dataclass(frozen=True, slots=True)
+class BalanceSettings:
+    """Whether and how often the controller gives leadership back to preferred leaders, and from which share
+    of a broker's partitions on."""
+
+    is_enabled: Annotated[bool, "auto.leader.rebalance.enable"]
+    check_interval_seconds: Annotated[int, "leader.imbalance.check.interval.seconds"]
+    imbalance_percentage: Annotated[int, "leader.imbalance.per.broker.percentage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +97,15 @@ class ClusterParts:
 def build_cluster(
     around: Surroundings, identity: BrokerIdentity, metadata: MetadataCache, parts: SettingsParts
 ) -> ClusterParts:
-    settings, clock, broker_id = parts.static, around.clock, identity.broker_id
-    dispatcher = Dispatcher(settings["socket.request.max.elements"])
+    settings = read_group(ClusterSettings, parts.static)
+    replication = read_group(ReplicationSettings, parts.static)
+    clock, broker_id = around.clock, identity.broker_id
+    dispatcher = Dispatcher(settings.request_elements_max)
     listeners = Listeners(
         around.network,
         clock,
         dispatcher.dispatch,
-        ListenerLimits.from_settings(settings),
+        read_group(ListenerLimits, parts.static),
         around.monotonic_s,
     )
 
@@ -84,14 +114,14 @@ def build_cluster(
         endpoint = None if node is None else node.endpoint(identity.inter_broker_listener)
         return None if endpoint is None else Address(*endpoint)
 
-    def peers_as(client_id: str, timeout_setting: str = "request.timeout.ms") -> Peers:
+    def peers_as(client_id: str, timeout_ms: int = settings.request_timeout_ms) -> Peers:
         return Peers(
             broker_id,
             dispatcher,
             around.network,
             clock,
             around.random.random,
-            ChannelSettings(client_id, request_timeout_ms=settings[timeout_setting]),
+            ChannelSettings(client_id, request_timeout_ms=timeout_ms),
             address_of,
         )
 
@@ -107,19 +137,21 @@ def build_cluster(
         controller_peers=controller_peers,
         claim_peers=peers_as(f"group-coordinator-{broker_id}"),
         fetch_peers=tuple(
-            peers_as(f"replica-fetcher-{broker_id}-{lane}", "replica.socket.timeout.ms")
-            for lane in range(settings["num.replica.fetchers"])
+            peers_as(f"replica-fetcher-{broker_id}-{lane}", replication.timeout_ms)
+            for lane in range(replication.fetchers)
         ),
         membership=ClusterMembership(
             around.zookeeper,
             clock,
-            lambda: _info(identity, listeners.endpoints, settings["broker.rack"]),
-            conflict_timeout_ms=settings["zookeeper.session.timeout.ms"] + _CONFLICT_MARGIN_MS,
+            lambda: _info(identity, listeners.endpoints, settings.rack),
+            conflict_timeout_ms=settings.session_timeout_ms + _CONFLICT_MARGIN_MS,
         ),
         candidacy=candidacy,
-        controller=_controller(around, identity, parts, candidacy, controller_peers),
+        controller=_controller(around, identity, parts, settings, candidacy, controller_peers),
         active_controller=active_controller,
-        auto_creation=AutoCreation(active_controller.ask, [offsets_topic(settings)]),
+        auto_creation=AutoCreation(
+            active_controller.ask, [offsets_topic(read_group(OffsetsTopicSettings, parts.static))]
+        ),
         producer_ids=ProducerIds(around.zookeeper, broker_id),
         log_dir_events=LogDirEvents(around.zookeeper, broker_id),
     )
@@ -142,10 +174,11 @@ def _controller(
     around: Surroundings,
     identity: BrokerIdentity,
     parts: SettingsParts,
+    settings: ClusterSettings,
     candidacy: Candidacy,
     peers: Peers,
 ) -> ControllerService:
-    settings = parts.static
+    balance = Live(BalanceSettings, parts.in_force)
 
     def send(broker_id: int, request: BrokerRequest) -> Deferred[BrokerResponse]:
         answer: Deferred[Any] = peers.send(broker_id, cast("Request[Any]", request))
@@ -153,12 +186,12 @@ def _controller(
 
     policy = ControllerPolicy(
         identity.inter_broker_listener,
-        TopicDefaults(settings["num.partitions"], settings["default.replication.factor"]),
+        TopicDefaults(settings.partitions, settings.replication_factor),
         parts.view.check,
         parts.topics.unclean_election_allowed,
         lambda: uuid.UUID(int=around.random.getrandbits(128), version=4),
-        lambda: parts.in_force["leader.imbalance.per.broker.percentage"],
+        lambda: balance.current().imbalance_percentage,
     )
-    is_balanced = settings["auto.leader.rebalance.enable"]
-    interval_ms = settings["leader.imbalance.check.interval.seconds"] * 1000 if is_balanced else 0
+    checks = balance.current()
+    interval_ms = checks.check_interval_seconds * 1000 if checks.is_enabled else 0
     return ControllerService(candidacy, around.clock, send, policy, balance_interval_ms=interval_ms)

@@ -12,14 +12,13 @@ from twisted.internet.defer import Deferred
 from broker.groups.forwarding import Forwarding, SendToBroker
 from broker.groups.leadership import GroupLeadership
 from broker.groups.offsets_topic import OffsetsTopic
-from broker.groups.partition_log import PartitionLogSettings
 from broker.groups.reader_claims import ReaderClaims
-from broker.groups.settings import group_config
+from broker.groups.settings import CoordinatorTimeouts, PartitionLogSettings, group_settings
 from broker.metadata import MetadataCache
 from broker.replication.replicas import Replicas
+from broker.setting_groups import read_group
 from broker.wiring.surroundings import Surroundings
 from coordinator.groups.service import GroupService
-from protocol.batches import Compression
 from protocol.errors import ErrorCode
 
 
@@ -46,26 +45,26 @@ def build_groups(
     """`create_topics` has the controller create topics. `send` asks other brokers; so does `send_claims`, on
     channels of its own, since a leader that does not answer claims must not hold up other requests."""
     topic = OffsetsTopic(metadata, create_topics)
+    timeouts = read_group(CoordinatorTimeouts, settings)
 
     def new_claimer() -> ReaderClaims:
-        return ReaderClaims(around.clock, metadata.leader_of, send_claims, settings["group.claim.timeout.ms"])
+        return ReaderClaims(around.clock, metadata.leader_of, send_claims, timeouts.claim_timeout_ms)
 
     service = GroupService(
-        group_config(settings),
+        group_settings(settings),
         around.clock,
         around.monotonic_s,
         partition_of=topic.partition_of,
         new_id=lambda: str(uuid.UUID(int=around.random.getrandbits(128), version=4)),
         partition_count=metadata.partition_count,
-        commit_timeout_ms=settings["offsets.commit.timeout.ms"],
+        commit_timeout_ms=timeouts.commit_timeout_ms,
         new_claimer=new_claimer,
-    )
-    log_settings = PartitionLogSettings(
-        Compression(settings["offsets.topic.compression.codec"]), settings["offsets.load.buffer.size"]
     )
     return GroupParts(
         topic=topic,
         forwarding=Forwarding(replicas.local_id, topic, metadata, send),
         service=service,
-        leadership=GroupLeadership(service, replicas, metadata, around.workers, log_settings),
+        leadership=GroupLeadership(
+            service, replicas, metadata, around.workers, read_group(PartitionLogSettings, settings)
+        ),
     )

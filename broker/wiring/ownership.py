@@ -9,6 +9,7 @@ from typing import Any
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import OwnershipSettings, SessionTimeouts
 from broker.replication.replicas import Replicas
+from broker.setting_groups import read_group
 from broker.wiring.surroundings import Surroundings
 from coordinator.ownership.store import OwnershipStore
 
@@ -33,10 +34,10 @@ def build_ownership(
             replicas,
             OwnershipStore(around.zookeeper),
             names_partition,
-            OwnershipSettings.from_settings(settings),
+            read_group(OwnershipSettings, settings),
             clock=around.clock,
             date_ms=around.now_ms,
             monotonic_s=around.monotonic_s,
         ),
-        session_timeouts=SessionTimeouts.from_settings(settings),
+        session_timeouts=read_group(SessionTimeouts, settings),
     )

@@ -16,7 +16,9 @@ from broker.replication.isr_proposals import IsrProposals
 from broker.replication.record_deletions import RecordDeletions
 from broker.replication.replicas import ReplicaLimits, Replicas
 from broker.replication.roles import Roles
+from broker.replication.settings import ThrottleRates
 from broker.replication.throttled_rates import ThrottledRates
+from broker.setting_groups import Live, read_group
 from broker.settings.in_force import SettingsInForce
 from broker.wiring.cluster import ClusterParts
 from broker.wiring.surroundings import Surroundings
@@ -66,28 +68,16 @@ def build_replication(
         clock,
         logs.flusher,
         metadata,
-        ReplicaLimits(settings["replica.lag.time.max.ms"], settings["waiting.requests.max"]),
+        read_group(ReplicaLimits, settings),
         isr_proposals.propose,
-        FetchSessions(
-            around.random.getrandbits,
-            SessionLimits(
-                settings["max.incremental.fetch.session.cache.slots"],
-                settings["max.incremental.fetch.session.cache.partitions"],
-            ),
-        ),
+        FetchSessions(around.random.getrandbits, read_group(SessionLimits, settings)),
         around.monotonic_s,
     )
     fetchers = Fetchers(
         broker_id,
         clock,
         [peers.send for peers in cluster.fetch_peers],
-        FetchLimits(
-            settings["replica.fetch.wait.max.ms"],
-            settings["replica.fetch.min.bytes"],
-            settings["replica.fetch.max.bytes"],
-            settings["replica.fetch.response.max.bytes"],
-            settings["replica.fetch.backoff.ms"],
-        ),
+        read_group(FetchLimits, settings),
         broker_epoch,
         lambda log: logs.flusher.durable(log, log.log_end_offset),
     )
@@ -99,7 +89,7 @@ def build_replication(
         fetchers=fetchers,
         fetches=Fetches(replicas, metadata, around.workers),
         isr_proposals=isr_proposals,
-        throttled_rates=ThrottledRates(settings, replicas.throttle, fetchers.throttle),
+        throttled_rates=ThrottledRates(Live(ThrottleRates, settings), replicas.throttle, fetchers.throttle),
         deletions=RecordDeletions(replicas, metadata),
         strays=Strays(broker_id, logs, replicas, roles),
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
-from broker.setting_groups import Live, from_setting, read_group, settings_group
+from broker.setting_groups import Live, read_group, settings_group
 from clients.settings import Setting, SettingType
 
 ROWS = (
@@ -21,45 +21,50 @@ VALUES: dict[str, Any] = {row.name: row.default for row in ROWS}
 @settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class Waits:
-    wait_ms_max: int = from_setting("fetch.wait.max.ms")
+    wait_ms_max: Annotated[int, "fetch.wait.max.ms"]
 
 
 @settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class Place:
     waits: Waits
-    rack: str | None = from_setting("rack")
+    rack: Annotated[str | None, "rack"]
 
 
 @settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    rate: int = from_setting("throttled.rate")
+    rate: Annotated[int, "throttled.rate"]
 
 
 @dataclass(frozen=True)
 class Misspelt:
-    wait_ms: int = from_setting("fetch.wait.mx.ms")
+    wait_ms: Annotated[int, "fetch.wait.mx.ms"]
 
 
 @dataclass(frozen=True)
 class MisTyped:
-    wait_ms: str = from_setting("fetch.wait.max.ms")
+    wait_ms: Annotated[str, "fetch.wait.max.ms"]
 
 
 @dataclass(frozen=True)
 class Unset:
-    rack: int = from_setting("rack")
+    rack: Annotated[int, "rack"]
 
 
 @dataclass(frozen=True)
 class InSeconds:
-    wait_seconds: int = from_setting("fetch.wait.max.ms")
+    wait_seconds: Annotated[int, "fetch.wait.max.ms"]
 
 
 @dataclass(frozen=True)
 class WithoutUnit:
-    wait: int = from_setting("fetch.wait.max.ms")
+    wait: Annotated[int, "fetch.wait.max.ms"]
+
+
+@dataclass(frozen=True)
+class OtherDefault:
+    wait_ms: Annotated[int, "fetch.wait.max.ms"] = 400
 
 
 @dataclass(frozen=True)
@@ -85,10 +90,11 @@ def test_dynamic_settings_are_those_of_the_moment() -> None:
     ("group", "complaint"),
     [
         (Misspelt, r"Misspelt\.wait_ms: there is no setting fetch\.wait\.mx\.ms"),
-        (NotASetting, r"NotASetting\.wait_ms: there is no setting"),
+        (NotASetting, r"NotASetting\.wait_ms names no setting"),
         (MisTyped, r"MisTyped\.wait_ms is declared as .*str.*, but fetch\.wait\.max\.ms is a int"),
         (Unset, r"Unset\.rack is declared as .*int.*, but rack is a string"),
         (InSeconds, r"InSeconds\.wait_seconds is in .*seconds.*, fetch\.wait\.max\.ms in .*ms"),
+        (OtherDefault, r"OtherDefault\.wait_ms is 400 by default, fetch\.wait\.max\.ms is 500"),
         (WithoutUnit, r"WithoutUnit\.wait is in no unit, fetch\.wait\.max\.ms in .*ms"),
     ],
 )

@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import pytest
 
 from broker.dispatch import Dispatcher
 from broker.handler import Handler, RequestContext
 from broker.identity import BrokerIdentity
-from broker.setting_groups import Live, from_setting, settings_group
+from broker.setting_groups import Live, settings_group
 from broker.settings.rows import ROWS, broker_settings
 from broker.wiring.handlers import WiringError, build_handlers, handler_types
 from broker.wiring.node import WiredBroker, build_broker
@@ -42,13 +42,13 @@ SETTINGS = broker_settings({"zookeeper.connect": "z:1"})
 @settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class Balance:
-    percentage: int = from_setting("leader.imbalance.per.broker.percentage")
+    percentage: Annotated[int, "leader.imbalance.per.broker.percentage"]
 
 
 @settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class Threads:
-    count: int = from_setting("background.threads")
+    count: Annotated[int, "background.threads"]
 
 
 @dataclass(eq=False)

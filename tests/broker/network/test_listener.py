@@ -13,6 +13,7 @@ from broker.network.interfaces import Address
 from broker.network.listener import ListenerLimits, Listeners
 from broker.network.settings import SETTINGS
 from broker.network.transport import TcpNetwork
+from broker.setting_groups import read_group
 from clients.settings import Settings
 from tests.models.wires import FakeNetwork, FakeWire
 from tests.reactor import on_reactor, reactor
@@ -133,8 +134,8 @@ def test_stopping_closes_ports_and_connections_and_leaves_no_timer() -> None:
 
 
 def test_limits_are_read_from_the_settings() -> None:
-    limits = ListenerLimits.from_settings(
-        Settings(SETTINGS, {"max.connections": "7", "socket.request.max.bytes": "12345"})
+    limits = read_group(
+        ListenerLimits, Settings(SETTINGS, {"max.connections": "7", "socket.request.max.bytes": "12345"})
     )
     assert limits.connections_max == 7
     assert limits.connection.frame_bytes_max == 12345
