@@ -8,6 +8,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from broker.groups.offsets_topic import offsets_topic
+from broker.groups.settings import OffsetsTopicSettings
+from broker.setting_groups import read_group
 from broker.settings.rows import broker_settings
 from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
 from protocol.errors import ErrorCode
@@ -55,7 +57,7 @@ def test_the_topic_is_made_as_the_settings_say() -> None:
             "offsets.topic.segment.bytes": 4096,
         }
     )
-    topic = offsets_topic(settings)
+    topic = offsets_topic(read_group(OffsetsTopicSettings, settings))
 
     assert (topic.num_partitions, topic.replication_factor) == (7, 2)
     configs = {config.name: config.value for config in topic.configs}
