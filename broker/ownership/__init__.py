@@ -2,17 +2,17 @@
 
 The path of a claim, each file in the order in which the claim visits it:
 
-1. `broker/handlers/own.py` checks the request and makes the claimed resources a `Claim`; `requests` has the
-checks that all ownership handlers share, and `decided` knows whether this broker decides about a resource. 2.
-`service.OwnershipService.submit` gives the operation a ticket, and passes it to the table. 3. `table` lets
-operations on the same resource take turns. When it is the claim's turn, `claims.Claim.begin` has `rules`
-judge it, and returns the records (`resources`) that have to be durable first. 4. The service writes them:
-`coordinator/ownership/store.py`, one multi that replaces what was read. 5. `claims.Claim.carry_out` puts the
-grants into force (`state`). The service then refreshes the `guards` that judge appends and fetches, and
-severs the connections of the owners that lost. 6. The request waits in `answers` until the high watermark has
-reached the fence, and is answered.
+1. `broker/handlers/own.py` checks the request with `requests`, which also asks `decided` whether this broker
+   decides about each resource, and makes the request a `claims.Claim`.
+2. `service.OwnershipService.submit` gives the claim a ticket, and passes it to the table.
+3. `table` has the operations on a resource take turns. When it is the claim's turn, `claims.Claim.begin` has
+   `rules` judge it, and returns the records (`resources`) that have to be durable first.
+4. `coordinator/ownership/store.py` writes the records: one multi that replaces exactly what was read.
+5. `claims.Claim.carry_out` puts the grants into force in `state`.
+6. `guards` are refreshed, which judge appends and fetches; the connections of the losers are severed.
+7. `answers` keeps the request until the high watermark has reached the fence, and answers it.
 
-The other operations (`operations`, `readers`) take the same path. Beside it: `sessions` ends what is silent
-for too long, `renewals` keeps Renew requests waiting, and `decided` loads records when this broker begins to
-lead.
+The other operations (`operations`, `readers`) take the same path. `sessions` ends the ownership of clients
+that are silent for too long, `renewals` keeps Renew requests waiting, and `decided` loads the records of a
+partition before this broker leads it.
 """

@@ -56,7 +56,7 @@ def wait_until_ms(now_ms: int, wait_timeout_ms: int) -> int | None:
 class Claim(Operation):
     """A claim of the own API: all of the wanted resources are granted, or none.
 
-    A claim of one resource that takes it from nobody may stand in the queue until `wait_until_ms`.
+    A claim of one resource with generation -1 may wait in the queue until `wait_until_ms`.
     """
 
     __slots__ = ("_grants", "_requester", "_verdicts", "_wait_until_ms", "_wanted", "_written")

@@ -35,7 +35,7 @@ _GROUPS_MAX = 10_000
 """Groups kept by one partition whose names have been read. Beyond it, groups without names are forgotten."""
 
 _GROUPS_AT_A_TIME = 50
-"""Groups whose names are read at a time, where all are asked for."""
+"""Groups whose names are read at a time, if the names of all groups are requested."""
 
 
 @dataclass(slots=True)

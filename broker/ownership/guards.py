@@ -104,7 +104,8 @@ def _is_bound(writer: Entry, origin: Origin) -> bool:
 
 
 class ReaderGuard:
-    """Admits fetches of the owner only, where the group of the connection has an owner that reads."""
+    """Refuses fetches of a connection whose group has another reader. With `single.reader=required` it
+    refuses all connections that are not the reader of some group."""
 
     __slots__ = ("_holdings", "_partition", "_resource")
 

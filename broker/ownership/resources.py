@@ -241,7 +241,7 @@ class Resource:
             if entry.grant is not None and (entry.group == group or (Access.WRITE in access and entry.writes))
         ]
 
-    # -- what is written -----------------------------------------------------------------------------------
+    # -- records -----------------------------------------------------------------------------------
 
     def record(self) -> OwnershipRecord:
         """The record of the resource as it is now."""

@@ -73,7 +73,7 @@ class OwnershipService:
     """The owners of the resources that this broker decides about.
 
     `names_partition` returns the partition of `__consumer_offsets` that keeps a group. `date_ms` is the time
-    of day; `monotonic_s` is a clock that nobody sets, and times sessions. Call `role_changed` when a
+    of day; `monotonic_s` is a monotonic clock, which times sessions. Call `role_changed` when a
     partition's role has changed, and `append_mismatched` when the condition of an append did not hold.
     """
 
@@ -112,7 +112,7 @@ class OwnershipService:
         self._is_stopped = False
 
     def now_ms(self) -> int:
-        """By the clock that nobody sets, by which sessions are timed."""
+        """The time of the monotonic clock, by which sessions are timed."""
         return int(self._monotonic_s() * 1000)
 
     # -- requests ------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from protocol.messages.ownership import LossReason
 
 
 def end_or_extend(state: TableState, due: OwnershipDeadline, now_ms: int) -> int | None:
-    """End what has run out. Returns the next deadline, in ms, where it is still running; else None."""
+    """End a session or a wait that has run out. Returns its next deadline in ms if it is still running, else
+    None."""
     resource = state.resources.get(due.key)
     if resource is None:
         return None

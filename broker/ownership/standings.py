@@ -71,7 +71,7 @@ def refused(
 
 
 def not_attempted(resource: Resource, group: str) -> ResourceStanding:
-    """A resource that is free to claim, in a request of which another resource was refused."""
+    """A resource in a request that is refused because of another resource."""
     standing = outcome(resource.key, ErrorCode.OPERATION_NOT_ATTEMPTED)
     standing.generation = resource.peek(group).generation
     return standing
@@ -115,7 +115,7 @@ def shared(resource: Resource, leader_epoch: int) -> ResourceStanding:
 
 
 def fenced(resource: Resource, group: str, incarnation: int) -> ResourceStanding:
-    """A resource of which the grant named by the requester is no longer in force, or never was."""
+    """A resource that the requester has lost: the grant that it names is not in force."""
     entry = resource.entries.get(group)
     past = None if entry is None else entry.find(incarnation)
     reason = past.reason if past is not None else LossReason.NONE

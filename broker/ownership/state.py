@@ -39,7 +39,7 @@ class TableState:
     """What the table knows, for its operations to read and change.
 
     `log_ends` returns the log ends of a partition, `last_heard_ms` when a connection last sent anything, and
-    `date_ms` the time of day. All other times are from a clock that nobody sets.
+    `date_ms` the time of day. All other times are from a monotonic clock.
     """
 
     def __init__(
@@ -335,7 +335,7 @@ class TableState:
         return [*effects, *(Notify(connection, is_ping) for connection, is_ping in to_notify.items())]
 
     def forget_if_blank(self, key: ResourceKey) -> None:
-        """Forget a resource of which there is nothing to keep."""
+        """Forget a resource that was never owned and has neither waiters nor sharers."""
         resource = self.resources.get(key)
         if resource is not None and resource.is_blank:
             self._forget(key)

@@ -84,16 +84,16 @@ class OwnershipTable:
         self._ready: deque[_Submission] = deque()
         """Submissions that may have come to the heads of their queues."""
         self._to_retry: dict[ResourceKey, None] = {}
-        """Resources with waiters, of which a write has failed."""
+        """Resources with waiters whose promotion could not be written."""
 
-    # -- what is known -------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------
 
     def resource(self, key: ResourceKey) -> Resource | None:
-        """What is known of a resource; None if it was never owned."""
+        """The resource; None if it was never owned, and has neither waiters nor sharers."""
         return self._state.resources.get(key)
 
     def resources(self) -> list[Resource]:
-        """All resources of which this broker knows anything."""
+        """All resources in the table."""
         return list(self._state.resources.values())
 
     def holdings(self, connection: int) -> Holdings | None:
@@ -258,7 +258,8 @@ class OwnershipTable:
     def _overtaken(self, submission: _Submission) -> None:
         """The records of a write were loaded again before the answer of ZooKeeper came.
 
-        So its grants are in force already, with their owners detached. Those who ask again are answered that.
+        So its grants are in force already, with their owners detached: claimants that ask again are granted
+        them.
         """
         submission.operation.not_written(self._state)
         message = "the leader has begun a new epoch meanwhile: try again"

@@ -26,7 +26,7 @@ RESET_GENERATION = 0
 IF_FREE = -1
 """A claim of this generation is granted only if the resource has no owner."""
 GENERATION_MAX = 2**62
-"""The largest generation that a claim may name. From there the server can go on counting for ever."""
+"""The largest generation that a claim may name. It leaves the server 2^62 further grants to count."""
 
 
 class Access(enum.IntFlag):
@@ -61,7 +61,7 @@ class LossReason(enum.IntEnum):
 
 @struct
 class ResourceStanding:
-    """The standing of the requester with one resource, and what is in force there.
+    """The standing of the requester with one resource.
 
     `generation` is the one in force: the requester's own if `error_code` is 0. `incarnation` is that of the
     requester's grant (-1 without one); Renew, Resume and Release name it, and no other grant ever has it. No

@@ -12,7 +12,7 @@ FEATURE = "holdfast.producer.access"
 
 
 class ProducerAccessMode(enum.IntEnum):
-    """PIP-68's modes, and the one that Pulsar has added since."""
+    """PIP-68's modes; EXCLUSIVE_WITH_FENCING was added to Pulsar later."""
 
     SHARED = 0
     """Several producers may write."""

@@ -385,6 +385,15 @@ def test_a_broker_that_stops_promotes_nobody(world: OwnershipWorld) -> None:
     assert b'"generation":2' not in written
 
 
+def test_a_broker_that_stops_releases_nothing_by_force(world: OwnershipWorld) -> None:
+    world.owner("anna").claim(T)
+    world.ownership.service.stop()
+    response = world.client().call(
+        ForceReleaseRequest(group="app", resources=[ResourceToRelease(name=T, partition=0)], timeout_ms=5000)
+    )
+    assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def access(world: OwnershipWorld, owner: Owner, mode: ProducerAccessMode, **fields: int) -> int:
     response = owner.client.call(
         ProducerAccessRequest(

@@ -1,5 +1,4 @@
-"""Bugs of those who share, wait, read alone or guard: exclusive producers (PIP-68), queues, single
-readers, and conditions on other partitions."""
+"""Bugs of exclusive producers (PIP-68), queues, single readers, and conditions on other partitions."""
 
 from __future__ import annotations
 
@@ -114,33 +113,33 @@ def _look_at_guards_afterwards() -> Sequence[Patch]:
 
 
 MUTATIONS = (
-    Mutation("last-promoted", "the last of those who wait has its turn first", _promote_the_last),
+    Mutation("last-promoted", "the last waiter in the queue is promoted first", _promote_the_last),
     Mutation(
         "promoted-without-a-raise",
-        "one that waited has exclusive access under the topic epoch of the one before",
+        "a promoted waiter gets the topic epoch of the owner before it",
         _promote_without_a_raise,
     ),
     Mutation(
-        "shared-beside-exclusive", "shared access is given while there is an owner", _share_what_is_owned
+        "shared-beside-exclusive", "shared access is granted while there is an owner", _share_what_is_owned
     ),
     Mutation(
         "exclusive-beside-shared",
-        "producers that share are not ended by one that takes exclusive access",
+        "producers with shared access keep it when another producer takes exclusive access",
         _leave_the_sharers,
     ),
     Mutation(
         "nobody-promoted",
-        "those who wait are forgotten when what they wait for is free, and when the last who shares leaves",
+        "waiters are not promoted when their resource is free, or when the last sharer leaves",
         _promote_nobody,
     ),
     Mutation(
         "severed-reader-answered",
-        "a fetch that waits is answered, though its connection is not the reader's any more",
+        "a waiting fetch is answered although its connection has lost the partition to another reader",
         _answer_the_reader_that_was_severed,
     ),
     Mutation(
         "guard-after-append",
-        "the guards of a request are looked at when its batches are in the log",
+        "the guards of a request are checked after its batches were appended",
         _look_at_guards_afterwards,
     ),
 )

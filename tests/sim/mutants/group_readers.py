@@ -34,12 +34,12 @@ def _look_at_readers_once() -> Sequence[Patch]:
 MUTATIONS = (
     Mutation(
         "attach-anyone",
-        "a leader takes any member of the group for the reader of a partition",
+        "a leader lets any member of the group attach itself to a partition",
         _attach_anyone,
     ),
     Mutation(
         "look-at-readers-once",
-        "a leader asks who reads when a member comes, and not at each fetch",
+        "a leader checks the reader when a member attaches itself, and not at each fetch",
         _look_at_readers_once,
     ),
 )

@@ -138,21 +138,23 @@ def _answer_before_the_fence_is_committed() -> Sequence[Patch]:
 MUTATIONS = (
     Mutation(
         "owner-checked-at-the-socket",
-        "the loser's connection is severed, and nothing is checked where offsets are assigned",
+        "the loser's connection is severed, but appends are not checked where offsets are assigned",
         _check_at_the_socket_only,
     ),
     Mutation(
         "thief-cleared",
-        "the late end of the loser's connection frees what is another's by now",
+        "the late close of the loser's connection frees the resource of the new owner",
         _clear_the_thief,
     ),
     Mutation(
         "granted-before-written",
-        "a claim succeeds before ZooKeeper has it",
+        "a claim is granted before it is written to ZooKeeper",
         _grant_before_it_is_written,
     ),
-    Mutation("generations-begin-anew", "a new leader counts generations from 1 on again", _begin_anew_at_one),
-    Mutation("zombie-resumes", "an owner that was fenced may go on when it wakes up", _let_zombies_resume),
+    Mutation(
+        "generations-begin-anew", "a new leader starts counting generations at 1 again", _begin_anew_at_one
+    ),
+    Mutation("zombie-resumes", "an owner that was fenced may resume when it wakes up", _let_zombies_resume),
     Mutation(
         "condition-before-dedupe",
         "the retry of a conditional append that succeeded is refused",
@@ -170,12 +172,12 @@ MUTATIONS = (
     ),
     Mutation(
         "stale-claim-granted",
-        "a claim that names a generation which is over takes the resource",
+        "a claim that names an earlier generation takes the resource",
         _let_stale_claims_take,
     ),
     Mutation(
         "fence-not-committed",
-        "a claim is answered before what is in front of its fence is committed",
+        "a claim is answered before everything before its fence is committed",
         _answer_before_the_fence_is_committed,
     ),
 )
