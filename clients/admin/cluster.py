@@ -1,12 +1,12 @@
-"""The cluster: its brokers, and what is in their log directories."""
+"""Describing brokers, the APIs they support, and their log directories."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clients.admin.asking import raise_first
-from clients.admin.topics import TopicAdmin
+from clients.admin.asking import Asking, raise_first
+from clients.admin.topics import describe_topics
 from clients.connection.connection import ANY_NODE
 from clients.connection.conversation import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
 from clients.connection.metadata import Node
@@ -20,7 +20,7 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster, and who leads it. `controller` is None where there is none at the moment."""
+    """The live brokers. `controller` is None while none is elected."""
 
     cluster_id: str | None
     nodes: tuple[Node, ...]
@@ -29,7 +29,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSize:
-    """What a replica takes of a log directory, and how far it lags, in bytes and offsets."""
+    """The size of a replica in a log directory, in bytes, and its lag, in offsets."""
 
     partition: TopicPartition
     size_bytes: int
@@ -39,7 +39,7 @@ class ReplicaSize:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A log directory of a broker. `error` is None where it is usable; sizes are -1 where not told."""
+    """A log directory of a broker. `error` is None if it is usable; unknown sizes are -1."""
 
     node: int
     path: str
@@ -51,10 +51,10 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class ApiSupport:
-    """The versions of one API that a broker takes, None where it takes none.
+    """The versions of one API that a broker supports; None if it does not support the API.
 
-    `usable_version` is the one that this client would use, None where the two have none in common; `name` is
-    None for an API that this client has never heard of.
+    `usable_version` is the version that this client would use, None if the two share none. `name` is None for
+    an API that this client does not know.
     """
 
     key: int
@@ -66,76 +66,73 @@ class ApiSupport:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSupport:
-    """What a broker says that it can do: APIs by key, and the range of versions of each feature."""
+    """The APIs that a broker supports, by key, and the range of versions of each feature."""
 
     apis: tuple[ApiSupport, ...]
     features: Mapping[str, tuple[int, int]]
 
 
-class ClusterAdmin(TopicAdmin):
-    """Describes brokers, what they speak, and their log directories."""
+def describe_cluster(asking: Asking) -> ClusterDescription:
+    """The live brokers, and the controller."""
+    response = asking.ask(
+        ANY_NODE,
+        DescribeClusterRequest(include_cluster_authorized_operations=False),
+        lambda answer: [answer.error_code],
+    )
+    raise_first([("cluster", response.error_code, response.error_message)])
+    nodes = tuple(
+        sorted(
+            (Node(row.broker_id, row.host, row.port, row.rack) for row in response.brokers),
+            key=lambda node: node.id,
+        )
+    )
+    controller = next((node for node in nodes if node.id == response.controller_id), None)
+    return ClusterDescription(response.cluster_id, nodes, controller)
 
-    def describe_cluster(self) -> ClusterDescription:
-        """The brokers that are there, and the controller."""
-        response = self._ask(
-            ANY_NODE,
-            DescribeClusterRequest(include_cluster_authorized_operations=False),
-            lambda answer: [answer.error_code],
-        )
-        raise_first([("cluster", response.error_code, response.error_message)])
-        nodes = tuple(
-            sorted(
-                (Node(row.broker_id, row.host, row.port, row.rack) for row in response.brokers),
-                key=lambda node: node.id,
-            )
-        )
-        controller = next((node for node in nodes if node.id == response.controller_id), None)
-        return ClusterDescription(response.cluster_id, nodes, controller)
 
-    def describe_api_versions(self, node: int) -> BrokerSupport:
-        """The APIs and features of a broker. APIs that it lacks are there without versions."""
-        request = ApiVersionsRequest(
-            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
-        )
-        response = self._ask(node, request)
+def describe_api_versions(asking: Asking, node: int) -> BrokerSupport:
+    """The APIs and features of a broker. An API that the broker lacks is listed without versions."""
+    request = ApiVersionsRequest(
+        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
+    )
+    response = asking.ask(node, request)
+    raise_first([(f"broker {node}", response.error_code, None)])
+    theirs = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+    for_clients = {key for key, api in APIS.items() if not api.internal and api.feature is None}
+    apis = tuple(_support(key, theirs.get(key)) for key in sorted(theirs.keys() | for_clients))
+    features = {row.name: (row.min_version, row.max_version) for row in response.supported_features}
+    return BrokerSupport(apis, features)
+
+
+def describe_log_dirs(
+    asking: Asking, nodes: Iterable[int] | None = None, topics: Iterable[str] | None = None
+) -> list[LogDir]:
+    """The log directories of these brokers, with the replicas of these topics. None stands for all."""
+    wanted = [node.id for node in describe_cluster(asking).nodes] if nodes is None else list(nodes)
+    asked = None
+    if topics is not None:
+        asked = [
+            DescribableLogDirTopic(topic=each.name, partitions=[row.partition for row in each.partitions])
+            for each in describe_topics(asking, topics)
+        ]
+    found = []
+    for node in wanted:
+        response = asking.ask(node, DescribeLogDirsRequest(topics=asked), lambda answer: [answer.error_code])
         raise_first([(f"broker {node}", response.error_code, None)])
-        theirs = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-        for_clients = {key for key, api in APIS.items() if not api.internal and api.feature is None}
-        apis = tuple(_support(key, theirs.get(key)) for key in sorted(theirs.keys() | for_clients))
-        features = {row.name: (row.min_version, row.max_version) for row in response.supported_features}
-        return BrokerSupport(apis, features)
-
-    def describe_log_dirs(
-        self, nodes: Iterable[int] | None = None, topics: Iterable[str] | None = None
-    ) -> list[LogDir]:
-        """What is in the log directories of these brokers, or of all; of these topics, or of all."""
-        wanted = [node.id for node in self.describe_cluster().nodes] if nodes is None else list(nodes)
-        asked = None
-        if topics is not None:
-            asked = [
-                DescribableLogDirTopic(topic=each.name, partitions=[row.partition for row in each.partitions])
-                for each in self.describe_topics(topics)
-            ]
-        found = []
-        for node in wanted:
-            response = self._ask(
-                node, DescribeLogDirsRequest(topics=asked), lambda answer: [answer.error_code]
-            )
-            raise_first([(f"broker {node}", response.error_code, None)])
-            for row in response.results:
-                replicas = tuple(
-                    ReplicaSize(
-                        TopicPartition(topic.name, each.partition_index),
-                        each.partition_size,
-                        each.offset_lag,
-                        each.is_future_key,
-                    )
-                    for topic in row.topics
-                    for each in topic.partitions
+        for row in response.results:
+            replicas = tuple(
+                ReplicaSize(
+                    TopicPartition(topic.name, each.partition_index),
+                    each.partition_size,
+                    each.offset_lag,
+                    each.is_future_key,
                 )
-                error = error_for(row.error_code) if row.error_code else None
-                found.append(LogDir(node, row.log_dir, error, replicas, row.total_bytes, row.usable_bytes))
-        return found
+                for topic in row.topics
+                for each in topic.partitions
+            )
+            error = error_for(row.error_code) if row.error_code else None
+            found.append(LogDir(node, row.log_dir, error, replicas, row.total_bytes, row.usable_bytes))
+    return found
 
 
 def _support(key: int, theirs: tuple[int, int] | None) -> ApiSupport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from clients.admin.asking import AdminBase, raise_first
+from clients.admin.asking import Asking, raise_first
 from clients.connection.connection import ANY_NODE, CONTROLLER
 from protocol.configs import ConfigOperation, ConfigSource, ResourceType
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -18,7 +18,7 @@ from protocol.messages.incremental_alter_configs import (
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """A topic, a broker by its id, or with an empty name the defaults of all brokers."""
+    """A topic, or a broker by its id; a broker with an empty name stands for the defaults of all brokers."""
 
     type: ResourceType
     name: str
@@ -29,7 +29,7 @@ class ConfigResource:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting in force. `value` is None where it is unset, or kept secret (`is_sensitive`)."""
+    """A setting in force. `value` is None if it is unset, or secret (`is_sensitive`)."""
 
     name: str
     value: str | None
@@ -40,7 +40,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether the value is the default."""
         return self.source in (ConfigSource.DEFAULT, ConfigSource.UNKNOWN)
 
 
@@ -53,81 +53,76 @@ class ConfigChange:
     operation: ConfigOperation = ConfigOperation.SET
 
 
-class ConfigAdmin(AdminBase):
-    """Describes and alters settings."""
+def describe_configs(
+    asking: Asking, resources: Iterable[ConfigResource], *, include_documentation: bool = False
+) -> dict[ConfigResource, list[ConfigEntry]]:
+    """The settings in force of topics and brokers, default values included."""
+    found: dict[ConfigResource, list[ConfigEntry]] = {}
+    for node, asked in _by_node(resources).items():
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=each.type, resource_name=each.name, configuration_keys=None
+                )
+                for each in asked
+            ],
+            include_documentation=include_documentation,
+        )
+        response = asking.ask(node, request, lambda answer: [row.error_code for row in answer.results])
+        raise_first((row.resource_name, row.error_code, row.error_message) for row in response.results)
+        for row in response.results:
+            resource = ConfigResource(ResourceType(row.resource_type), row.resource_name)
+            found[resource] = [
+                ConfigEntry(
+                    each.name,
+                    each.value,
+                    _source(each.config_source),
+                    each.read_only,
+                    each.is_sensitive,
+                    each.documentation,
+                )
+                for each in row.configs
+            ]
+    return found
 
-    def describe_configs(
-        self, resources: Iterable[ConfigResource], *, include_documentation: bool = False
-    ) -> dict[ConfigResource, list[ConfigEntry]]:
-        """The settings in force of topics and brokers, those with default values included."""
-        found: dict[ConfigResource, list[ConfigEntry]] = {}
-        for node, asked in _by_node(resources).items():
-            request = DescribeConfigsRequest(
-                resources=[
-                    DescribeConfigsResource(
-                        resource_type=each.type, resource_name=each.name, configuration_keys=None
-                    )
-                    for each in asked
-                ],
-                include_documentation=include_documentation,
-            )
-            response = self._ask(node, request, lambda answer: [row.error_code for row in answer.results])
-            raise_first((row.resource_name, row.error_code, row.error_message) for row in response.results)
-            for row in response.results:
-                resource = ConfigResource(ResourceType(row.resource_type), row.resource_name)
-                found[resource] = [
-                    ConfigEntry(
-                        each.name,
-                        each.value,
-                        _source(each.config_source),
-                        each.read_only,
-                        each.is_sensitive,
-                        each.documentation,
-                    )
-                    for each in row.configs
-                ]
-        return found
 
-    def alter_configs(
-        self,
-        changes: Mapping[ConfigResource, Iterable[ConfigChange]],
-        *,
-        validate_only: bool = False,
-        absent: Collection[int] = (),
-    ) -> None:
-        """Change single settings and leave the others as they are (KIP-339). Raises InvalidConfigError.
-
-        Of brokers that are `absent` another one is asked to change the settings.
-        """
-        for node, asked in _by_node(changes, absent).items():
-            request = IncrementalAlterConfigsRequest(
-                resources=[
-                    IncrementalAlterConfigsResource(
-                        resource_type=each.type,
-                        resource_name=each.name,
-                        configs=[
-                            ConfigAlteration(
-                                name=change.name, config_operation=change.operation, value=change.value
-                            )
-                            for change in changes[each]
-                        ],
-                    )
-                    for each in asked
-                ],
-                validate_only=validate_only,
-            )
-            response = self._ask(
-                CONTROLLER if node == ANY_NODE else node,
-                request,
-                lambda answer: [row.error_code for row in answer.responses],
-            )
-            raise_first((row.resource_name, row.error_code, row.error_message) for row in response.responses)
+def alter_configs(
+    asking: Asking,
+    changes: Mapping[ConfigResource, Iterable[ConfigChange]],
+    *,
+    validate_only: bool = False,
+    absent: Collection[int] = (),
+) -> None:
+    """Change single settings and leave the others as they are (KIP-339). Raises InvalidConfigError."""
+    for node, asked in _by_node(changes, absent).items():
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                IncrementalAlterConfigsResource(
+                    resource_type=each.type,
+                    resource_name=each.name,
+                    configs=[
+                        ConfigAlteration(
+                            name=change.name, config_operation=change.operation, value=change.value
+                        )
+                        for change in changes[each]
+                    ],
+                )
+                for each in asked
+            ],
+            validate_only=validate_only,
+        )
+        response = asking.ask(
+            CONTROLLER if node == ANY_NODE else node,
+            request,
+            lambda answer: [row.error_code for row in answer.responses],
+        )
+        raise_first((row.resource_name, row.error_code, row.error_message) for row in response.responses)
 
 
 def _by_node(
     resources: Iterable[ConfigResource], absent: Collection[int] = ()
 ) -> dict[int, list[ConfigResource]]:
-    """Resources divided by who answers for them: each broker for itself, any for the rest."""
+    """The resources by the broker to ask: a broker for its own settings, any broker for the rest."""
     divided: dict[int, list[ConfigResource]] = {}
     for each in resources:
         node = int(each.name) if each.type is ResourceType.BROKER and each.name else ANY_NODE

@@ -1,12 +1,11 @@
-"""Groups whose coordinator shares out the partitions: the membership protocol of the client rewrite."""
+"""Groups whose coordinator assigns the partitions: the membership protocol of the client rewrite."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clients.admin.asking import raise_first
-from clients.admin.groups import GroupAdmin
+from clients.admin.asking import Asking, raise_first
 from clients.connection.connection import ANY_NODE
 from clients.connection.metadata import Node
 from clients.groups.managed_requests import new_offsets
@@ -21,8 +20,10 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ManagedGroupListing:
-    """A managed group: its consumers' ids, its topics, and the broker that shares them out. `single_reader`:
-    brokers let nobody of it read a partition but the member that has it."""
+    """A managed group: its consumers' ids, its topics, and the broker that coordinates it.
+
+    With `single_reader`, brokers let only the member to which a partition is assigned read it.
+    """
 
     group_id: str
     members: tuple[str, ...]
@@ -32,79 +33,68 @@ class ManagedGroupListing:
     single_reader: bool = False
 
 
-class ManagedGroupAdmin(GroupAdmin):
-    """The client rewrite's CreateGroup, DeleteGroup, ListGroups and RewindConsumer."""
+def create_managed_group(
+    asking: Asking,
+    group_id: str,
+    topics: Iterable[str],
+    *,
+    session_timeout_ms: int = 45_000,
+    ephemeral: bool = False,
+    assignor: str = "",
+    single_reader: bool = False,
+) -> None:
+    """Create a managed group. If it exists with the same other properties, add the topics to it."""
+    request = CreateGroupRequest(
+        consumer_group=group_id,
+        session_timeout=session_timeout_ms,
+        topics=list(topics),
+        ephemeral=ephemeral,
+        assignment_strategy=assignor,
+        single_reader=single_reader,
+    )
+    response = asking.ask(ANY_NODE, request, lambda answer: [answer.error_code])
+    raise_first([(f"group {group_id}", response.error_code, None)])
 
-    def create_managed_group(
-        self,
-        group_id: str,
-        topics: Iterable[str],
-        *,
-        session_timeout_ms: int = 45_000,
-        ephemeral: bool = False,
-        assignor: str = "",
-        single_reader: bool = False,
-    ) -> None:
-        """Make a group, or add topics to the one there is, whose other properties must be the same.
 
-        An `ephemeral` group goes when its last member does. `assignor` is range, roundrobin or sticky; empty
-        for the coordinator's choice. With `single_reader` brokers let nobody of it read a partition but the
-        member that has it (`group.single.reader`). Raises BrokerError (INCONSISTENT_GROUP_PROTOCOL) and
-        others.
-        """
-        request = CreateGroupRequest(
-            consumer_group=group_id,
-            session_timeout=session_timeout_ms,
-            topics=list(topics),
-            ephemeral=ephemeral,
-            assignment_strategy=assignor,
-            single_reader=single_reader,
+def delete_managed_groups(asking: Asking, group_ids: Iterable[str]) -> None:
+    """Delete groups that have no members and are not ephemeral."""
+    codes = []
+    for group_id in group_ids:
+        request = DeleteGroupRequest(consumer_group=[group_id])
+        response, _ = asking.ask_coordinator(group_id, request, lambda answer: [answer.error_code])
+        codes.append((f"group {group_id}", response.error_code, None))
+    raise_first(codes)
+
+
+def list_managed_groups(asking: Asking, group_ids: Iterable[str] = ()) -> list[ManagedGroupListing]:
+    """The managed groups of these names, or all, sorted by name."""
+    request = ListConsumerGroupsRequest(consumer_groups=list(group_ids))
+    response = asking.ask(ANY_NODE, request, lambda answer: [answer.error_code])
+    raise_first([("groups", response.error_code, None)])
+    found = [
+        ManagedGroupListing(
+            row.group_name,
+            tuple(row.group_members),
+            tuple(row.topics),
+            Node(row.controller_broker.broker_id, row.controller_broker.host, row.controller_broker.port),
+            row.session_timeout,
+            row.single_reader,
         )
-        response = self._ask(ANY_NODE, request, lambda answer: [answer.error_code])
-        raise_first([(f"group {group_id}", response.error_code, None)])
+        for row in response.groups_info
+    ]
+    return sorted(found, key=lambda group: group.group_id)
 
-    def delete_managed_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups that have no members and are not ephemeral.
 
-        Raises GroupNotEmptyError, GroupNotFoundError and others.
-        """
-        codes = []
-        for group_id in group_ids:
-            request = DeleteGroupRequest(consumer_group=[group_id])
-            response, _ = self._ask_coordinator(group_id, request, lambda answer: [answer.error_code])
-            codes.append((f"group {group_id}", response.error_code, None))
-        raise_first(codes)
-
-    def list_managed_groups(self, group_ids: Iterable[str] = ()) -> list[ManagedGroupListing]:
-        """The groups of these names as far as they exist, or all, sorted by their names."""
-        request = ListConsumerGroupsRequest(consumer_groups=list(group_ids))
-        response = self._ask(ANY_NODE, request, lambda answer: [answer.error_code])
-        raise_first([("groups", response.error_code, None)])
-        found = [
-            ManagedGroupListing(
-                row.group_name,
-                tuple(row.group_members),
-                tuple(row.topics),
-                Node(row.controller_broker.broker_id, row.controller_broker.host, row.controller_broker.port),
-                row.session_timeout,
-                row.single_reader,
-            )
-            for row in response.groups_info
-        ]
-        return sorted(found, key=lambda group: group.group_id)
-
-    def rewind_group(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Have a group continue at these offsets while it works; returns where the partitions stand.
-
-        Waits until the owners have stopped and registered anew. Raises GroupNotFoundError,
-        UnknownTopicOrPartitionError, OffsetOutOfRangeError and others.
-        """
-        request = RewindConsumerRequest(consumer_group=group_id, new_offsets=new_offsets(offsets))
-        response, _ = self._ask_coordinator(
-            group_id, request, lambda answer: [row.error_code for row in answer.actual_offsets]
-        )
-        raise_first(
-            (f"group {group_id}: {row.topic}-{row.partition}", row.error_code, None)
-            for row in response.actual_offsets
-        )
-        return {TopicPartition(row.topic, row.partition): row.offset for row in response.actual_offsets}
+def rewind_group(
+    asking: Asking, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Move a managed group to these offsets while it works; returns the partitions' new offsets."""
+    request = RewindConsumerRequest(consumer_group=group_id, new_offsets=new_offsets(offsets))
+    response, _ = asking.ask_coordinator(
+        group_id, request, lambda answer: [row.error_code for row in answer.actual_offsets]
+    )
+    raise_first(
+        (f"group {group_id}: {row.topic}-{row.partition}", row.error_code, None)
+        for row in response.actual_offsets
+    )
+    return {TopicPartition(row.topic, row.partition): row.offset for row in response.actual_offsets}

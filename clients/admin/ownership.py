@@ -1,12 +1,13 @@
-"""Who owns what (own API, PIP-68): owners, waiters, history; and an administrator's forced release."""
+"""Describing owners, waiters and history of resources (own API, PIP-68), and the forced release."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from clients.admin.asking import raise_first
-from clients.admin.managed_groups import ManagedGroupAdmin
+from clients.admin.asking import Asking, raise_first
+from clients.admin.cluster import describe_cluster
+from clients.admin.topics import by_leader
 from protocol.messages.ownership import NO_PARTITION, Access, LossReason
 from protocol.messages.ownership_sight import (
     DescribedResource,
@@ -21,9 +22,9 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PastOwnership:
-    """One grant of a resource. `until_ms` is None, and `reason` NONE, for the one in force.
+    """One grant of a resource. `until_ms` is None, and `reason` NONE, for the grant in force.
 
-    Between `start_offset` (None for names) and that of the next grant nobody else has written. Times are in
+    From `start_offset` (None for names) to the next grant's, only this owner has written. Times are in
     ms since the epoch.
     """
 
@@ -37,7 +38,7 @@ class PastOwnership:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipWaiter:
-    """One in the queue. `remaining_ms` is how long it still waits, None for as long as it lives."""
+    """A claimant in the queue. `remaining_ms` is how long it still waits; None if it waits without limit."""
 
     owner_id: str
     client_id: str
@@ -47,12 +48,12 @@ class OwnershipWaiter:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipDescription:
-    """A resource as the broker that decides about it knows it.
+    """A resource, as the broker that decides about its owner describes it.
 
     `resource` is a partition, or a name of the application's own; `group` is empty for exclusive producers.
-    Of an owner that there is not, everything is None. `sharers` are the ids of producers with shared access.
-    Counters begin anew with the broker: claims that were granted, those of them that took the resource from
-    somebody, those that were refused, appends that were fenced off, and conditions that did not hold.
+    Without an owner, every field about the owner is None. `sharers` are the ids of producers with shared
+    access. Counters start at 0 with the broker: `claims` granted, `steals` among them (from another owner),
+    `refusals`, `fenced_appends`, and `mismatches` (expected offsets that did not hold).
     """
 
     group: str
@@ -78,63 +79,51 @@ class OwnershipDescription:
     mismatches: int
 
 
-class OwnershipAdmin(ManagedGroupAdmin):
-    """Describes owners, and takes resources from them."""
+def describe_owners(
+    asking: Asking,
+    groups: Iterable[str] | None = None,
+    resources: Iterable[TopicPartition | str] | None = None,
+    *,
+    include_history: bool = False,
+) -> list[OwnershipDescription]:
+    """The owned resources of these groups, or of all; only these partitions and names, or all."""
+    request = DescribeOwnersRequest(
+        groups=None if groups is None else list(groups),
+        resources=None
+        if resources is None
+        else [ResourceName(name=name, partition=number) for name, number in map(_split, resources)],
+        include_history=include_history,
+    )
+    nodes = [node.id for node in describe_cluster(asking).nodes]
+    asking.know_nodes(nodes)
+    found = []
+    for node in nodes:
+        response = asking.ask(node, request, lambda answer: [answer.error_code])
+        raise_first([(f"owners at broker {node}", response.error_code, response.error_message)])
+        found += [_described(row) for row in response.resources]
+    return sorted(found, key=lambda row: (row.group, *_split(row.resource)))
 
-    def describe_owners(
-        self,
-        groups: Iterable[str] | None = None,
-        resources: Iterable[TopicPartition | str] | None = None,
-        *,
-        include_history: bool = False,
-    ) -> list[OwnershipDescription]:
-        """The resources of these groups, of these partitions and names, or all.
 
-        Names are told of where their group is named, or has been asked about lately.
-        """
-        request = DescribeOwnersRequest(
-            groups=None if groups is None else list(groups),
-            resources=None
-            if resources is None
-            else [ResourceName(name=name, partition=number) for name, number in map(_split, resources)],
-            include_history=include_history,
+def force_release(
+    asking: Asking, group: str, resource: TopicPartition | str, *, generation: int = -1, comment: str = ""
+) -> tuple[int, str | None]:
+    """Take a resource from its owner, whose connection is closed and who cannot resume."""
+    name, number = _split(resource)
+    row = ResourceToRelease(name=name, partition=number, generation=generation)
+    request = ForceReleaseRequest(group=group, resources=[row], timeout_ms=asking.timeout_ms, comment=comment)
+    if isinstance(resource, TopicPartition):
+        (node,) = by_leader(asking, [resource])
+        response = asking.ask(node, request, lambda answer: [answer.error_code])
+    else:
+        response, _ = asking.ask_coordinator(
+            group,
+            request,
+            lambda answer: [answer.error_code, *(each.error_code for each in answer.resources)],
         )
-        nodes = [node.id for node in self.describe_cluster().nodes]
-        self._know_nodes(nodes)
-        found = []
-        for node in nodes:
-            response = self._ask(node, request, lambda answer: [answer.error_code])
-            raise_first([(f"owners at broker {node}", response.error_code, response.error_message)])
-            found += [_described(row) for row in response.resources]
-        return sorted(found, key=lambda row: (row.group, *_split(row.resource)))
-
-    def force_release(
-        self, group: str, resource: TopicPartition | str, *, generation: int = -1, comment: str = ""
-    ) -> tuple[int, str | None]:
-        """Take a resource from its owner, who is severed and cannot resume.
-
-        A `generation` guards against hitting a later owner by mistake. Returns the generation that was in
-        force and the id of who owned it, None where nobody did. `comment` goes to the broker's audit log.
-        Raises OwnershipRefusedError (another generation is in force) and others.
-        """
-        name, number = _split(resource)
-        row = ResourceToRelease(name=name, partition=number, generation=generation)
-        request = ForceReleaseRequest(
-            group=group, resources=[row], timeout_ms=self._timeout_ms, comment=comment
-        )
-        if isinstance(resource, TopicPartition):
-            (node,) = self._by_leader([resource])
-            response = self._ask(node, request, lambda answer: [answer.error_code])
-        else:
-            response, _ = self._ask_coordinator(
-                group,
-                request,
-                lambda answer: [answer.error_code, *(each.error_code for each in answer.resources)],
-            )
-        raise_first([(f"group {group}", response.error_code, response.error_message)])
-        (released,) = response.resources
-        raise_first([(str(resource), released.error_code, released.error_message)])
-        return released.generation, released.owner_id
+    raise_first([(f"group {group}", response.error_code, response.error_message)])
+    (released,) = response.resources
+    raise_first([(str(resource), released.error_code, released.error_message)])
+    return released.generation, released.owner_id
 
 
 def _split(resource: TopicPartition | str) -> tuple[str, int]:

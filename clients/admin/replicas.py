@@ -1,11 +1,11 @@
-"""Leaders and replicas: elections, and moves from broker to broker."""
+"""Electing leaders, and reassigning partitions to other brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from clients.admin.asking import AdminBase, raise_first
+from clients.admin.asking import Asking, raise_first
 from clients.connection.connection import CONTROLLER
 from clients.message import by_topic
 from protocol.errors import BrokerError, error_for
@@ -25,92 +25,82 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A move that runs: `replicas` has the target and what still has to leave."""
+    """A move in progress: `replicas` has the target replicas and those still to be removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
 
-class ReplicaAdmin(AdminBase):
-    """Elects leaders and reassigns partitions."""
-
-    def elect_leaders(
-        self, election: ElectionType, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, BrokerError | None]:
-        """Elect leaders for these partitions, or for all (KIP-460); why not, where none was elected.
-
-        ELECTION_NOT_NEEDED says that the partition has the leader that was wanted.
-        """
-        rows = None
-        if partitions is not None:
-            rows = [
-                ElectionTopic(topic=topic, partitions=numbers)
-                for topic, numbers in by_topic(partitions).items()
-            ]
-        request = ElectLeadersRequest(
-            election_type=election, topic_partitions=rows, timeout_ms=self._timeout_ms
-        )
-        response = self._ask(CONTROLLER, request, lambda answer: [answer.error_code])
-        raise_first([("election", response.error_code, None)])
-        return {
-            TopicPartition(topic.topic, row.partition_id): (
-                error_for(row.error_code, row.error_message) if row.error_code else None
-            )
-            for topic in response.replica_election_results
-            for row in topic.partition_result
-        }
-
-    def alter_partition_reassignments(
-        self, targets: Mapping[TopicPartition, Sequence[int] | None]
-    ) -> dict[TopicPartition, BrokerError | None]:
-        """Begin to move partitions to these brokers, the preferred leader first (KIP-455). None cancels.
-
-        Returns why not, where a move was refused. What has begun is told by `list_partition_reassignments`.
-        """
+def elect_leaders(
+    asking: Asking, election: ElectionType, partitions: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, BrokerError | None]:
+    """Elect leaders of these partitions, or of all (KIP-460). Returns each partition's error, or None."""
+    rows = None
+    if partitions is not None:
         rows = [
-            ReassignableTopic(
-                name=topic,
-                partitions=[
-                    ReassignablePartition(
-                        partition_index=number, replicas=_listed(targets[TopicPartition(topic, number)])
-                    )
-                    for number in numbers
-                ],
-            )
-            for topic, numbers in by_topic(targets).items()
+            ElectionTopic(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions).items()
         ]
-        request = AlterPartitionReassignmentsRequest(topics=rows, timeout_ms=self._timeout_ms)
-        response = self._ask(CONTROLLER, request, lambda answer: [answer.error_code])
-        raise_first([("reassignment", response.error_code, response.error_message)])
-        return {
-            TopicPartition(topic.name, row.partition_index): (
-                error_for(row.error_code, row.error_message) if row.error_code else None
-            )
-            for topic in response.responses
-            for row in topic.partitions
-        }
+    request = ElectLeadersRequest(election_type=election, topic_partitions=rows, timeout_ms=asking.timeout_ms)
+    response = asking.ask(CONTROLLER, request, lambda answer: [answer.error_code])
+    raise_first([("election", response.error_code, None)])
+    return {
+        TopicPartition(topic.topic, row.partition_id): (
+            error_for(row.error_code, row.error_message) if row.error_code else None
+        )
+        for topic in response.replica_election_results
+        for row in topic.partition_result
+    }
 
-    def list_partition_reassignments(
-        self, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, Reassignment]:
-        """The moves that run, of these partitions or of all."""
-        rows = None
-        if partitions is not None:
-            rows = [
-                ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)
-                for topic, numbers in by_topic(partitions).items()
-            ]
-        request = ListPartitionReassignmentsRequest(topics=rows, timeout_ms=self._timeout_ms)
-        response = self._ask(CONTROLLER, request, lambda answer: [answer.error_code])
-        raise_first([("reassignments", response.error_code, response.error_message)])
-        return {
-            TopicPartition(topic.name, row.partition_index): Reassignment(
-                tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
-            )
-            for topic in response.topics
-            for row in topic.partitions
-        }
+
+def alter_partition_reassignments(
+    asking: Asking, targets: Mapping[TopicPartition, Sequence[int] | None]
+) -> dict[TopicPartition, BrokerError | None]:
+    """Begin to move partitions to these brokers, the preferred leader first (KIP-455). None cancels."""
+    rows = [
+        ReassignableTopic(
+            name=topic,
+            partitions=[
+                ReassignablePartition(
+                    partition_index=number, replicas=_listed(targets[TopicPartition(topic, number)])
+                )
+                for number in numbers
+            ],
+        )
+        for topic, numbers in by_topic(targets).items()
+    ]
+    request = AlterPartitionReassignmentsRequest(topics=rows, timeout_ms=asking.timeout_ms)
+    response = asking.ask(CONTROLLER, request, lambda answer: [answer.error_code])
+    raise_first([("reassignment", response.error_code, response.error_message)])
+    return {
+        TopicPartition(topic.name, row.partition_index): (
+            error_for(row.error_code, row.error_message) if row.error_code else None
+        )
+        for topic in response.responses
+        for row in topic.partitions
+    }
+
+
+def list_partition_reassignments(
+    asking: Asking, partitions: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, Reassignment]:
+    """The moves in progress, of these partitions or of all."""
+    rows = None
+    if partitions is not None:
+        rows = [
+            ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)
+            for topic, numbers in by_topic(partitions).items()
+        ]
+    request = ListPartitionReassignmentsRequest(topics=rows, timeout_ms=asking.timeout_ms)
+    response = asking.ask(CONTROLLER, request, lambda answer: [answer.error_code])
+    raise_first([("reassignments", response.error_code, response.error_message)])
+    return {
+        TopicPartition(topic.name, row.partition_index): Reassignment(
+            tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
+        )
+        for topic in response.topics
+        for row in topic.partitions
+    }
 
 
 def _listed(replicas: Sequence[int] | None) -> list[int] | None:

@@ -1,0 +1,302 @@
+"""The admin client. Each method hands its request to the file of this folder that knows the subject."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
+
+from clients.admin import cluster, configs, groups, managed_groups, ownership, records, replicas
+from clients.admin import topics as topic_calls
+from clients.admin.asking import Asking
+from clients.admin.cluster import BrokerSupport, ClusterDescription, LogDir
+from clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
+from clients.admin.groups import GroupDescription, GroupListing
+from clients.admin.managed_groups import ManagedGroupListing
+from clients.admin.ownership import OwnershipDescription
+from clients.admin.records import ProducerDescription
+from clients.admin.replicas import Reassignment
+from clients.admin.topics import NewTopic, TopicDescription
+from clients.config import Properties, admin_settings
+from clients.connection.connection import Connection
+from clients.connection.network import ClientNetwork
+from clients.feedback.events import OnEvent
+from clients.fetching.offsets import OffsetAndTimestamp
+from clients.message import OffsetAndMetadata
+from protocol.errors import BrokerError
+from protocol.messages.elect_leaders import ElectionType
+from protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from clients.feedback.snapshots import AdminFeedback
+
+
+class Admin:
+    """Manages a cluster. `properties` are Kafka's, as a dict or the path of a file. Raises ConfigError.
+
+    Every method raises BrokerError (one of its subclasses) if a broker refuses the request, and ClientError
+    if none answers within `default.api.timeout.ms`; until then retriable errors are retried. Not thread-safe,
+    except for `feedback`.
+    """
+
+    def __init__(
+        self,
+        properties: Properties,
+        *,
+        network: ClientNetwork | None = None,
+        rng: random.Random | None = None,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        self.settings = admin_settings(properties)
+        self._connection = Connection(
+            self.settings["bootstrap.servers"], self.settings, network=network, rng=rng, on_event=on_event
+        )
+        self._asking = Asking(
+            self._connection, self.settings["default.api.timeout.ms"], self.settings["retry.backoff.ms"]
+        )
+
+    # Topics -------------------------------------------------------------------------------------------
+
+    def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+        """Create topics. Raises TopicExistsError, InvalidTopicError, InvalidConfigError and others."""
+        topic_calls.create_topics(self._asking, topics, validate_only=validate_only)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics with all their records. Raises UnknownTopicOrPartitionError and others."""
+        topic_calls.delete_topics(self._asking, names)
+
+    def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Raise topics' numbers of partitions to `counts`.
+
+        `assignments` gives the replicas of each new partition, preferred leader first.
+        """
+        topic_calls.create_partitions(
+            self._asking, counts, assignments=assignments, validate_only=validate_only
+        )
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """The names of all topics, sorted."""
+        return topic_calls.list_topics(self._asking, include_internal=include_internal)
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """The topics of these names, or all topics. Raises UnknownTopicOrPartitionError and others."""
+        return topic_calls.describe_topics(self._asking, names)
+
+    # The cluster --------------------------------------------------------------------------------------
+
+    def describe_cluster(self) -> ClusterDescription:
+        """The live brokers, and the controller."""
+        return cluster.describe_cluster(self._asking)
+
+    def describe_api_versions(self, node: int) -> BrokerSupport:
+        """The APIs and features of a broker. An API that the broker lacks is listed without versions."""
+        return cluster.describe_api_versions(self._asking, node)
+
+    def describe_log_dirs(
+        self, nodes: Iterable[int] | None = None, topics: Iterable[str] | None = None
+    ) -> list[LogDir]:
+        """The log directories of these brokers, with the replicas of these topics. None stands for all."""
+        return cluster.describe_log_dirs(self._asking, nodes, topics)
+
+    # Settings -----------------------------------------------------------------------------------------
+
+    def describe_configs(
+        self, resources: Iterable[ConfigResource], *, include_documentation: bool = False
+    ) -> dict[ConfigResource, list[ConfigEntry]]:
+        """The settings in force of topics and brokers, default values included."""
+        return configs.describe_configs(self._asking, resources, include_documentation=include_documentation)
+
+    def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Iterable[ConfigChange]],
+        *,
+        validate_only: bool = False,
+        absent: Collection[int] = (),
+    ) -> None:
+        """Change single settings and leave the others as they are (KIP-339). Raises InvalidConfigError.
+
+        The settings of brokers in `absent`, which do not run, are changed through another broker.
+        """
+        configs.alter_configs(self._asking, changes, validate_only=validate_only, absent=absent)
+
+    # Records ------------------------------------------------------------------------------------------
+
+    def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The offsets of EARLIEST, LATEST, MAX_TIMESTAMP, or of times in ms since the epoch.
+
+        Offset -1 means that no record has that time or a later one.
+        """
+        return records.list_offsets(self._asking, times)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records before these offsets; -1 deletes all records.
+
+        Returns each partition's new log start offset.
+        """
+        return records.delete_records(self._asking, before)
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """The idempotent producers that each partition's leader remembers."""
+        return records.describe_producers(self._asking, partitions)
+
+    # Replicas -----------------------------------------------------------------------------------------
+
+    def elect_leaders(
+        self, election: ElectionType, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Elect leaders of these partitions, or of all (KIP-460). Returns each partition's error, or None.
+
+        ELECTION_NOT_NEEDED means that the partition already has the leader asked for.
+        """
+        return replicas.elect_leaders(self._asking, election, partitions)
+
+    def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Begin to move partitions to these brokers, preferred leader first (KIP-455). None cancels a move.
+
+        Returns each partition's error, or None. `list_partition_reassignments` shows the progress.
+        """
+        return replicas.alter_partition_reassignments(self._asking, targets)
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """The moves in progress, of these partitions or of all."""
+        return replicas.list_partition_reassignments(self._asking, partitions)
+
+    # Groups -------------------------------------------------------------------------------------------
+
+    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """The groups in these states and of these types, sorted by name; empty filters match all groups."""
+        return groups.list_groups(self._asking, states, types)
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """State and members of groups. A group that does not exist has the state Dead."""
+        return groups.describe_groups(self._asking, group_ids)
+
+    def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups that have no members, and their offsets.
+
+        Raises GroupNotEmptyError, GroupNotFoundError and others.
+        """
+        groups.delete_groups(self._asking, group_ids)
+
+    def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """A group's committed offsets, for these partitions or all. Partitions without one are left out."""
+        return groups.list_group_offsets(self._asking, group_id, partitions)
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+    ) -> None:
+        """Set the committed offsets of a group without members. Creates the group if it does not exist.
+
+        Raises GroupNotEmptyError and others.
+        """
+        groups.alter_group_offsets(self._asking, group_id, offsets)
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete a group's committed offsets of partitions whose topics no member subscribes to."""
+        groups.delete_group_offsets(self._asking, group_id, partitions)
+
+    # Managed groups -----------------------------------------------------------------------------------
+
+    def create_managed_group(
+        self,
+        group_id: str,
+        topics: Iterable[str],
+        *,
+        session_timeout_ms: int = 45_000,
+        ephemeral: bool = False,
+        assignor: str = "",
+        single_reader: bool = False,
+    ) -> None:
+        """Create a managed group. If it exists with the same other properties, add the topics to it.
+
+        An `ephemeral` group is deleted when its last member leaves. `assignor` is range, roundrobin or
+        sticky, or empty for the coordinator's default. With `single_reader`, brokers let only the member
+        that has a partition read it (`group.single.reader`). Raises BrokerError
+        (INCONSISTENT_GROUP_PROTOCOL) and others.
+        """
+        managed_groups.create_managed_group(
+            self._asking,
+            group_id,
+            topics,
+            session_timeout_ms=session_timeout_ms,
+            ephemeral=ephemeral,
+            assignor=assignor,
+            single_reader=single_reader,
+        )
+
+    def delete_managed_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete managed groups that have no members and are not ephemeral.
+
+        Raises GroupNotEmptyError, GroupNotFoundError and others.
+        """
+        managed_groups.delete_managed_groups(self._asking, group_ids)
+
+    def list_managed_groups(self, group_ids: Iterable[str] = ()) -> list[ManagedGroupListing]:
+        """The managed groups of these names, or all, sorted by name; names that do not exist are left out."""
+        return managed_groups.list_managed_groups(self._asking, group_ids)
+
+    def rewind_group(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Move a managed group to these offsets while it works. Returns the partitions' new offsets.
+
+        Waits until the members have stopped and registered anew. Raises GroupNotFoundError,
+        UnknownTopicOrPartitionError, OffsetOutOfRangeError and others.
+        """
+        return managed_groups.rewind_group(self._asking, group_id, offsets)
+
+    # Ownership ----------------------------------------------------------------------------------------
+
+    def describe_owners(
+        self,
+        groups: Iterable[str] | None = None,
+        resources: Iterable[TopicPartition | str] | None = None,
+        *,
+        include_history: bool = False,
+    ) -> list[OwnershipDescription]:
+        """The owned resources of these groups, or of all; only these partitions and names, or all.
+
+        Names are listed if `groups` has their group, or if they were asked about lately.
+        """
+        return ownership.describe_owners(self._asking, groups, resources, include_history=include_history)
+
+    def force_release(
+        self, group: str, resource: TopicPartition | str, *, generation: int = -1, comment: str = ""
+    ) -> tuple[int, str | None]:
+        """Take a resource from its owner, whose connection is closed and who cannot resume.
+
+        `generation` refuses the release if a later owner has the resource by now; -1 accepts any. `comment`
+        goes to the broker's audit log. Returns the generation that was in force, and the owner's id (None if
+        there was no owner). Raises OwnershipRefusedError (another generation is in force) and others.
+        """
+        return ownership.force_release(self._asking, group, resource, generation=generation, comment=comment)
+
+    # The client itself --------------------------------------------------------------------------------
+
+    def feedback(self) -> AdminFeedback:
+        """Counts of requests so far. Thread-safe."""
+        from clients.feedback.snapshots import AdminFeedback  # Slow to import, and many do without.
+
+        return AdminFeedback(self._connection.feedback(), self._asking.retries)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
