@@ -19,84 +19,84 @@ SETTINGS: tuple[Setting, ...] = (
         "group.min.session.timeout.ms",
         SettingType.INT,
         6_000,
-        "The shortest time that a member may ask to be missed after. Shorter finds dead members sooner, and "
-        "takes more heartbeats.",
+        "Shortest session timeout that a member may request. A shorter timeout detects dead members sooner, "
+        "and takes more heartbeats.",
         minimum=1,
     ),
     Setting(
         "group.max.session.timeout.ms",
         SettingType.INT,
         1_800_000,
-        "The longest time that a member may ask to be missed after.",
+        "Longest session timeout that a member may request.",
         minimum=1,
     ),
     Setting(
         "group.initial.rebalance.delay.ms",
         SettingType.INT,
         3_000,
-        "How long an empty group waits for further members after the first has come, and again after each, "
-        "before it shares out the partitions.",
+        "Time that an empty group waits for further members after each member that joins, before it assigns "
+        "partitions for the first time.",
         minimum=0,
     ),
     Setting(
         "group.max.size",
         SettingType.INT,
         _INT_MAX,
-        "How many members a group may have; one more is answered GROUP_MAX_SIZE_REACHED.",
+        "Maximum number of members in a group; one that joins beyond it is answered GROUP_MAX_SIZE_REACHED.",
         minimum=1,
     ),
     Setting(
         "group.claim.timeout.ms",
         SettingType.INT,
         1_000,
-        "How long members of a group with single readers wait for their partitions because leaders have not "
-        "been told yet who reads them. After that they get them all the same, and wait at the leader. To be "
-        "well below the session timeouts of members.",
+        "Maximum time that a group with single readers withholds partitions from its members because "
+        "leaders do not know yet which member reads them. After that members get their partitions, and wait "
+        "at the leader instead. Should be well below the members' session timeouts.",
         minimum=0,
     ),
     Setting(
         "offset.metadata.max.bytes",
         SettingType.INT,
         4_096,
-        "How long the text may be that is committed with an offset.",
+        "Maximum bytes of the metadata that is committed with an offset.",
         minimum=0,
     ),
     Setting(
         "offsets.retention.minutes",
         SettingType.INT,
         7 * 24 * 60,
-        "How long offsets are kept after a group has lost its last member; of groups that never had members, "
-        "after the commit.",
+        "Time, in minutes, for which committed offsets are kept after their group has lost its last member, "
+        "or, in a group that never had members, after the commit.",
         minimum=1,
     ),
     Setting(
         "offsets.retention.check.interval.ms",
         SettingType.LONG,
         600_000,
-        "How often offsets that need not be kept any more are looked for.",
+        "Time between two searches for committed offsets that are older than `offsets.retention.minutes`.",
         minimum=1,
     ),
     Setting(
         "offsets.commit.timeout.ms",
         SettingType.INT,
         5_000,
-        "How long a commit, or a change of a group, may take to reach all in-sync replicas before those who "
-        "wait for it are answered COORDINATOR_NOT_AVAILABLE.",
+        "Maximum time in which a commit, or another change of a group, has to reach all in-sync replicas; "
+        "after it clients are answered COORDINATOR_NOT_AVAILABLE.",
         minimum=1,
     ),
     Setting(
         "offsets.load.buffer.size",
         SettingType.INT,
         5 * 1024 * 1024,
-        "How many bytes of `__consumer_offsets` are read at once by a broker that becomes the coordinator of "
-        "groups. A larger batch still passes.",
+        "Maximum bytes of `__consumer_offsets` that a broker reads at once when it becomes the coordinator "
+        "of groups. A larger batch is still read.",
         minimum=1,
     ),
     Setting(
         "offsets.topic.num.partitions",
         SettingType.INT,
         50,
-        "How many partitions `__consumer_offsets` is made with. It cannot be changed afterwards.",
+        "Number of partitions with which `__consumer_offsets` is created. It cannot be changed afterwards.",
         minimum=1,
         maximum=100_000,
     ),
@@ -104,8 +104,8 @@ SETTINGS: tuple[Setting, ...] = (
         "offsets.topic.replication.factor",
         SettingType.INT,
         3,
-        "How many replicas `__consumer_offsets` is made with. While there are fewer brokers it is not made, "
-        "and groups are answered COORDINATOR_NOT_AVAILABLE.",
+        "Number of replicas with which `__consumer_offsets` is created. While there are fewer brokers it is "
+        "not created, and groups are answered COORDINATOR_NOT_AVAILABLE.",
         minimum=1,
         maximum=2**15 - 1,
     ),
@@ -113,15 +113,16 @@ SETTINGS: tuple[Setting, ...] = (
         "offsets.topic.segment.bytes",
         SettingType.INT,
         100 * 1024 * 1024,
-        "The `segment.bytes` that `__consumer_offsets` is made with: small, so that it is compacted early, "
-        "and loaded quickly.",
+        "The `segment.bytes` with which `__consumer_offsets` is created: small, so that it can be compacted "
+        "early and loaded fast.",
         minimum=14,
     ),
     Setting(
         "offsets.topic.compression.codec",
         SettingType.INT,
         Compression.NONE.value,
-        "The codec of what is written to `__consumer_offsets`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        "Codec of the batches that a coordinator writes to `__consumer_offsets`: 0 none, 1 gzip, 2 snappy, "
+        "3 lz4, 4 zstd.",
         minimum=min(Compression),
         maximum=max(Compression),
     ),
@@ -129,7 +130,7 @@ SETTINGS: tuple[Setting, ...] = (
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """What one row cannot say. Raises `SettingError`."""
+    """Check settings against each other. Raises `SettingError`."""
     shortest_ms, longest_ms = (settings[f"group.{end}.session.timeout.ms"] for end in ("min", "max"))
     if longest_ms < shortest_ms:
         raise SettingError(

@@ -13,71 +13,72 @@ SETTINGS: tuple[Setting, ...] = (
         "replica.lag.time.max.ms",
         SettingType.LONG,
         30_000,
-        "A follower that has not caught up with its leader for so long leaves the in-sync set.",
+        "Time after which a leader removes a follower that has not caught up with it from the in-sync set.",
         minimum=1,
     ),
     Setting(
         "replica.high.watermark.checkpoint.interval.ms",
         SettingType.LONG,
         5_000,
-        "How often the high watermarks are written to disk.",
+        "Time between two writes of the high watermarks to disk.",
         minimum=1,
     ),
     Setting(
         "replica.socket.timeout.ms",
         SettingType.INT,
         30_000,
-        "How long a request to another broker may take. At least `replica.fetch.wait.max.ms`.",
+        "Maximum time a follower waits for the response to a fetch; at least `replica.fetch.wait.max.ms`.",
         minimum=1,
     ),
     Setting(
         "replica.fetch.wait.max.ms",
         SettingType.INT,
         500,
-        "How long a follower's fetch waits at the leader for `replica.fetch.min.bytes`.",
+        "Maximum time a follower's fetch waits at the leader for `replica.fetch.min.bytes`.",
         minimum=1,
     ),
     Setting(
         "replica.fetch.min.bytes",
         SettingType.INT,
         1,
-        "How many bytes a follower's fetch waits for.",
+        "Bytes that a follower's fetch waits for at the leader, for at most `replica.fetch.wait.max.ms`.",
         minimum=1,
     ),
     Setting(
         "replica.fetch.max.bytes",
         SettingType.INT,
         1024 * 1024,
-        "How many bytes of one partition a follower fetches at once. A larger batch still passes.",
+        "Maximum bytes of one partition in a fetch of a follower. A larger first batch is still returned.",
         minimum=0,
     ),
     Setting(
         "replica.fetch.response.max.bytes",
         SettingType.INT,
         10 * 1024 * 1024,
-        "How many bytes of all partitions together a follower fetches at once. A larger batch still passes.",
+        "Maximum bytes of all partitions together in a fetch of a follower. A larger first batch is still "
+        "returned.",
         minimum=0,
     ),
     Setting(
         "replica.fetch.backoff.ms",
         SettingType.INT,
         1000,
-        "How long a follower pauses after a failed fetch.",
+        "Maximum delay before a follower repeats a failed fetch.",
         minimum=0,
     ),
     Setting(
         "num.replica.fetchers",
         SettingType.INT,
         1,
-        "How many fetches a follower keeps open to each leader.",
+        "Number of fetches that a follower keeps open to each leader, each on a connection of its own.",
         minimum=1,
     ),
     Setting(
         "leader.replication.throttled.rate",
         SettingType.LONG,
         2**63 - 1,
-        "How many bytes a second this broker gives, as their leader, to the replicas that topics list in "
-        "`leader.replication.throttled.replicas` and that are not in sync.",
+        "Maximum bytes a second that this broker, as the leader, sends to replicas that are not in sync and "
+        "that topics list in `leader.replication.throttled.replicas`.",
         minimum=0,
         dynamic=True,
     ),
@@ -85,8 +86,8 @@ SETTINGS: tuple[Setting, ...] = (
         "follower.replication.throttled.rate",
         SettingType.LONG,
         2**63 - 1,
-        "How many bytes a second this broker fetches for the replicas that topics list in "
-        "`follower.replication.throttled.replicas` and that are behind their leaders.",
+        "Maximum bytes a second that this broker fetches for its replicas that are not in sync and that "
+        "topics list in `follower.replication.throttled.replicas`.",
         minimum=0,
         dynamic=True,
     ),
@@ -94,23 +95,24 @@ SETTINGS: tuple[Setting, ...] = (
         "max.incremental.fetch.session.cache.slots",
         SettingType.INT,
         1000,
-        "How many fetch sessions there may be (KIP-227). Readers without one name all their partitions in "
-        "every fetch. 0: there are none.",
+        "Maximum number of fetch sessions (KIP-227) that this broker keeps. A reader without a session "
+        "names all its partitions in every fetch. 0 switches sessions off.",
         minimum=0,
     ),
     Setting(
         "max.incremental.fetch.session.cache.partitions",
         SettingType.INT,
         500_000,
-        "How many partitions all fetch sessions together may hold.",
+        "Maximum number of partitions in all fetch sessions of this broker together.",
         minimum=0,
     ),
     Setting(
         "waiting.requests.max",
         SettingType.INT,
         1_000_000,
-        "How many requests may wait at once for records or for replicas; one more is answered at once with "
-        "what there is.",
+        "Maximum number of requests of each kind that wait at this broker at once: fetches of consumers, "
+        "fetches of followers, produces with acks=all, DeleteRecords. A further request does not wait: a "
+        "fetch gets the records that there are, the others REQUEST_TIMED_OUT.",
         minimum=1,
     ),
 )

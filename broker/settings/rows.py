@@ -1,4 +1,4 @@
-"""Every setting of the broker, one row each: its own, the network's and the log's.
+"""Every setting of the broker, one row each: the general ones, and those that each room declares.
 
 `python -m broker.settings.rows` prints the settings of broker, topics, producer, consumer and admin client as
 Markdown: that is docs/settings.md.
@@ -45,8 +45,8 @@ IDENTITY: tuple[Setting, ...] = (
         "broker.id",
         SettingType.INT,
         -1,
-        "This broker's number in the cluster. -1 takes the next free one from ZooKeeper, above "
-        "`reserved.broker.max.id`, and keeps it in the log directories.",
+        "This broker's id in the cluster. With -1 the broker takes a free id above `reserved.broker.max.id` "
+        "from ZooKeeper and keeps it in its log directories.",
         minimum=-1,
         maximum=_MAX_PORTABLE_ID,
     ),
@@ -54,14 +54,14 @@ IDENTITY: tuple[Setting, ...] = (
         "reserved.broker.max.id",
         SettingType.INT,
         1000,
-        "The highest number that `broker.id` may be set to by hand; generated ones are higher.",
+        "Highest `broker.id` that may be set by hand; generated ids are higher.",
         minimum=0,
     ),
     Setting(
         "broker.rack",
         SettingType.STRING,
         None,
-        "Where this broker stands: replicas of a partition are spread over the racks.",
+        "Rack in which this broker stands. The controller spreads the replicas of a partition over racks.",
     ),
 )
 
@@ -70,22 +70,23 @@ ZOOKEEPER: tuple[Setting, ...] = (
         "zookeeper.connect",
         SettingType.STRING,
         REQUIRED,
-        "ZooKeeper's servers as host:port, comma-separated, with an optional /chroot at the end under which "
-        "all of this cluster's data lives.",
+        "ZooKeeper's servers as host:port, comma-separated, with an optional /chroot at the end, under which "
+        "this cluster keeps all its data.",
         check=_zookeeper_servers,
     ),
     Setting(
         "zookeeper.connection.timeout.ms",
         SettingType.INT,
         None,
-        "How long the start waits for ZooKeeper. Unset: as long as `zookeeper.session.timeout.ms`.",
+        "Maximum time the broker waits for ZooKeeper when it starts. Unset: `zookeeper.session.timeout.ms`.",
         minimum=1,
     ),
     Setting(
         "zookeeper.session.timeout.ms",
         SettingType.INT,
         18_000,
-        "A broker of which ZooKeeper has not heard for so long is taken for dead.",
+        "ZooKeeper ends the session of a broker that it has not heard from for this long; the controller "
+        "then takes that broker for dead.",
         minimum=1,
     ),
 )
@@ -95,27 +96,27 @@ TOPICS: tuple[Setting, ...] = (
         "num.partitions",
         SettingType.INT,
         1,
-        "How many partitions a topic gets that is created without a number.",
+        "Number of partitions of a topic that is created without naming a number.",
         minimum=1,
     ),
     Setting(
         "default.replication.factor",
         SettingType.INT,
         1,
-        "How many replicas a topic gets that is created without a number.",
+        "Number of replicas of each partition of a topic that is created without naming a number.",
         minimum=1,
     ),
     Setting(
         "auto.create.topics.enable",
         SettingType.BOOLEAN,
         True,
-        "Whether asking for the metadata of a topic that is not there creates it.",
+        "Whether a client that asks for the metadata of a missing topic causes the topic to be created.",
     ),
     Setting(
         "delete.topic.enable",
         SettingType.BOOLEAN,
         True,
-        "Whether topics may be deleted. false refuses it, with TOPIC_DELETION_DISABLED.",
+        "Whether clients may delete topics; with false they are answered TOPIC_DELETION_DISABLED.",
     ),
 )
 
@@ -124,21 +125,22 @@ LEADERSHIP: tuple[Setting, ...] = (
         "auto.leader.rebalance.enable",
         SettingType.BOOLEAN,
         True,
-        "Whether the controller gives leadership back to preferred leaders (the first replicas) by itself.",
+        "Whether the controller regularly gives leadership back to preferred leaders, the first replicas.",
     ),
     Setting(
         "leader.imbalance.check.interval.seconds",
         SettingType.LONG,
         300,
-        "How often, in seconds, the controller looks whether leadership has drifted.",
+        "Time, in seconds, between two checks by the controller of how many partitions are not led by their "
+        "preferred leaders.",
         minimum=1,
     ),
     Setting(
         "leader.imbalance.per.broker.percentage",
         SettingType.INT,
         10,
-        "Of the partitions that prefer a broker, the percentage that others may lead before they are given "
-        "back.",
+        "Percentage of the partitions that prefer a broker that other brokers may lead; above it the "
+        "controller gives leadership back to the preferred leaders.",
         minimum=0,
         dynamic=True,
     ),
@@ -149,21 +151,22 @@ REQUESTS: tuple[Setting, ...] = (
         "fetch.max.bytes",
         SettingType.INT,
         55 * 1024 * 1024,
-        "The most bytes of records that one fetch is answered with, whatever it asks for.",
+        "Maximum bytes of records in one fetch response, whatever the request asks for. A larger first "
+        "batch is still returned.",
         minimum=1024,
     ),
     Setting(
         "delete.records.purgatory.timeout.ms",
         SettingType.INT,
         30_000,
-        "The longest that a DeleteRecords request waits for the followers, whatever it asks for.",
+        "Maximum time a DeleteRecords request waits for the followers, whatever timeout it names.",
         minimum=1,
     ),
     Setting(
         "request.timeout.ms",
         SettingType.INT,
         30_000,
-        "How long this broker waits for another broker's answer.",
+        "Maximum time this broker waits for another broker's response, replication fetches aside.",
         minimum=1,
     ),
 )
@@ -173,20 +176,22 @@ STOPPING: tuple[Setting, ...] = (
         "controlled.shutdown.enable",
         SettingType.BOOLEAN,
         True,
-        "Whether a broker that stops first has the controller move its leaderships away.",
+        "Whether a broker that stops first asks the controller to move the leadership of its partitions to "
+        "other brokers.",
     ),
     Setting(
         "controlled.shutdown.max.retries",
         SettingType.INT,
         3,
-        "How often the move is tried before the broker stops without it.",
+        "Number of further requests to move leadership that a stopping broker sends after a failed one, "
+        "before it stops all the same.",
         minimum=0,
     ),
     Setting(
         "controlled.shutdown.retry.backoff.ms",
         SettingType.LONG,
         5_000,
-        "How long the broker pauses between those tries.",
+        "Delay between two requests of a stopping broker to move leadership.",
         minimum=0,
     ),
 )
@@ -196,7 +201,7 @@ WORKERS: tuple[Setting, ...] = (
         "background.threads",
         SettingType.INT,
         10,
-        "How many worker threads do what would hold up the reactor: fsync, recovery, reads of cold data.",
+        "Number of worker threads, which do fsync, recovery and reads of data outside the page cache.",
         minimum=1,
     ),
 )
@@ -237,16 +242,16 @@ def settings_page() -> str:
     parts = [
         "# Settings",
         "",
-        "Generated by `python -m broker.settings.rows`. Names, and defaults unless there is reason, are "
-        "Kafka's.",
+        "Generated by `python -m broker.settings.rows`. Names are Kafka's, and so are defaults, unless "
+        "there is a reason for another.",
         "",
         "A broker takes its settings from its properties file (`config/server.properties`) and from "
-        "`--override key=value`. A key that is not listed here is named in a warning at the start; a value "
-        "that is not allowed stops the start. Those whose column Dynamic says yes can also be altered while "
-        "brokers run, for one of them or for all: `scripts/configs.sh --entity-type brokers`.",
+        "`--override key=value`. It warns of a key that is not listed here, and does not start with a value "
+        "that is not allowed. A setting whose column Dynamic says yes can also be altered while brokers "
+        "run, for one broker or for all: `scripts/configs.sh --entity-type brokers`.",
         "",
-        "This version neither deletes old segments nor compacts them: the settings of retention and of "
-        "cleaning are taken and kept, and nothing acts on them yet.",
+        "This version neither deletes old segments nor compacts them: it accepts the settings of retention "
+        "and of cleaning, and nothing acts on them yet.",
         "",
     ]
     for title, rows in (
