@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,23 +17,12 @@ from clients.consumer import Consumer
 from clients.message import ConsumerRecord
 from clients.producer import Producer
 from protocol.topic_partition import TopicPartition
-from tests.cluster import Cluster
 from tests.integration import clients
 
 HOME = Path(__file__).parents[2]
 EXAMPLES = HOME / "docs/examples"
 TIMEOUT_S = 120
 WAIT_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    """A broker that these tests share, each with a topic of its own."""
-    cluster = Cluster(tmp_path_factory.mktemp("examples"), f"{zookeeper_server}/examples")
-    try:
-        yield cluster.start()[0]
-    finally:
-        cluster.stop()
 
 
 def start(example: str, *arguments: object) -> subprocess.Popen[str]:

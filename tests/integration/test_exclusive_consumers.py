@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,23 +13,12 @@ from clients.ownership.claim import FOR_EVER
 from clients.ownership.events import ClaimState, OwnershipEvent
 from protocol.errors import OwnershipFencedError, OwnershipRefusedError
 from protocol.topic_partition import TopicPartition
-from tests.cluster import Cluster
 from tests.integration import clients
 from tests.models.cuttable import CuttableNetwork
 
 WAIT_MS = 60_000
 TURN_MS = 200
 _topics = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    """A broker that these tests share, each with a topic of its own."""
-    cluster = Cluster(tmp_path_factory.mktemp("readers"), f"{zookeeper_server}/readers")
-    try:
-        yield cluster.start()[0]
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture

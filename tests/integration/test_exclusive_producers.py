@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from clients.ownership.events import ClaimState, OwnershipEvent
 from clients.producer import Producer
 from protocol.errors import AuthorizationError, ErrorCode, OwnershipRefusedError, ProducerFencedError
 from protocol.messages.producer_access import ProducerAccessMode
-from tests.cluster import Cluster
 from tests.integration import clients
 from tests.models.cuttable import CuttableNetwork
 
@@ -26,16 +24,6 @@ FENCING = ProducerAccessMode.EXCLUSIVE_WITH_FENCING
 SHARED = ProducerAccessMode.SHARED
 WAITING = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
 _topics = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    """A broker that these tests share, each with a topic of its own."""
-    cluster = Cluster(tmp_path_factory.mktemp("exclusive"), f"{zookeeper_server}/exclusive")
-    try:
-        yield cluster.start()[0]
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,22 +18,11 @@ from clients.ownership.lease import Lease
 from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from protocol.messages.ownership import LossReason
 from protocol.topic_partition import TopicPartition
-from tests.cluster import Cluster
 from tests.integration import clients
 from tests.models.cuttable import CuttableNetwork
 
 WAIT_MS = 60_000
 _topics = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    """A broker that these tests share, each with names of its own."""
-    cluster = Cluster(tmp_path_factory.mktemp("leases"), f"{zookeeper_server}/leases")
-    try:
-        yield cluster.start()[0]
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture

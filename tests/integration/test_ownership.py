@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,16 +15,6 @@ from tests.integration import clients
 from tests.integration.owners import Owner, produce_request, wait_for_leader
 
 _topics = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    """A broker that these tests share, each with a topic of its own."""
-    cluster = Cluster(tmp_path_factory.mktemp("ownership"), f"{zookeeper_server}/ownership")
-    try:
-        yield cluster.start()[0]
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture

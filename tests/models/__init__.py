@@ -1,1 +1,19 @@
-"""Models of what the code under test stands on, shared by the tests of every package."""
+"""Models of what the code under test stands on: each thing modelled once, for the tests of every package.
+
+Here belong doubles of something outside the code under test (time, processes, disks, networks, ZooKeeper,
+worker threads, whole brokers), makers of data, and performers of a machine's effects. A model's docstring
+says what it models and which test holds it to the real thing; its own tests stand beside it. Here does
+not belong what drives one package's scenarios (`tests/broker/world.py`, `tests/sim/cluster.py`), and
+nothing here imports a test.
+
+world              time, chance, processes that die and pause, the trace and its hash
+disk, network, zookeeper    models with faults, for the simulation
+instant_zookeeper  the same ZooKeeper, answering at once
+workers            worker threads: at once, on demand, in simulated time
+wires              the broker's network as a recorder of calls; the test plays the peer
+cuttable           a client's real network, which a test can cut
+batches, logs      record batches; real logs on simulated disks
+table_host, shard_host      performers of the effects of ownership tables and of group shards
+fake_cluster       brokers in memory for clients under test; fake_groups, fake_ownership, fake_readers and
+                   fake_conditions are their parts
+"""

@@ -309,7 +309,7 @@ class FakeBroker:
             self._ask_coordinator(channel, header, request, error, fault == "cut after")
             return
         if self.cluster.ownership.handles(request):
-            response = self.cluster.ownership.answer(self.node, channel, header, request, error)
+            response = self.cluster.ownership.respond(self.node, channel, header, request, error)
         else:
             response = self._respond(request, error, channel)
         if fault == "cut after":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coordinator.groups.classic_join import Join
 from coordinator.groups.effects import (
     DeleteAnswer,
     DescribeAnswer,
-    GroupRecord,
     JoinAnswer,
     LeaveAnswer,
     ListAnswer,
@@ -18,6 +17,7 @@ from coordinator.groups.effects import (
     ManagedListAnswer,
     OffsetsAnswer,
     PartitionErrorsAnswer,
+    ReaderClaim,
     RegisterAnswer,
     RewindAnswer,
     RewoundPartition,
@@ -47,6 +47,7 @@ from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.topic_partition import TopicPartition
+from tests.models.shard_host import ShardHost
 
 if TYPE_CHECKING:
     from tests.models.fake_cluster import FakeCluster
@@ -61,13 +62,12 @@ ANYWHERE = (FindCoordinatorRequest, membership.ListConsumerGroupsRequest, member
 """Requests that any broker answers."""
 
 
-class FakeGroups:
+class FakeGroups(ShardHost):
     """All groups of a fake cluster, coordinated by broker `node`. It may move to another broker."""
 
     def __init__(self, cluster: FakeCluster, config: GroupSettings) -> None:
         self.node = min(cluster.brokers)
         self.config = config
-        self.log: list[GroupRecord] = []
         self._cluster = cluster
         self._ids = itertools.count(1)
         self._answers: dict[int, Callable[[Any], Response]] = {}
@@ -75,16 +75,16 @@ class FakeGroups:
         self._refusals: dict[int, object] = {}
         """What those who wait are told when the coordinator moves."""
         self._requests = itertools.count(1)
-        self.shard = self._new_shard()
+        super().__init__()
 
     # The surroundings of the machine
 
-    def now_ms(self) -> int:
+    def time_ms(self) -> int:
         return 1_000_000 + self._cluster.time_ms
 
     def tick(self) -> None:
         """Have happen what is due."""
-        self._perform(self.shard.tick(self.now_ms()))
+        self.perform(self.shard.tick(self.time_ms()))
 
     def next_ms(self) -> int | None:
         """When something is due, by the cluster's clock."""
@@ -92,22 +92,19 @@ class FakeGroups:
         return None if due_ms is None else due_ms - 1_000_000
 
     def topics_changed(self, *topics: str) -> None:
-        self._perform(self.shard.topics_changed(topics, self.now_ms()))
+        self.perform(self.shard.topics_changed(topics, self.time_ms()))
 
     def move(self, node: int) -> None:
         """Another broker takes over with what is in the log; whoever waits is told so."""
         self.node = node
         for token in list(self._sinks):
             self._sinks.pop(token)(self._answers.pop(token)(self._refusals.pop(token)))
-        self.shard = self._new_shard()
-        for key, value in self.log:
-            self.shard.replay(key, value)
-        self._perform(self.shard.loaded(self.now_ms()))
+        self.fail_over()
 
     def commit(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
         """Commit from outside of the group."""
         rows = [OffsetToCommit(TopicPartition(*where), offset) for where, offset in offsets.items()]
-        self._perform(self.shard.commit_offsets(next(self._requests), group, rows, now_ms=self.now_ms()))
+        self.perform(self.shard.commit_offsets(next(self._requests), group, rows, now_ms=self.time_ms()))
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         found: dict[tuple[str, int], int] = {}
@@ -122,21 +119,21 @@ class FakeGroups:
         assert isinstance(answer, DescribeAnswer)
         return answer.state
 
-    def _new_shard(self) -> GroupShard:
+    def new_shard(self) -> GroupShard:
         return GroupShard(
             self.config,
             new_id=lambda: f"{next(self._ids):04}",
             partition_count=lambda topic: len(self._cluster.topics.get(topic, ())),
         )
 
-    def _perform(self, result: ShardResult) -> None:
-        self.log += result.records
-        self._cluster.readers.claim(result.claims)
-        for token, answer in result.replies:
-            sink, respond = self._sinks.pop(token, None), self._answers.pop(token, None)
-            self._refusals.pop(token, None)
-            if sink is not None and respond is not None:
-                sink(respond(answer))
+    def claim(self, claims: Sequence[ReaderClaim]) -> None:
+        self._cluster.readers.claim(claims)
+
+    def reply(self, request: Any, answer: Any) -> None:
+        sink, respond = self._sinks.pop(request, None), self._answers.pop(request, None)
+        self._refusals.pop(request, None)
+        if sink is not None and respond is not None:
+            sink(respond(answer))
 
     # Requests
 
@@ -158,12 +155,12 @@ class FakeGroups:
             self._answers.pop(token, None)
             sink(outcome)
         else:
-            self._perform(outcome)
+            self.perform(outcome)
 
     def _begin(
         self, token: int, request: Request[Any], error: ErrorCode, client_id: str
     ) -> ShardResult | Response:
-        now_ms = self.now_ms()
+        now_ms = self.time_ms()
         classic, managed, shard = self.shard.classic, self.shard.managed, self.shard
         match request:
             case FindCoordinatorRequest():
@@ -338,7 +335,7 @@ class FakeGroups:
             token,
             request.group_id,
             rows,
-            now_ms=self.now_ms(),
+            now_ms=self.time_ms(),
             generation=request.generation_id_or_member_epoch,
             member_id=request.member_id,
             instance_id=request.group_instance_id,

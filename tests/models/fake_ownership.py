@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from broker.ownership import standings
 from broker.ownership.claims import AccessClaim, Claim, WantedResource, wait_until_ms
-from broker.ownership.effects import AnswerTicket, AwaitCommit, FailTicket, Notify, Sever, Write
 from broker.ownership.operations import Operation, ReleaseHeld, Resume
 from broker.ownership.resources import NamedGrant, Requester
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnds
-from broker.ownership.table import OwnershipTable
-from coordinator.ownership.records import NameKey, Owner, OwnershipRecord, PartitionKey, ResourceKey
+from coordinator.ownership.records import NameKey, Owner, PartitionKey, ResourceKey
 from protocol.api import Request, RequestHeader, Response
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages import ownership, producer_access
@@ -39,6 +36,7 @@ from protocol.messages.producer_access import (
     ProducerAccessRequest,
     ProducerAccessResponse,
 )
+from tests.models.table_host import TableHost
 
 if TYPE_CHECKING:
     from tests.models.fake_cluster import FakeChannel, FakeCluster, Slot
@@ -70,28 +68,34 @@ class _Renewal:
     until_ms: int
 
 
-class FakeOwnership:
-    """All that is owned in the cluster; what is written is durable at once. Names are decided about by the
-    coordinator of the groups."""
+class FakeOwnership(TableHost):
+    """The owners in a fake cluster. A write is durable at once. The group coordinator decides on names."""
 
     def __init__(self, cluster: FakeCluster, settings: OwnershipSettings | None = None) -> None:
         self._cluster = cluster
         self._connections: dict[FakeChannel, int] = {}
-        self._heard: dict[int, int] = {}
         self._renewals: list[_Renewal] = []
         self._known: dict[FakeChannel, Seen] = {}
-        self._tickets = itertools.count(1)
-        self._answers: dict[int, list[ResourceStanding] | BrokerError] = {}
-        self._records: dict[ResourceKey, tuple[OwnershipRecord, int]] = {}
-        self.table = OwnershipTable(self._log_ends, self._heard.__getitem__, self._now_ms, settings)
+        super().__init__(settings)
 
-    def _now_ms(self) -> int:
+    # What the table stands on
+
+    def time_ms(self) -> int:
         return _START_MS + self._cluster.time_ms
 
-    def _log_ends(self, key: PartitionKey) -> LogEnds:
+    def log_ends(self, key: PartitionKey) -> LogEnds:
         partition = self._cluster.partition(key.topic, key.index)
         assert partition is not None
         return LogEnds(partition.end_offset, partition.end_offset, partition.leader_epoch)
+
+    def sever(self, connection: int) -> None:
+        for channel, known in list(self._connections.items()):
+            if known == connection:
+                channel.cut()
+                self._close(channel)
+
+    def notify(self, connection: int, is_ping: bool) -> None:
+        self._look_at(connection)
 
     # What happens in the cluster
 
@@ -99,9 +103,9 @@ class FakeOwnership:
         """Have happen what is due."""
         for channel in [each for each in self._connections if each.is_closed or each.is_cut]:
             self._close(channel)
-        self.table.tick(self._now_ms())
-        self._perform()
-        for renewal in [each for each in self._renewals if each.until_ms <= self._now_ms()]:
+        self.table.tick(self.time_ms())
+        self.perform()
+        for renewal in [each for each in self._renewals if each.until_ms <= self.time_ms()]:
             self._finish(renewal)
 
     def next_ms(self) -> list[int]:
@@ -114,15 +118,14 @@ class FakeOwnership:
     def heard(self, channel: FakeChannel) -> None:
         """Something has come in."""
         if channel in self._connections:
-            self._heard[self._connections[channel]] = self._now_ms()
+            self.last_heard_ms[self._connections[channel]] = self.time_ms()
 
     def begin_anew(self, topic: str, index: int) -> None:
         """Have the leader of a partition know no more of it than what is written, as the next leader does."""
         key = self._key(PRODUCERS_GROUP, topic, index)
-        self.table.unload(key, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), self._now_ms())
-        if key in self._records:
-            self.table.load(key, *self._records[key], self._now_ms())
-        self._perform()
+        self.table.unload(key, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), self.time_ms())
+        if key in self.znodes:
+            self.load(key)
 
     def may_write(self, channel: FakeChannel, topic: str, index: int) -> ErrorCode:
         """How an append is refused that has come by a channel; NONE where it is not."""
@@ -149,8 +152,8 @@ class FakeOwnership:
 
     def _id(self, channel: FakeChannel) -> int:
         if channel not in self._connections:
-            connection = self._connections[channel] = next(self._tickets)
-            self._heard[connection] = self._now_ms()
+            connection = self._connections[channel] = next(self.tickets)
+            self.last_heard_ms[connection] = self.time_ms()
             self.table.connection_opened(connection)
         return self._connections[channel]
 
@@ -158,38 +161,15 @@ class FakeOwnership:
         connection = self._connections.pop(channel)
         self._renewals = [each for each in self._renewals if each.channel is not channel]
         self._known.pop(channel, None)
-        self.table.connection_closed(connection, self._now_ms())
-        self._perform()
-
-    def _perform(self) -> None:
-        while effects := self.table.take_effects():
-            for effect in effects:
-                match effect:
-                    case Write(number, items):
-                        versions = {item.key: item.version + 1 for item in items}
-                        for item in items:
-                            self._records[item.key] = (item.record, versions[item.key])
-                        self.table.written(number, versions, self._now_ms())
-                    case AnswerTicket(ticket, rows):
-                        self._answers[ticket] = list(rows)
-                    case FailTicket(ticket, error):
-                        self._answers[ticket] = error
-                    case AwaitCommit(fence):
-                        self.table.fence_committed(fence)
-                    case Sever(connection):
-                        for channel, known in list(self._connections.items()):
-                            if known == connection:
-                                channel.cut()
-                                self._close(channel)
-                    case Notify(connection):
-                        self._look_at(connection)
+        self.table.connection_closed(connection, self.time_ms())
+        self.perform()
 
     # Requests
 
     def handles(self, request: Request[Any]) -> bool:
         return isinstance(request, REQUESTS)
 
-    def answer(
+    def respond(
         self, node: int, channel: FakeChannel, header: RequestHeader, request: Request[Any], error: ErrorCode
     ) -> Response | None:
         """The response of a broker; None where it comes later."""
@@ -230,22 +210,16 @@ class FakeOwnership:
     ) -> list[ResourceStanding]:
         if isinstance(request, OwnRequest):
             wanted = [WantedResource(key, row.generation) for row, key in found]
-            until_ms = wait_until_ms(self._now_ms(), request.wait_timeout_ms)
-            return self._submit(Claim(requester, wanted, until_ms))
+            until_ms = wait_until_ms(self.time_ms(), request.wait_timeout_ms)
+            return self._outcome(Claim(requester, wanted, until_ms))
         named = [NamedGrant(key, row.incarnation) for row, key in found]
         if isinstance(request, RenewRequest):
             return [self.table.standing(requester, each) for each in named]
         is_resume = isinstance(request, ResumeRequest)
-        return self._submit(Resume(requester, named) if is_resume else ReleaseHeld(requester, named))
+        return self._outcome(Resume(requester, named) if is_resume else ReleaseHeld(requester, named))
 
-    def _submit(self, operation: Operation) -> list[ResourceStanding]:
-        ticket = next(self._tickets)
-        self.table.submit(operation, self._now_ms(), ticket)
-        self._perform()
-        answer = self._answers.pop(ticket)
-        if isinstance(answer, BrokerError):
-            raise answer
-        return answer
+    def _outcome(self, operation: Operation) -> list[ResourceStanding]:
+        return self.answer(self.submit(operation))
 
     def _access(
         self,
@@ -261,9 +235,9 @@ class FakeOwnership:
         if error:
             return ProducerAccessResponse(error_code=error)
         requester = self._requester(PRODUCERS_GROUP, request.producer_id, channel, header, request)
-        until_ms = wait_until_ms(self._now_ms(), request.wait_timeout_ms)
+        until_ms = wait_until_ms(self.time_ms(), request.wait_timeout_ms)
         mode = ProducerAccessMode(request.mode)
-        (row,) = self._submit(AccessClaim(requester, key, mode, request.epoch, until_ms))
+        (row,) = self._outcome(AccessClaim(requester, key, mode, request.epoch, until_ms))
         return ProducerAccessResponse(
             error_code=row.error_code,
             error_message=row.error_message,
@@ -287,7 +261,7 @@ class FakeOwnership:
         ]
         rows = [self.table.standing(requester, each) for each in named]
         if request.max_wait_ms > 0 and _seen(rows) == self._known.get(channel):
-            until_ms = self._now_ms() + request.max_wait_ms
+            until_ms = self.time_ms() + request.max_wait_ms
             self._renewals.append(_Renewal(channel, channel.reserve(), header, requester, named, until_ms))
             return None
         self._note(channel, requester, named, rows)

@@ -1,5 +1,5 @@
-"""The ownership table with a world around it that a test holds in its hands: connections, a ZooKeeper that
-may be slow or fail, and partitions whose logs grow.
+"""The ownership table on surroundings that a test controls: connections, partitions whose logs grow, and a
+ZooKeeper that may be slow or fail.
 """
 
 from __future__ import annotations
@@ -8,22 +8,10 @@ import uuid
 from dataclasses import dataclass, field
 
 from broker.ownership.claims import AccessClaim, Claim, WantedResource, wait_until_ms
-from broker.ownership.effects import (
-    AnswerTicket,
-    Audit,
-    AwaitCommit,
-    FailTicket,
-    Fence,
-    Notify,
-    Reload,
-    Sever,
-    Write,
-)
-from broker.ownership.operations import ForcedResource, ForceRelease, Operation, ReleaseHeld, Resume
+from broker.ownership.operations import ForcedResource, ForceRelease, ReleaseHeld, Resume
 from broker.ownership.resources import Entry, NamedGrant, Requester, Resource
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnds
-from broker.ownership.table import OwnershipTable
 from coordinator.ownership.records import (
     NameKey,
     Owner,
@@ -31,11 +19,11 @@ from coordinator.ownership.records import (
     PartitionKey,
     ResourceKey,
     decode_ownership,
-    encode_ownership,
 )
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason, ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
+from tests.models.table_host import TableHost
 
 TOPIC_ID = uuid.UUID(int=7)
 P0 = PartitionKey(TOPIC_ID, 0, "events")
@@ -72,7 +60,7 @@ class Client:
         return Requester(self.group, owner, self.connection)
 
     def heard(self) -> None:
-        self.machine.heard[self.connection] = self.machine.now_ms
+        self.machine.last_heard_ms[self.connection] = self.machine.now_ms
 
     def ask_claim(self, *wanted: tuple[ResourceKey, int], wait_ms: int = 0) -> int:
         """Claim, without looking for the answer; the ticket."""
@@ -131,35 +119,33 @@ class Client:
         self.machine.close(self.connection)
 
 
-class Machine:
-    """The table and what it stands on. With `holds_writes` nothing is durable until `settle_writes`."""
+class Machine(TableHost):
+    """A table on logs that grow as a test says, with the connections of its clients."""
 
     def __init__(self, settings: OwnershipSettings | None = None) -> None:
         self.now_ms = START_MS
         self.end_offsets: dict[PartitionKey, int] = {}
         self.high_watermarks: dict[PartitionKey, int] = {}
-        self.heard: dict[int, int] = {}
-        self.znodes: dict[ResourceKey, tuple[bytes, int]] = {}
-        self.holds_writes = False
-        self.writes: list[Write] = []
         self.severed: list[int] = []
         self.pings: list[int] = []
-        self.audit: list[str] = []
-        self.fences: list[Fence] = []
-        self._answers: dict[int, list[ResourceStanding] | BrokerError] = {}
-        self._waiting: list[AnswerTicket] = []
         self._open: dict[int, Client] = {}
-        self._tickets = 0
         self._connections = 0
-        self._settings = settings
-        self.table = self._new_table()
+        super().__init__(settings)
 
-    def _new_table(self) -> OwnershipTable:
-        return OwnershipTable(self._log_ends, self.heard.__getitem__, lambda: self.now_ms, self._settings)
+    def time_ms(self) -> int:
+        return self.now_ms
 
-    def _log_ends(self, key: PartitionKey) -> LogEnds:
+    def log_ends(self, key: PartitionKey) -> LogEnds:
         end = self.end_offsets.get(key, 0)
         return LogEnds(end, self.high_watermarks.get(key, end), 5)
+
+    def sever(self, connection: int) -> None:
+        self.severed.append(connection)
+        self.close(connection)
+
+    def notify(self, connection: int, is_ping: bool) -> None:
+        if is_ping:
+            self.pings.append(connection)
 
     def client(self, owner_id: str, group: str = "app", access: Access = Access.WRITE) -> Client:
         client = Client(self, owner_id, -1, group, access)
@@ -171,7 +157,7 @@ class Machine:
         client.connection = self._connections
         client.is_open = True
         self._open[client.connection] = client
-        self.heard[client.connection] = self.now_ms
+        self.last_heard_ms[client.connection] = self.now_ms
         self.table.connection_opened(client.connection)
 
     def close(self, connection: int) -> None:
@@ -180,13 +166,6 @@ class Machine:
             client.is_open = False
         self.table.connection_closed(connection, self.now_ms)
         self.perform()
-
-    def submit(self, operation: Operation) -> int:
-        """Have an operation carried out; its ticket."""
-        self._tickets += 1
-        self.table.submit(operation, self.now_ms, self._tickets)
-        self.perform()
-        return self._tickets
 
     def advance(self, ms: int, *alive: Client) -> None:
         """Let time pass, in which `alive` are heard of all the time."""
@@ -201,89 +180,18 @@ class Machine:
             if self.now_ms == until_ms:
                 return
 
-    def perform(self) -> None:
-        while effects := self.table.take_effects():
-            for effect in effects:
-                match effect:
-                    case Write():
-                        self.writes.append(effect)
-                    case AnswerTicket(ticket, standings, fences):
-                        if any(fence.offset > self._log_ends(fence.key).high_watermark for fence in fences):
-                            self._waiting.append(effect)
-                        else:
-                            self._answers[ticket] = list(standings)
-                    case FailTicket(ticket, error):
-                        self._answers[ticket] = error
-                    case Sever(connection):
-                        self.severed.append(connection)
-                        self.close(connection)
-                    case Notify(connection, is_ping):
-                        if is_ping:
-                            self.pings.append(connection)
-                    case AwaitCommit(fence):
-                        self.fences.append(fence)
-                    case Reload(key):
-                        self.load(key)
-                    case Audit(line):
-                        self.audit.append(line)
-            if not self.holds_writes:
-                self.settle_writes()
-            self._commit()
-
-    def _commit(self) -> None:
-        reached = [fence for fence in self.fences if fence.offset <= self._log_ends(fence.key).high_watermark]
-        self.fences = [fence for fence in self.fences if fence not in reached]
-        for fence in reached:
-            self.table.fence_committed(fence)
-        for answer in list(self._waiting):
-            if all(fence.offset <= self._log_ends(fence.key).high_watermark for fence in answer.fences):
-                self._waiting.remove(answer)
-                self._answers[answer.ticket] = list(answer.standings)
-
-    def settle_writes(self, error: BrokerError | None = None) -> None:
-        """Let the writes that wait succeed, or all of them fail."""
-        writes, self.writes = self.writes, []
-        for write in writes:
-            if error is not None:
-                self.table.not_written(write.number, error, self.now_ms)
-                continue
-            self.table.written(write.number, self.land(write), self.now_ms)
-        if writes:
-            self.perform()
-
-    def land(self, write: Write) -> dict[ResourceKey, int]:
-        """Make a write in ZooKeeper; the versions that come of it."""
-        versions = {}
-        for key, record, version in write.items:
-            assert version == self.znodes.get(key, (b"", -1))[1], "a write replaces what it has seen"
-            self.znodes[key] = (encode_ownership(record), version + 1)
-            versions[key] = version + 1
-        return versions
-
     def grow(self, key: PartitionKey, records: int = 1, *, committed: bool = True) -> None:
         self.end_offsets[key] = self.end_offsets.get(key, 0) + records
         if committed:
             self.high_watermarks[key] = self.end_offsets[key]
         else:
             self.high_watermarks.setdefault(key, self.end_offsets[key] - records)
-        self._commit()
         self.perform()
 
     def commit(self, key: PartitionKey) -> None:
         """Everything in the log is committed now."""
         self.high_watermarks[key] = self.end_offsets[key]
-        self._commit()
         self.perform()
-
-    def is_answered(self, ticket: int) -> bool:
-        return ticket in self._answers
-
-    def answer(self, ticket: int) -> list[ResourceStanding]:
-        """What was answered. Raises the error, where the whole request failed."""
-        answer = self._answers.pop(ticket)
-        if isinstance(answer, BrokerError):
-            raise answer
-        return answer
 
     def force_release(self, key: ResourceKey, group: str = "app", generation: int = -1) -> ResourceStanding:
         ticket = self.submit(ForceRelease(group, [ForcedResource(key, generation)]))
@@ -298,14 +206,9 @@ class Machine:
         """What is written of a resource."""
         return decode_ownership(key.path, self.znodes[key][0])
 
-    def load(self, key: ResourceKey) -> None:
-        data, version = self.znodes[key]
-        self.table.load(key, decode_ownership(key.path, data), version, self.now_ms)
-        self.perform()
-
     def fail_over(self) -> None:
         """Another broker decides from now on: all connections are gone, and it knows what is written."""
-        self.table = self._new_table()
+        self.table = self.new_table()
         self._open.clear()
         for key in self.znodes:
             self.load(key)

@@ -14,7 +14,6 @@ from coordinator.groups.classic_join import Join
 from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
 from coordinator.groups.effects import (
     ErrorAnswer,
-    GroupRecord,
     JoinAnswer,
     ManagedHeartbeatAnswer,
     OffsetsAnswer,
@@ -23,13 +22,13 @@ from coordinator.groups.effects import (
     RecordsRefused,
     RegisterAnswer,
     RewindAnswer,
-    ShardResult,
     SyncAnswer,
 )
 from coordinator.groups.settings import GroupSettings
 from coordinator.groups.shard import GroupShard, OffsetToCommit
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
+from tests.models.shard_host import ShardHost
 
 A = TypeVar("A")
 SESSION_MS = 10_000
@@ -51,31 +50,30 @@ class Member:
         return replace(self, member_id=answer.member_id, generation=answer.generation)
 
 
-class GroupWorld:
+class GroupWorld(ShardHost):
     """One shard, what it has written, and what it has answered so far."""
 
     def __init__(self, config: GroupSettings = CONFIG, **topics: int) -> None:
         self.config = config
         self.topics = topics
         self.now_ms = 1_000_000
-        self.log: list[GroupRecord] = []
         self.claims: list[ReaderClaim] = []
         self.answers: dict[int, Any] = {}
-        self.refuse_appends = False
         self._ids = itertools.count(1)
         self._requests = itertools.count(1)
-        self.shard = self._new_shard()
+        super().__init__()
 
     # The surroundings of a shard
 
-    def perform(self, result: ShardResult) -> None:
-        if result.records and self.refuse_appends:
-            result = self.shard.refused(result, ErrorCode.NOT_ENOUGH_REPLICAS, self.now_ms)
-        self.log += result.records
-        self.claims += result.claims
-        for request, answer in result.replies:
-            assert request not in self.answers, "one request, two answers"
-            self.answers[request] = answer
+    def time_ms(self) -> int:
+        return self.now_ms
+
+    def claim(self, claims: Sequence[ReaderClaim]) -> None:
+        self.claims += claims
+
+    def reply(self, request: int, answer: Any) -> None:
+        assert request not in self.answers, "one request, two answers"
+        self.answers[request] = answer
 
     def wait(self, ms: int) -> None:
         """Let time pass, with all that falls due."""
@@ -84,13 +82,6 @@ class GroupWorld:
             self.now_ms = max(self.now_ms, next_ms)
             self.perform(self.shard.tick(self.now_ms))
         self.now_ms = end_ms
-
-    def fail_over(self) -> None:
-        """Another broker takes over with what is in the log."""
-        self.shard = self._new_shard()
-        for key, value in self.log:
-            self.shard.replay(key, value)
-        self.perform(self.shard.loaded(self.now_ms))
 
     def new_request(self) -> int:
         return next(self._requests)
@@ -104,7 +95,7 @@ class GroupWorld:
     def is_waiting(self, request: int) -> bool:
         return request not in self.answers
 
-    def _new_shard(self) -> GroupShard:
+    def new_shard(self) -> GroupShard:
         return GroupShard(
             self.config,
             new_id=lambda: str(next(self._ids)),

@@ -1,0 +1,51 @@
+"""What a shard of groups stands on, in memory: the tests' performer of `ShardResult`, in the order it states.
+
+The real performer is `coordinator.groups.hosted_shard`; `test_hosted_shard` runs it on a log of which the
+test controls commits and refusals.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from coordinator.groups.effects import GroupRecord, ReaderClaim, ShardResult
+from coordinator.groups.shard import GroupShard
+from protocol.errors import ErrorCode
+
+
+class ShardHost(ABC):
+    """A shard and its log, which commits every record at once, or refuses all with `refuse_appends`."""
+
+    def __init__(self) -> None:
+        self.log: list[GroupRecord] = []
+        self.refuse_appends = False
+        self.shard = self.new_shard()
+
+    @abstractmethod
+    def new_shard(self) -> GroupShard: ...
+
+    @abstractmethod
+    def time_ms(self) -> int: ...
+
+    @abstractmethod
+    def claim(self, claims: Sequence[ReaderClaim]) -> None: ...
+
+    @abstractmethod
+    def reply(self, request: Any, answer: Any) -> None: ...
+
+    def perform(self, result: ShardResult) -> None:
+        if result.records and self.refuse_appends:
+            result = self.shard.refused(result, ErrorCode.NOT_ENOUGH_REPLICAS, self.time_ms())
+        self.log += result.records
+        self.claim(result.claims)
+        for request, answer in result.replies:
+            self.reply(request, answer)
+
+    def fail_over(self) -> None:
+        """Another broker takes over with what is in the log."""
+        self.shard = self.new_shard()
+        for key, value in self.log:
+            self.shard.replay(key, value)
+        self.perform(self.shard.loaded(self.time_ms()))
