@@ -20,9 +20,10 @@ from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_
 from broker.log.epochs import LeaderEpochs
 from broker.log.open_files import OpenFiles
 from broker.log.producer_state import ProducerStates
+from broker.log.recompression import recompressed
 from broker.log.segment import Segment
 from broker.log.segments import Segments
-from broker.log.settings import LogSettings
+from broker.log.settings import KEEP_PRODUCERS_CODEC, LogSettings
 from broker.log.snapshots import remove_snapshots, restore_producers, write_snapshot
 from protocol import batches
 from protocol.batches import NO_TIMESTAMP, BatchHeader
@@ -136,7 +137,16 @@ class Log:
         if self.failure is not None:
             raise self._storage_error()
         headers = check_batches(records, self.settings, origin, now_ms)
-        return PreparedAppend(records, headers, self.log_end_offset, self.producers.check(headers))
+        duplicate = self.producers.check(headers)
+        if (
+            self.settings.compression_type != KEEP_PRODUCERS_CODEC
+            and origin is AppendOrigin.CLIENT
+            and duplicate is None
+        ):
+            # A client's records are one batch.
+            records, header = recompressed(records, headers[0], self.settings)
+            headers = [header]
+        return PreparedAppend(records, headers, self.log_end_offset, duplicate)
 
     def append_prepared(self, prepared: PreparedAppend, leader_epoch: int, *, now_ms: int) -> AppendResult:
         """Give the batches their offsets, in place, and write them; or answer where they are already."""

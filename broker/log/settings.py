@@ -10,13 +10,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from clients.settings import Setting, SettingError, Settings, SettingType
+from protocol.batches import Compression
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
-COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
+KEEP_PRODUCERS_CODEC = "producer"
+_CODECS = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+COMPRESSION_TYPES = (*_CODECS, KEEP_PRODUCERS_CODEC)
+"""Values of `compression.type`."""
 
 
 def _cleanup_policy(value: tuple[str, ...]) -> None:
@@ -46,7 +56,9 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "compression.type", SettingType.STRING, "producer",
-        "The codec in which batches are stored; producer keeps the one in which they came.",
+        "Codec in which the leader stores producers' batches. producer keeps each batch as it was sent; with "
+        "any other value the leader recompresses the batches that arrive in another codec, which takes its "
+        "processor time.",
         choices=COMPRESSION_TYPES,
     ),
     Setting(
@@ -363,6 +375,11 @@ class LogSettings:
                 f"max.compaction.lag.ms, which is {checked.max_compaction_lag_ms}"
             )
         return checked
+
+    @property
+    def codec(self) -> Compression | None:
+        """Codec to which producers' batches are recompressed; None where they are stored as sent."""
+        return _CODECS.get(self.compression_type)
 
     @property
     def uses_log_append_time(self) -> bool:

@@ -1,0 +1,54 @@
+"""A producer's batch stored in the topic's codec (`compression.type`) instead of the producer's.
+
+Only the payload is unpacked and packed again: no record is looked at, and the header keeps its offsets,
+sequences and timestamps.
+"""
+
+from __future__ import annotations
+
+from broker.log.settings import LogSettings
+from protocol.batches import HEADER_SIZE, BatchHeader, Compression, check, corrupt, read_header, write_header
+from protocol.compression import DecompressionError, compress, decompress
+
+DECOMPRESSED_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes to which a batch may unpack, or 8 times `max.message.bytes` where that is more."""
+
+_COMPRESSION_MASK = 0x07
+
+
+def recompressed(
+    records: memoryview, header: BatchHeader, settings: LogSettings
+) -> tuple[memoryview, BatchHeader]:
+    """The batch that `header` describes in the topic's codec, with its header; as it is where it has that
+    codec already.
+
+    Raises BrokerError: CORRUPT_MESSAGE where the records cannot be unpacked or come to too many bytes,
+    MESSAGE_TOO_LARGE where the batch becomes larger than `max.message.bytes`.
+    """
+    target = settings.codec
+    if target is None or header.compression == target:
+        return records, header
+    limit = max(DECOMPRESSED_BYTES_MAX, 8 * settings.max_message_bytes)
+    try:
+        payload = decompress(
+            Compression(header.compression), records[header.position + HEADER_SIZE : header.end], limit
+        )
+    except DecompressionError as error:
+        raise corrupt(str(error)) from None
+    batch = bytearray().join((bytes(HEADER_SIZE), compress(target, payload)))
+    write_header(
+        batch,
+        attributes=header.attributes & ~_COMPRESSION_MASK | target,
+        record_count=header.record_count,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    header = read_header(batch)
+    check(batch, header, settings.max_message_bytes)
+    return memoryview(batch), header
