@@ -1,1 +1,1 @@
-"""Tests of coordinator, without other processes."""
+"""Tests of `coordinator`."""

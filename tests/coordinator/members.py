@@ -1,7 +1,7 @@
-"""Members of a cluster, without their brokers: ZooKeeper client, membership, candidacy, controller.
+"""Cluster members without brokers: ZooKeeper client, membership, candidacy, controller.
 
-`Members` stands for the network between them. Each broker is a recorder that answers requests as a healthy
-broker does, unless a test says otherwise.
+`Members` is the network between them. Each broker records requests and answers as a healthy broker does,
+unless a test changes its answers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def policy(*, unclean: bool = False, new_topic_id: Callable[[], uuid.UUID] = uui
 
 
 def healthy_answer(request: Any) -> Any:
-    """What a broker without troubles answers to its controller."""
+    """The answer of a healthy broker to its controller."""
     match request:
         case LeaderAndIsrRequest():
             return LeaderAndIsrResponse(
@@ -91,7 +91,7 @@ def healthy_answer(request: Any) -> Any:
 
 @dataclass(slots=True)
 class Member:
-    """One broker's part in the cluster."""
+    """One member of the cluster."""
 
     broker_id: int
     zookeeper: KazooZooKeeper
@@ -105,7 +105,7 @@ class Member:
         return [request for request in self.requests if isinstance(request, kind)]
 
     def was_told_of(self, brokers: int) -> bool:
-        """Whether the controller has told it of so many live brokers."""
+        """Whether the controller has sent it metadata with this many live brokers."""
         return any(len(told.live_brokers) == brokers for told in self.requests_of(UpdateMetadataRequest))
 
     # MembershipListener
@@ -133,7 +133,7 @@ class Members:
         self.connect = connect
         self.members: dict[int, Member] = {}
         self.answer: Callable[[int, Any], Any] = lambda broker_id, request: healthy_answer(request)
-        """What a broker answers; an exception stands for a lost connection, None for none at all."""
+        """A broker's answer; an exception stands for a lost connection, None for no answer."""
 
     def send(self, broker_id: int, request: Any) -> Deferred[Any]:
         member = self.members.get(broker_id)
@@ -154,7 +154,7 @@ class Members:
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         policy: ControllerPolicy | None = None,
     ) -> Member:
-        """A member that is not started yet."""
+        """Create a member without starting it."""
         zookeeper = KazooZooKeeper(self.connect, session_timeout_ms, reactor.callFromThread)
         membership = ClusterMembership(
             zookeeper,
@@ -172,7 +172,7 @@ class Members:
         return member
 
     async def start(self, broker_id: int, **options: Any) -> Member:
-        """A member that has registered; the first one is the controller."""
+        """Start a member and wait until it is registered; the first one becomes controller."""
         member = self.make(broker_id, **options)
         self.members[broker_id] = member
         member.zookeeper.start()
@@ -181,14 +181,14 @@ class Members:
         return member
 
     async def stop(self, broker_id: int) -> None:
-        """The member leaves: its ephemeral znodes go with it."""
+        """Stop a member; its ephemeral znodes are removed."""
         member = self.members.pop(broker_id)
         member.membership.close()
         member.candidacy.stand_down()
         await member.zookeeper.close()
 
     def controller(self) -> Member:
-        """The one member that is the controller."""
+        """The member that is the controller."""
         (found,) = [member for member in self.members.values() if member.controller.is_active]
         return found
 
@@ -198,7 +198,7 @@ _default_policy = policy
 
 @asynccontextmanager
 async def cluster(connect: str, *broker_ids: int) -> AsyncIterator[Members]:
-    """A cluster with these members, the first of them the controller, which knows them all."""
+    """A cluster of started members; the first is the controller and knows them all."""
     members = Members(connect)
     try:
         started = [await members.start(broker_id) for broker_id in broker_ids]

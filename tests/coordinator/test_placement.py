@@ -15,16 +15,16 @@ def replicas(assignments: list[ReplicaAssignment]) -> list[tuple[int, ...]]:
     return [assignment.replicas for assignment in assignments]
 
 
-def test_leadership_goes_round_and_followers_shift_with_each_round() -> None:
+def test_leaders_rotate_and_followers_shift_with_each_rotation() -> None:
     assert replicas(place(dict.fromkeys([1, 2, 3]), 6, 2)) == [(1, 2), (2, 3), (3, 1), (1, 3), (2, 1), (3, 2)]
 
 
-def test_racks_take_turns() -> None:
+def test_replicas_alternate_between_racks() -> None:
     placed = replicas(place({1: "a", 2: "a", 3: "b", 4: "b"}, 4, 2))
     assert placed == [(1, 3), (3, 2), (2, 4), (4, 1)]
 
 
-def test_racks_do_not_count_unless_every_broker_names_one() -> None:
+def test_racks_are_ignored_unless_every_broker_has_one() -> None:
     assert replicas(place({1: "a", 2: "a", 3: None}, 1, 2)) == [(1, 2)]
 
 
@@ -33,7 +33,7 @@ def test_more_replicas_than_brokers_cannot_be_placed() -> None:
         place({1: None, 2: None}, 1, 3)
 
 
-def test_an_assignment_on_its_way() -> None:
+def test_an_assignment_during_a_reassignment() -> None:
     moving = ReplicaAssignment((1, 2, 3)).reassigned_to((3, 4))
     assert moving == ReplicaAssignment((3, 4, 1, 2), adding=(4,), removing=(1, 2))
     assert (moving.target, moving.original) == ((3, 4), (3, 1, 2))
@@ -45,7 +45,7 @@ BROKERS = st.dictionaries(st.integers(0, 50), st.sampled_from([None, "a", "b", "
 
 
 @given(brokers=BROKERS, count=st.integers(1, 60), factor=st.integers(1, 9), start=st.integers(0, 99))
-def test_whatever_the_cluster_placement_is_even(
+def test_placement_is_even_in_any_cluster(
     brokers: dict[int, str | None], count: int, factor: int, start: int
 ) -> None:
     factor = min(factor, len(brokers))
@@ -63,7 +63,7 @@ def test_whatever_the_cluster_placement_is_even(
 
 
 @given(brokers=BROKERS, first=st.integers(0, 40), more=st.integers(1, 20))
-def test_partitions_added_later_go_where_they_would_have_gone(
+def test_partitions_added_later_are_placed_as_if_created_at_first(
     brokers: dict[int, str | None], first: int, more: int
 ) -> None:
     factor = min(2, len(brokers))

@@ -1,4 +1,4 @@
-"""Deadlines without a clock."""
+"""`Timers`: deadlines without a clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def due(timers: Timers[str], now_ms: int) -> list[str]:
     return keys
 
 
-def test_deadlines_come_up_in_order_of_time() -> None:
+def test_deadlines_are_popped_in_order_of_time() -> None:
     timers: Timers[str] = Timers()
     timers.set("late", 30)
     timers.set("early", 10)
@@ -25,7 +25,7 @@ def test_deadlines_come_up_in_order_of_time() -> None:
     assert timers.next_ms() == 30
 
 
-def test_a_deadline_can_be_moved_both_ways_and_comes_up_once() -> None:
+def test_a_deadline_can_be_moved_both_ways_and_is_popped_once() -> None:
     timers: Timers[str] = Timers()
     timers.set("a", 20)
     timers.set("a", 50)
@@ -34,7 +34,7 @@ def test_a_deadline_can_be_moved_both_ways_and_comes_up_once() -> None:
     assert timers.next_ms() is None
 
 
-def test_a_cancelled_deadline_does_not_come_up() -> None:
+def test_a_cancelled_deadline_is_not_popped() -> None:
     timers: Timers[str] = Timers()
     timers.set("a", 10)
     timers.cancel("a")

@@ -1,4 +1,4 @@
-"""Standing for controller through what can happen to a session."""
+"""Elections of the controller while sessions are lost and expire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SESSION_TIMEOUT_MS = 6000
 
 
 class Candidate:
-    """A broker that does nothing but be a member and stand for controller."""
+    """A broker that only registers and stands for election."""
 
     def __init__(self, world: World, model: ZooKeeperModel, broker_id: int) -> None:
         self.terms: list[int] = []
@@ -43,13 +43,13 @@ class Candidate:
         pass
 
 
-def test_a_look_that_is_under_way_when_the_session_ends_is_taken_up_by_the_next() -> None:
+def test_a_controller_read_in_flight_when_the_session_expires_is_repeated_on_the_next_session() -> None:
     world = World(3)
     model = ZooKeeperModel(world)
     candidate = Candidate(world, model, 1)
     world.run(2)
     assert candidate.terms == [1]
-    candidate.client.cut()  # The watch is lost: it looks again, and waits for an answer that never comes.
+    candidate.client.cut()  # The watch is lost: it reads again, and waits for an answer that never arrives.
     world.run(7)
     candidate.client.mend()
     world.run(2)
@@ -58,7 +58,7 @@ def test_a_look_that_is_under_way_when_the_session_ends_is_taken_up_by_the_next(
     assert world.problems == []
 
 
-def test_another_takes_over_when_the_controller_is_cut_off() -> None:
+def test_another_broker_is_elected_when_the_controller_loses_its_connection() -> None:
     world = World(4)
     model = ZooKeeperModel(world)
     one = Candidate(world, model, 1)

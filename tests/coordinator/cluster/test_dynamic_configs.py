@@ -1,4 +1,4 @@
-"""Dynamic configs on a real ZooKeeper: a change reaches every broker, and only what is old is purged."""
+"""Dynamic configs on a real ZooKeeper: changes reach every broker, and old notifications are removed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_change_reaches_other_brokers(zookeeper: str) -> None:
 
 
 @on_reactor
-async def test_changes_at_the_same_time_are_all_kept(zookeeper: str) -> None:
+async def test_concurrent_changes_are_all_kept(zookeeper: str) -> None:
     async with following(zookeeper) as (one, _), following(zookeeper) as (two, _):
 
         def adding(key: str) -> Callable[[dict[str, str]], dict[str, str]]:
@@ -67,7 +67,7 @@ async def test_changes_at_the_same_time_are_all_kept(zookeeper: str) -> None:
 
 
 @on_reactor
-async def test_a_change_that_is_refused_changes_nothing(zookeeper: str) -> None:
+async def test_a_rejected_change_changes_nothing(zookeeper: str) -> None:
     async with following(zookeeper) as (one, client):
 
         def refuse(old: dict[str, str]) -> dict[str, str]:
@@ -80,7 +80,7 @@ async def test_a_change_that_is_refused_changes_nothing(zookeeper: str) -> None:
 
 
 @on_reactor
-async def test_what_cannot_be_read_leaves_configs_as_they_were(
+async def test_a_malformed_config_leaves_the_previous_values(
     zookeeper: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with following(zookeeper) as (one, client):
@@ -94,14 +94,14 @@ async def test_what_cannot_be_read_leaves_configs_as_they_were(
 
 
 @on_reactor
-async def test_old_notifications_are_purged(zookeeper: str) -> None:
+async def test_old_notifications_are_removed(zookeeper: str) -> None:
     clock = Clock()
     clock.advance(reactor.seconds())
     async with following(zookeeper, clock) as (one, client):
         await one.update("topics", "t", lambda old: {"a": "1"})
         (first,) = await client.session.children(CONFIG_CHANGES)
         clock.advance(CHANGE_EXPIRATION_MS / 1000 + 5)
-        # The server's clock is the real one: to the broker whose clock was moved, both are old now.
+        # The server uses the real clock: for the broker whose clock was advanced, both are old now.
         await one.update("topics", "t", lambda old: {"a": "2"})
         while await client.session.children(CONFIG_CHANGES):
             pass

@@ -1,4 +1,4 @@
-"""What a cluster has once, made on sessions that end at the wrong moment."""
+"""Creation of the layout, on sessions that expire at any moment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def client(world: World) -> SimZooKeeper:
     return client
 
 
-def test_the_layout_is_made_and_found(world: World, client: SimZooKeeper) -> None:
+def test_the_layout_is_created_once_and_found_afterwards(world: World, client: SimZooKeeper) -> None:
     for _ in range(2):
         done = ensureDeferred(prepare_layout(client.session))
         world.run(2)
@@ -35,7 +35,7 @@ def test_the_layout_is_made_and_found(world: World, client: SimZooKeeper) -> Non
     assert all(client.model.exists(path) for path in PERSISTENT_PATHS)
 
 
-def test_a_session_that_ends_meanwhile_is_told_once(world: World, client: SimZooKeeper) -> None:
+def test_an_expired_session_fails_the_preparation_once(world: World, client: SimZooKeeper) -> None:
     with logs_in_trace(world):
         world.run(1)
         failures = []

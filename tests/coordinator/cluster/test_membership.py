@@ -37,13 +37,13 @@ async def test_an_expired_session_is_followed_by_a_new_epoch(zookeeper: str) -> 
         before = one.membership.broker_epoch
         await in_thread(end_session, one.zookeeper.session, zookeeper)
         await until(lambda: one.membership.broker_epoch > before)
-        # Told in this order, so that acknowledging stops before the broker is given up.
+        # In this order, so that the broker stops acknowledging before its registration is lost.
         assert one.events[:2] == ["registered", "suspended"]
         assert one.events[-2:] == ["expired", "registered"]
         assert one.events.count("expired") == 1
         data, stat = await one.zookeeper.session.get("/brokers/ids/1")
         assert stat.czxid == one.membership.broker_epoch
-        # It is the same process still, and says so, however often it registers.
+        # It is the same process, so its start epoch stays the same over all registrations.
         assert decode_broker(1, data).start_epoch == before
         await in_thread(end_session, one.zookeeper.session, zookeeper)
         await until(lambda: one.membership.broker_epoch > stat.czxid)
@@ -52,7 +52,7 @@ async def test_an_expired_session_is_followed_by_a_new_epoch(zookeeper: str) -> 
 
 
 @on_reactor
-async def test_a_second_broker_of_the_same_id_is_refused(zookeeper: str) -> None:
+async def test_a_second_broker_with_the_same_id_is_refused(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         second = members.make(1, conflict_timeout_ms=200)
         second.zookeeper.start()
@@ -63,28 +63,28 @@ async def test_a_second_broker_of_the_same_id_is_refused(zookeeper: str) -> None
 
 
 @on_reactor
-async def test_a_restarted_broker_waits_for_its_old_session_to_run_out(zookeeper: str) -> None:
+async def test_a_restarted_broker_waits_until_its_old_session_expires(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         old = members.members.pop(1)
         restarted = members.make(1)
         members.members[1] = restarted
         restarted.zookeeper.start()
         registered = restarted.membership.start()
-        # Once the newcomer has met the old znode, that goes as it would with a session that runs out.
+        # Once the second broker has found the old znode, remove it as an expiring session would.
         await restarted.zookeeper.session.exists("/brokers/ids/1")
         await old.zookeeper.close()
         assert await registered > old.membership.broker_epoch
 
 
 @on_reactor
-async def test_a_broker_that_cannot_register_again_says_so(zookeeper: str) -> None:
+async def test_a_broker_that_cannot_register_again_notifies_its_listeners(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
         usurper = members.make(1)
         usurper.zookeeper.start()
         waiting = usurper.membership.start()
         await usurper.zookeeper.session.exists("/brokers/ids/1")
-        one.membership._conflict_timeout_ms = 100  # Otherwise the test would last as long as a session.
+        one.membership._conflict_timeout_ms = 100  # Otherwise the test would take one session timeout.
         await in_thread(end_session, one.zookeeper.session, zookeeper)
         await waiting
         await until(lambda: one.events[-1].startswith("failed") and not one.membership.is_connected)
@@ -107,7 +107,7 @@ async def test_a_hanging_zookeeper_suspends_and_resumes(
 
 
 @on_reactor
-async def test_of_many_candidates_one_is_elected_and_all_agree(zookeeper: str) -> None:
+async def test_one_of_many_candidates_is_elected_and_all_agree(zookeeper: str) -> None:
     members = Members(zookeeper)
     made = [members.make(broker_id) for broker_id in range(1, 6)]
     for member in made:
@@ -120,7 +120,7 @@ async def test_of_many_candidates_one_is_elected_and_all_agree(zookeeper: str) -
     term = first.candidacy.term
     assert term is not None
     assert term.epoch == 1
-    # The controller leaves: the others race again, under the next epoch.
+    # The controller leaves: the others stand again, for the next epoch.
     await members.stop(first.broker_id)
     left = list(members.members.values())
     await until(lambda: any(member.controller.is_active for member in left))
@@ -145,7 +145,7 @@ async def test_a_controller_removed_by_hand_is_followed_by_an_election(zookeeper
 
 
 @on_reactor
-async def test_a_controller_that_wins_against_itself_has_a_new_term(zookeeper: str) -> None:
+async def test_a_controller_that_is_elected_again_has_a_new_term(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
         first = one.candidacy.term
@@ -157,7 +157,7 @@ async def test_a_controller_that_wins_against_itself_has_a_new_term(zookeeper: s
 
 
 @on_reactor
-async def test_a_cluster_has_one_id_and_gives_each_broker_another_number(zookeeper: str) -> None:
+async def test_a_cluster_has_one_id_and_generates_unique_broker_ids(zookeeper: str) -> None:
     async with connected(zookeeper) as client, connected(zookeeper) as other:
         await DeferredList([ensureDeferred(prepare_layout(each.session)) for each in (client, other)])
         assert await cluster_id(client, os.urandom) == await cluster_id(other, os.urandom)

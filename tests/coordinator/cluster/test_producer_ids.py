@@ -1,4 +1,4 @@
-"""Producer ids are never given twice, whoever gives them."""
+"""Producer ids are unique across brokers and sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.reactor import in_thread, on_reactor
 
 
 @on_reactor
-async def test_brokers_give_different_ids_also_beyond_a_block(zookeeper: str) -> None:
+async def test_brokers_assign_unique_ids_across_several_blocks(zookeeper: str) -> None:
     async with connected(zookeeper) as client, connected(zookeeper) as other:
         one, two = ProducerIds(client, 1), ProducerIds(other, 2)
         wanted = [each.next() for _ in range(BLOCK_SIZE + 10) for each in (one, two)]
@@ -29,7 +29,7 @@ async def test_brokers_give_different_ids_also_beyond_a_block(zookeeper: str) ->
 
 
 @on_reactor
-async def test_ids_go_on_after_an_expired_session(zookeeper: str) -> None:
+async def test_ids_are_assigned_after_a_session_has_expired(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
         ids = ProducerIds(client, 1)
         first = [await ids.next() for _ in range(BLOCK_SIZE)]
@@ -38,7 +38,7 @@ async def test_ids_go_on_after_an_expired_session(zookeeper: str) -> None:
 
 
 @on_reactor
-async def test_exhausted_ids_are_an_error_for_everyone_who_waits(zookeeper: str) -> None:
+async def test_exhausted_ids_are_an_error_for_every_waiting_caller(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
         last = encode_producer_id_block(ProducerIdBlock(1, 2**63 - 1000, 2**63 - 1))
         await create_if_missing(client.session, PRODUCER_ID_BLOCK, last)

@@ -1,4 +1,4 @@
-"""Drives the controller's machine without ZooKeeper or brokers: its effects are performed on a dictionary."""
+"""Drives the controller's machine without ZooKeeper or brokers: effects are performed in memory."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Store:
-    """What ZooKeeper would hold."""
+    """The content of ZooKeeper."""
 
     states: dict[TopicPartition, tuple[PartitionState, int]] = field(default_factory=dict)
     topics: dict[str, TopicAssignment] = field(default_factory=dict)
     deleting: list[str] = field(default_factory=list)
-    orders: dict[ZnodeRequest, Any] = field(
+    znode_requests: dict[ZnodeRequest, Any] = field(
         default_factory=lambda: {
             ZnodeRequest.REASSIGNMENT: None,
             ZnodeRequest.ELECTION: [],
@@ -69,14 +69,14 @@ class Store:
             ZnodeRequest.LOG_DIRS: {},
         }
     )
-    removed_orders: list[str] = field(default_factory=list)
+    removed_requests: list[str] = field(default_factory=list)
     recorded_epochs: dict[int, int] | None = None
     zxid: int = -1
-    """The transaction in which all states are said to have been written."""
+    """The transaction id reported for all states."""
     next_epoch: int = 100
 
     def new_epoch(self) -> int:
-        """A broker epoch that no life of a broker has had."""
+        """A new broker epoch."""
         self.next_epoch += 1
         return self.next_epoch - 1
 
@@ -90,7 +90,7 @@ class Store:
         return StateWritten(True, write.state, self.states[write.at][1])
 
     def snapshot(self, brokers: dict[int, LiveBroker]) -> Snapshot:
-        """What a new controller would read."""
+        """The snapshot that a new controller would read."""
         topics = {}
         for name, assignment in self.topics.items():
             assert assignment.topic_id is not None
@@ -102,7 +102,7 @@ class Store:
 
 
 class Machine:
-    """A controller, its store, and what it has said. Brokers answer only when a test lets them."""
+    """A controller, its store and its effects. Brokers answer only when a test makes them."""
 
     def __init__(
         self,
@@ -124,16 +124,16 @@ class Machine:
         self.handle(Elected(self.store.snapshot(self.brokers)))
 
     def life(self, broker_id: int) -> LiveBroker:
-        """A broker under an epoch that no life of a broker has had."""
+        """A broker that has (re)started, under a new epoch."""
         return LiveBroker(broker_info(broker_id), self.store.new_epoch())
 
     def registration(self, broker_id: int) -> LiveBroker:
-        """A broker that lives, and has registered anew because its session had run out."""
+        """A live broker that has registered again after its session expired."""
         known = self.brokers[broker_id]
         return LiveBroker(replace(known.info, start_epoch=known.start_epoch), self.store.new_epoch())
 
     def handle(self, event: ControllerEvent, *, cut: int | None = None) -> list[ControllerEffect]:
-        """Handle one event to its end, or until the controller dies after `cut` effects; what came of it."""
+        """Handle one event completely, or until the controller dies after `cut` effects; its effects."""
         steps = self.controller.handle(event)
         effects: list[ControllerEffect] = []
         result: Any = None
@@ -158,11 +158,11 @@ class Machine:
             case WriteAssignments():
                 self.store.topics.update(effect.topics)
             case WriteReassignmentZnode():
-                self.store.orders[ZnodeRequest.REASSIGNMENT] = dict(effect.targets) or None
+                self.store.znode_requests[ZnodeRequest.REASSIGNMENT] = dict(effect.targets) or None
             case ReadZnodeRequest():
-                return self.store.orders[effect.request]
+                return self.store.znode_requests[effect.request]
             case RemoveZnodeRequests():
-                self.store.removed_orders += effect.paths
+                self.store.removed_requests += effect.paths
             case MarkDeleted():
                 self.store.deleting += effect.names
             case RemoveTopic():
@@ -177,7 +177,7 @@ class Machine:
                 pass
         return None
 
-    # What tests say
+    # Steps of tests
 
     def lose(self, *broker_ids: int) -> list[ControllerEffect]:
         """Brokers lose their sessions."""
@@ -186,13 +186,13 @@ class Machine:
         return self.handle(BrokersChanged(dict(self.brokers)))
 
     def start(self, *broker_ids: int) -> list[ControllerEffect]:
-        """Brokers register, for the first time or anew."""
+        """Brokers register, for the first time or after a restart."""
         for broker_id in broker_ids:
             self.brokers[broker_id] = self.life(broker_id)
         return self.handle(BrokersChanged(dict(self.brokers)))
 
     def create(self, name: str, *replicas: tuple[int, ...]) -> list[ControllerEffect]:
-        """A topic with these replicas of each partition."""
+        """Create a topic with these replicas of each partition."""
         return self.handle(CreateTopics(1, [TopicCreation(name, assignments=dict(enumerate(replicas)))]))
 
     def delete(self, name: str) -> list[ControllerEffect]:
@@ -201,7 +201,7 @@ class Machine:
     def answer_all(
         self, effects: list[ControllerEffect], kind: type = StopReplicaRequest
     ) -> list[ControllerEffect]:
-        """The live brokers answer the requests of a kind among these effects."""
+        """Let the live brokers answer the requests of a kind among these effects."""
         answered = []
         for broker_id, request in sent(effects):
             if isinstance(request, kind) and broker_id in self.brokers:
@@ -216,7 +216,7 @@ class Machine:
         return self.store.states[topic, partition][0]
 
     def propose(self, topic: str, *isr: int, partition: int = 0) -> list[ControllerEffect]:
-        """The leader proposes this in-sync set; it may be refused."""
+        """Let the leader propose this in-sync set; it may be refused."""
         return self.handle(AlterPartitions([(3, self.proposal(topic, *isr, partition=partition))]))
 
     def proposal(self, topic: str, *isr: int, partition: int = 0) -> AlterPartitionRequest:
@@ -238,7 +238,7 @@ class Machine:
         )
 
     def shrink(self, topic: str, *isr: int) -> None:
-        """As if the leader had proposed this in-sync set: written, and known to the controller."""
+        """Set the in-sync set as if the leader had proposed it: in the store and in the controller."""
         state, version = self.store.states[topic, 0]
         new = PartitionState(state.leader, state.leader_epoch, isr, state.controller_epoch)
         self.store.states[topic, 0] = (new, version + 1)
@@ -247,7 +247,7 @@ class Machine:
 
 
 def sent(effects: list[ControllerEffect]) -> list[tuple[int, Any]]:
-    """The requests among effects, with the brokers they go to."""
+    """The (broker id, request) pairs among effects."""
     return [request for effect in effects if isinstance(effect, SendToBrokers) for request in effect.requests]
 
 
@@ -256,7 +256,7 @@ def sent_to(effects: list[ControllerEffect], broker_id: int, kind: type[R]) -> l
 
 
 def led(effects: list[ControllerEffect], broker_id: int) -> dict[TopicPartition, int]:
-    """The leaders that a broker is told of by LeaderAndIsr."""
+    """The leaders in a broker's LeaderAndIsr requests."""
     return {
         (topic.topic_name, row.partition_index): row.leader
         for request in sent_to(effects, broker_id, LeaderAndIsrRequest)
@@ -266,7 +266,7 @@ def led(effects: list[ControllerEffect], broker_id: int) -> dict[TopicPartition,
 
 
 def answers(effects: list[ControllerEffect]) -> dict[Any, Any]:
-    """The results among effects, by the part of the request that they are for."""
+    """The results among effects, by key."""
     return {effect.key: effect.result for effect in effects if isinstance(effect, AnswerRequest)}
 
 

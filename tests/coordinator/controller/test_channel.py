@@ -1,4 +1,4 @@
-"""What the controller has to say reaches a broker in order, whatever becomes of single attempts."""
+"""The controller's requests reach a broker in order, also after failed attempts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def news(number: int) -> UpdateMetadataRequest:
 
 
 class Line:
-    """A channel to a broker that the test plays. Requests go by their numbers."""
+    """A channel to a broker played by the test. Requests are identified by numbers."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -45,7 +45,7 @@ class Line:
         self.done[number] = is_answered
 
     def take_sent(self) -> list[int]:
-        """What has been sent since this was last asked."""
+        """The requests sent since the last call."""
         numbers = [number for number, _ in self.sent]
         self.under_way = [answer for _, answer in self.sent]
         self.sent = []
@@ -58,10 +58,10 @@ class Line:
         answer.errback(ConnectionError("the line is dead"))
 
 
-def test_a_request_is_sent_before_the_one_ahead_of_it_is_answered() -> None:
+def test_a_request_is_sent_before_the_previous_one_is_answered() -> None:
     line = Line()
     line.order(*range(IN_FLIGHT_MAX + 1))
-    assert line.take_sent() == list(range(IN_FLIGHT_MAX)), "as many as may be under way"
+    assert line.take_sent() == list(range(IN_FLIGHT_MAX)), "as many as may be in flight"
 
     line.answer(line.under_way[0])
 
@@ -69,7 +69,7 @@ def test_a_request_is_sent_before_the_one_ahead_of_it_is_answered() -> None:
     assert (line.answered, line.done) == ([0], {0: True})
 
 
-def test_after_a_failure_all_that_is_unanswered_is_sent_again_in_order() -> None:
+def test_after_a_failure_all_unanswered_requests_are_sent_again_in_order() -> None:
     line = Line()
     line.order(1, 2, 3)
     assert line.take_sent() == [1, 2]
@@ -78,7 +78,7 @@ def test_after_a_failure_all_that_is_unanswered_is_sent_again_in_order() -> None
     line.fail(first)
     line.order(4)
     line.clock.advance(RETRY_DELAY_S)
-    assert line.take_sent() == [], "nobody knows yet what becomes of the second"
+    assert line.take_sent() == [], "the second is still in flight"
     line.fail(second)
     assert line.take_sent() == []
     line.clock.advance(RETRY_DELAY_S)
@@ -90,7 +90,7 @@ def test_after_a_failure_all_that_is_unanswered_is_sent_again_in_order() -> None
     assert line.answered == [1, 2]
 
 
-def test_what_was_answered_behind_a_failure_is_not_sent_again() -> None:
+def test_a_request_answered_after_an_earlier_failure_is_not_sent_again() -> None:
     line = Line()
     line.order(1, 2)
     line.take_sent()
@@ -104,7 +104,7 @@ def test_what_was_answered_behind_a_failure_is_not_sent_again() -> None:
     assert line.done == {2: True}
 
 
-def test_nothing_is_sent_past_a_request_that_fails_at_once() -> None:
+def test_no_request_overtakes_one_that_fails_at_once() -> None:
     line = Line()
     line.is_full = True
     line.order(1, 2)
@@ -116,7 +116,7 @@ def test_nothing_is_sent_past_a_request_that_fails_at_once() -> None:
     assert line.take_sent() == [1, 2]
 
 
-def test_a_channel_that_is_closed_tells_all_who_wait_and_sends_no_more() -> None:
+def test_a_closed_channel_fires_all_waiting_requests_with_false_and_sends_no_more() -> None:
     line = Line()
     line.order(1, 2, 3)
     line.take_sent()

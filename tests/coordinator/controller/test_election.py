@@ -1,4 +1,4 @@
-"""Leader choice, as tables and as properties."""
+"""Leader election, as tables and as properties."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOBODY = None
         ((1, 2), (1, 2), (), True, NOBODY),
     ],
 )
-def test_after_a_failure(
+def test_election_after_a_failure(
     replicas: tuple[int, ...],
     isr: tuple[int, ...],
     live: tuple[int, ...],
@@ -51,17 +51,17 @@ def test_the_preferred_leader_must_be_alive_and_in_sync() -> None:
     assert elect_preferred((1, 2), (1, 2), (2,)) is NOBODY
 
 
-def test_a_reassignment_elects_among_those_that_stay() -> None:
+def test_a_reassignment_elects_a_leader_from_its_target() -> None:
     assert elect_for_reassignment((4, 3), (1, 3), (1, 3, 4)) == ElectedLeader(3, (1, 3))
     assert elect_for_reassignment((4, 3), (1,), (1, 3, 4)) is NOBODY
 
 
-def test_a_controlled_shutdown_leaves_the_in_sync_set_too() -> None:
+def test_a_broker_in_controlled_shutdown_leaves_the_in_sync_set() -> None:
     assert elect_for_controlled_shutdown((1, 2, 3), (1, 2, 3), (2, 3), (1,)) == ElectedLeader(2, (2, 3))
     assert elect_for_controlled_shutdown((1, 2), (1,), (2,), (1,)) is NOBODY
 
 
-def test_the_last_in_sync_stay_in_sync() -> None:
+def test_an_in_sync_set_whose_members_have_all_gone_stays_unchanged() -> None:
     assert isr_without((1, 2, 3), (2,)) == (1, 3)
     assert isr_without((1, 2), (3,)) == (1, 2)
     assert isr_without((1, 2), (1, 2)) == (1, 2)

@@ -1,4 +1,4 @@
-"""What the controller says of a broker's loss, once every broker has been told."""
+"""The log line that sums up the handling of a change of brokers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
-def test_it_is_told_how_much_was_done_when_the_last_broker_has_answered(
+def test_the_summary_is_logged_when_the_last_broker_has_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
@@ -51,7 +51,7 @@ def test_it_is_told_how_much_was_done_when_the_last_broker_has_answered(
     ]
 
 
-def test_what_came_of_a_request_is_handed_on() -> None:
+def test_the_result_of_a_request_is_passed_on() -> None:
     summary = EventSummary(Clock())
     answer: Deferred[bool] = Deferred()
     summary.count_request(LEADERS, answer)
@@ -62,7 +62,7 @@ def test_what_came_of_a_request_is_handed_on() -> None:
     assert seen == [False]
 
 
-def test_an_event_that_changes_nothing_is_told_of_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_without_requests_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
     EventSummary(Clock()).finish([2])
 
     assert caplog.messages == [

@@ -1,8 +1,8 @@
-"""The controller dies after any effect of any decision, and the next one brings it to the same end.
+"""The controller dies after any effect of any decision, and the next one reaches the same final state.
 
-Each scenario is run as often as its event has effects, cut after the first, the second and so on. A fresh
-machine then reads what the store holds. Whoever has asked asks again, as clients do that got no answer, and
-the brokers go on doing what they do. What comes of it must be what comes of a controller that lives.
+Each scenario runs once for each effect of its event, cut after the first, the second and so on. A new machine
+then reads the store. The client sends its request again, as after a missing answer, and the brokers continue.
+The final state must equal that of a controller that does not die.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Outcome = dict[TopicPartition, tuple[ReplicaAssignment, int, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Scenario:
-    """`prepare` a cluster, then comes the `event` in which the controller dies."""
+    """`prepare` sets up a cluster; the controller dies while it handles `event`."""
 
     prepare: Callable[[Machine], None]
     event: Callable[[Machine], ControllerEvent]
     again: bool = True
-    """Whether somebody asks again."""
+    """Whether a client sends its request again."""
 
 
 def topic(machine: Machine) -> None:
@@ -71,7 +71,7 @@ def led_by_others(machine: Machine) -> None:
 
 def ordered(machine: Machine) -> None:
     topic(machine)
-    machine.store.orders[ZnodeRequest.REASSIGNMENT] = {("t", 0): (3, 4), ("t", 1): (4, 3)}
+    machine.store.znode_requests[ZnodeRequest.REASSIGNMENT] = {("t", 0): (3, 4), ("t", 1): (4, 3)}
 
 
 def brokers_without(*gone: int) -> Callable[[Machine], ControllerEvent]:
@@ -112,7 +112,7 @@ SCENARIOS = {
 
 
 def run(scenario: Scenario, cut: int | None) -> tuple[Machine, list[Machine]]:
-    """The controller that is left at the end, and all there have been."""
+    """The last controller, and all controllers of the run."""
     first = Machine(*BROKERS, store=Store())
     scenario.prepare(first)
     effects = first.handle(scenario.event(first), cut=cut)
@@ -127,7 +127,7 @@ def run(scenario: Scenario, cut: int | None) -> tuple[Machine, list[Machine]]:
 
 
 def settle(machine: Machine) -> None:
-    """Brokers answer, and replicas catch up, until nothing changes any more."""
+    """Let brokers answer and replicas catch up, until nothing changes."""
     machine.answer_all(machine.effects)
     for name in list(machine.store.topics):
         for number in machine.store.topics[name].partitions:
@@ -139,7 +139,7 @@ def settle(machine: Machine) -> None:
 
 
 def outcome(machine: Machine) -> Outcome:
-    """Where partitions are, who leads, and who is in sync."""
+    """The assignments, leaders and in-sync sets of all partitions."""
     found = {}
     for name, assigned in machine.store.topics.items():
         for number, assignment in assigned.partitions.items():
@@ -149,7 +149,7 @@ def outcome(machine: Machine) -> Outcome:
 
 
 def kept(machines: list[Machine]) -> dict[tuple[int, TopicPartition], None]:
-    """The replicas that live brokers keep after all that they were told, in order."""
+    """The replicas that live brokers have after handling all their requests in order."""
     logs: dict[tuple[int, TopicPartition], None] = {}
     for machine in machines:
         for broker_id, request in sent(machine.effects):
@@ -177,13 +177,13 @@ def cuts() -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(("name", "cut"), cuts())
-def test_the_next_controller_brings_it_to_the_same_end(name: str, cut: int) -> None:
+def test_the_next_controller_reaches_the_same_final_state(name: str, cut: int) -> None:
     undisturbed, alone = run(SCENARIOS[name], None)
     left, both = run(SCENARIOS[name], cut)
 
     assert outcome(left) == outcome(undisturbed)
     assert kept(both) == kept(alone)
     assert left.store.deleting == undisturbed.store.deleting
-    assert left.store.orders == undisturbed.store.orders
+    assert left.store.znode_requests == undisturbed.store.znode_requests
     for at, (state, _) in left.store.states.items():
         assert state.leader_epoch >= both[0].store.states.get(at, (state, 0))[0].leader_epoch

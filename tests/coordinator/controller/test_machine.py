@@ -46,13 +46,13 @@ from tests.coordinator.members import healthy_answer
 # Topics
 
 
-def test_a_new_topic_is_durable_before_anybody_is_told() -> None:
+def test_a_new_topic_is_durable_before_brokers_and_client_are_answered() -> None:
     machine = Machine(1, 2)
     effects = machine.create("t", (1, 2), (2, 1))
     kinds = [type(effect).__name__ for effect in effects]
     assert kinds == ["CreateTopic", "WriteStates", "SendToBrokers", "AnswerRequest"]
     assert machine.state("t", 1) == PartitionState(2, 0, (2, 1), 1)
-    # One request of a kind for each broker, not one for each partition.
+    # One request of each kind per broker, not one per partition.
     assert [(to, type(request)) for to, request in sent(effects)] == [
         (1, LeaderAndIsrRequest),
         (1, UpdateMetadataRequest),
@@ -67,7 +67,7 @@ def test_a_new_topic_is_durable_before_anybody_is_told() -> None:
     assert set(answer.needed) == {1, 2}
 
 
-def test_some_topics_of_a_request_may_be_refused() -> None:
+def test_a_request_may_create_some_topics_and_refuse_others() -> None:
     machine = Machine(1)
     machine.create("old", (1,))
     results = answers(
@@ -95,7 +95,7 @@ def test_some_topics_of_a_request_may_be_refused() -> None:
     assert results["odd"].message == "bad is not a config"
 
 
-def test_a_request_only_to_be_checked_changes_nothing() -> None:
+def test_validate_only_changes_nothing() -> None:
     machine = Machine(1)
     effects = machine.handle(CreateTopics(9, [TopicCreation("t", 3)], validate_only=True))
     assert [type(effect) for effect in effects] == [AnswerRequest]
@@ -113,7 +113,7 @@ def test_leaders_of_small_topics_are_spread() -> None:
     assert [machine.state(name).leader for name in ("a", "b", "c")] == [1, 2, 3]
 
 
-def test_added_partitions_are_written_and_told() -> None:
+def test_added_partitions_are_written_and_sent_to_brokers() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     effects = machine.handle(CreatePartitions(9, [MorePartitions("t", 2), MorePartitions("none", 2)]))
@@ -130,7 +130,7 @@ def test_added_partitions_are_written_and_told() -> None:
 # Deletion
 
 
-def test_a_topic_goes_once_all_its_replicas_have_answered() -> None:
+def test_a_topic_is_removed_once_all_its_replicas_have_answered() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     effects = machine.delete("t")
@@ -149,21 +149,21 @@ def test_a_topic_goes_once_all_its_replicas_have_answered() -> None:
     assert answers(machine.create("t", (1,)))["t"].error == ErrorCode.NONE
 
 
-def test_a_topic_with_a_replica_on_a_dead_broker_waits_for_it() -> None:
+def test_deletion_of_a_topic_waits_for_a_dead_broker_with_a_replica() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     machine.lose(2)
     effects = machine.delete("t")
     assert not sent_to(effects, 1, StopReplicaRequest)
-    assert answers(effects)["t"].error == ErrorCode.NONE  # Out of sight.
+    assert answers(effects)["t"].error == ErrorCode.NONE  # Hidden from clients.
     assert answers(machine.create("t", (1,)))["t"].error == ErrorCode.TOPIC_ALREADY_EXISTS
     effects = machine.start(2)
-    assert led(effects, 2) == {}  # What is to go is not taken up again.
+    assert led(effects, 2) == {}  # A topic being deleted is not sent to brokers again.
     machine.answer_all(effects)
     assert "t" not in machine.store.topics
 
 
-def test_a_broker_that_dies_in_the_midst_of_a_deletion_is_told_again() -> None:
+def test_a_broker_that_dies_during_a_deletion_is_asked_again() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     effects = machine.delete("t")
@@ -176,7 +176,7 @@ def test_a_broker_that_dies_in_the_midst_of_a_deletion_is_told_again() -> None:
     assert "t" not in machine.store.topics
 
 
-def test_a_replica_that_is_to_go_is_not_taken_up_again_when_another_is_lost() -> None:
+def test_a_replica_being_deleted_is_not_sent_a_leader_when_another_is_lost() -> None:
     machine = Machine(1, 2)
     created = machine.create("t", (1, 2))
     stops = machine.delete("t")
@@ -184,7 +184,7 @@ def test_a_replica_that_is_to_go_is_not_taken_up_again_when_another_is_lost() ->
     request = sent_to(created, 1, LeaderAndIsrRequest)[0]
     response = healthy_answer(request)
     response.topics[0].partition_errors[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    effects = machine.answer(1, request, response)  # Told late that its disk has failed.
+    effects = machine.answer(1, request, response)  # The failure of its disk is reported late.
     assert led(effects, 2) == {}
 
 
@@ -193,7 +193,7 @@ def _answered(effects: list[ControllerEffect], broker_id: int) -> tuple[StopRepl
     return request, healthy_answer(request)
 
 
-def test_a_replica_that_cannot_be_removed_keeps_the_topic() -> None:
+def test_a_topic_stays_while_one_of_its_replicas_cannot_be_removed() -> None:
     machine = Machine(1)
     machine.create("t", (1,))
     request = sent_to(machine.delete("t"), 1, StopReplicaRequest)[0]
@@ -205,7 +205,7 @@ def test_a_replica_that_cannot_be_removed_keeps_the_topic() -> None:
     assert "t" not in machine.store.topics
 
 
-def test_everyone_who_asked_for_a_deletion_hears_of_it() -> None:
+def test_every_request_to_delete_a_topic_is_answered() -> None:
     machine = Machine(1)
     machine.create("t", (1,))
     effects = machine.delete("t")
@@ -217,7 +217,7 @@ def test_everyone_who_asked_for_a_deletion_hears_of_it() -> None:
 # Brokers come and go
 
 
-def test_a_dead_leader_is_replaced_by_one_in_sync_and_the_survivors_are_told_once() -> None:
+def test_a_dead_leader_is_replaced_by_an_in_sync_replica_with_one_request_to_each_survivor() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", *[(1, 2, 3)] * 50)
     effects = machine.lose(1)
@@ -236,7 +236,7 @@ def test_a_dead_leader_is_replaced_by_one_in_sync_and_the_survivors_are_told_onc
     assert told.topic_states[0].partition_states[0].offline_replicas == [1]
 
 
-def test_the_last_in_sync_stays_in_sync_and_nobody_else_may_lead() -> None:
+def test_the_last_in_sync_replica_stays_in_sync_and_no_other_may_lead() -> None:
     machine = Machine(1, 2)
     machine.create("t", (2, 1))
     machine.shrink("t", 2)
@@ -247,7 +247,7 @@ def test_the_last_in_sync_stays_in_sync_and_nobody_else_may_lead() -> None:
     assert led(effects, 1) == {("t", 0): 2}
 
 
-def test_an_unclean_election_happens_only_where_it_is_allowed() -> None:
+def test_an_unclean_election_needs_the_topics_permission() -> None:
     machine = Machine(1, 2, unclean=True)
     machine.create("t", (2, 1))
     machine.shrink("t", 2)
@@ -255,7 +255,7 @@ def test_an_unclean_election_happens_only_where_it_is_allowed() -> None:
     assert machine.state("t") == PartitionState(1, 1, (1,), 1)
 
 
-def test_allowing_unclean_elections_frees_what_was_stuck() -> None:
+def test_allowing_unclean_elections_elects_leaders_for_leaderless_partitions() -> None:
     machine = Machine(1, 2)
     machine.create("t", (2, 1))
     machine.shrink("t", 2)
@@ -267,13 +267,13 @@ def test_allowing_unclean_elections_frees_what_was_stuck() -> None:
     assert machine.state("t").leader == 1
 
 
-def test_a_broker_that_has_bounced_loses_what_it_led() -> None:
+def test_a_restarted_broker_loses_its_leaderships() -> None:
     machine = Machine(1, 2)
     machine.create("t", (2, 1))
     machine.create("alone", (2,))
     effects = machine.start(2)
     assert machine.state("t") == PartitionState(1, 1, (1,), 1)
-    # It had gone and come back: two epochs, so that nobody takes its old leadership for the new.
+    # It went and came back: two leader epochs, so that its old leadership is never taken for a new one.
     assert machine.state("alone") == PartitionState(2, 2, (2,), 1)
     request = sent_to(effects, 2, LeaderAndIsrRequest)[0]
     assert request.broker_epoch == machine.brokers[2].epoch
@@ -282,8 +282,8 @@ def test_a_broker_that_has_bounced_loses_what_it_led() -> None:
     assert {request.type for request in sent_to(effects, 1, LeaderAndIsrRequest)} == {INCREMENTAL}
 
 
-def test_a_broker_that_has_only_registered_anew_goes_on_with_what_it_led() -> None:
-    """Its session had run out and nobody noticed: it has all that it had, and is told everything again."""
+def test_a_broker_that_only_registered_again_keeps_its_leaderships() -> None:
+    """Its session expired unnoticed: it keeps all its records, and is sent everything again."""
     machine = Machine(1, 2)
     machine.create("t", (2, 1))
     machine.create("alone", (2,))
@@ -293,13 +293,13 @@ def test_a_broker_that_has_only_registered_anew_goes_on_with_what_it_led() -> No
     request = sent_to(effects, 2, LeaderAndIsrRequest)[0]
     assert (request.type, request.broker_epoch) == (FULL, machine.brokers[2].epoch)
     assert led(effects, 2) == {("t", 0): 2, ("alone", 0): 2}
-    # The life in which it is in sync is the new one now.
+    # It is in sync under its new epoch now.
     machine.propose("t", 2)
     machine.propose("t", 2, 1)
     assert machine.state("t").isr == (2, 1)
 
 
-def test_a_broker_that_registers_anew_after_it_was_missed_joins_as_anybody() -> None:
+def test_a_broker_that_registers_again_after_its_loss_was_handled_joins_as_a_follower() -> None:
     machine = Machine(1, 2)
     machine.create("t", (2, 1))
     again = machine.registration(2)
@@ -310,7 +310,7 @@ def test_a_broker_that_registers_anew_after_it_was_missed_joins_as_anybody() -> 
     assert machine.state("t") == PartitionState(1, 1, (1,), 1)
 
 
-def test_a_broker_that_registers_anew_and_then_starts_anew_has_started_anew() -> None:
+def test_a_broker_that_registers_again_and_then_restarts_counts_as_restarted() -> None:
     machine = Machine(1, 2)
     machine.create("t", (2, 1))
     machine.brokers[2] = machine.registration(2)
@@ -318,7 +318,7 @@ def test_a_broker_that_registers_anew_and_then_starts_anew_has_started_anew() ->
     assert machine.state("t") == PartitionState(1, 1, (1,), 1)
 
 
-def test_a_broker_that_registers_anew_hears_again_what_is_to_be_deleted() -> None:
+def test_a_broker_that_registers_again_is_asked_again_to_delete_replicas() -> None:
     machine = Machine(1, 2)
     machine.create("t", (2, 1))
     effects = machine.delete("t")
@@ -331,7 +331,7 @@ def test_a_broker_that_registers_anew_hears_again_what_is_to_be_deleted() -> Non
     assert "t" not in machine.store.topics
 
 
-def test_a_partition_without_a_state_gets_its_leader_when_a_replica_comes() -> None:
+def test_a_partition_without_a_state_gets_a_leader_when_a_replica_registers() -> None:
     machine = Machine(1, 2)
     machine.create("t", (2,))
     del machine.store.states["t", 0]
@@ -344,7 +344,7 @@ def test_a_partition_without_a_state_gets_its_leader_when_a_replica_comes() -> N
     assert told.is_new
 
 
-def test_a_change_of_endpoints_is_told_to_all() -> None:
+def test_a_change_of_endpoints_is_sent_to_all_brokers() -> None:
     machine = Machine(1, 2)
     machine.brokers[2] = LiveBroker(machine.brokers[1].info, machine.brokers[2].epoch)
     effects = machine.handle(BrokersChanged(dict(machine.brokers)))
@@ -352,7 +352,7 @@ def test_a_change_of_endpoints_is_told_to_all() -> None:
     assert [to for to, request in sent(effects) if isinstance(request, UpdateMetadataRequest)] == [1, 2]
 
 
-def test_a_replica_on_a_failed_disk_is_replaced_though_its_broker_lives() -> None:
+def test_a_leader_on_a_failed_disk_is_replaced_while_its_broker_is_alive() -> None:
     machine = Machine(1, 2)
     effects = machine.create("t", (1, 2))
     request = sent_to(effects, 1, LeaderAndIsrRequest)[0]
@@ -364,7 +364,7 @@ def test_a_replica_on_a_failed_disk_is_replaced_though_its_broker_lives() -> Non
     assert told.offline_replicas == [1]
 
 
-def test_an_answer_from_an_earlier_life_of_a_broker_is_ignored() -> None:
+def test_an_answer_from_an_earlier_registration_of_a_broker_is_ignored() -> None:
     machine = Machine(1, 2)
     effects = machine.create("t", (1, 2))
     request = sent_to(effects, 1, LeaderAndIsrRequest)[0]
@@ -376,7 +376,7 @@ def test_an_answer_from_an_earlier_life_of_a_broker_is_ignored() -> None:
 # Controlled shutdown
 
 
-def test_a_broker_that_stops_in_order_is_relieved_first() -> None:
+def test_a_controlled_shutdown_moves_leadership_off_the_broker() -> None:
     machine = Machine(1, 2, 3)
     machine.create("led", (1, 2, 3))
     machine.create("followed", (2, 1))
@@ -389,14 +389,14 @@ def test_a_broker_that_stops_in_order_is_relieved_first() -> None:
     stopped = sent_to(effects, 1, StopReplicaRequest)[0]
     assert [topic.topic_name for topic in stopped.topic_states] == ["led", "followed"]
     assert not any(row.delete_partition for topic in stopped.topic_states for row in topic.partition_states)
-    # Nothing new is placed on it, and its end changes nothing more for these partitions.
+    # No new replica is placed on it, and its end does not change these partitions again.
     machine.handle(CreateTopics(8, [TopicCreation("new", 3, 2)]))
     assert all(1 not in each.replicas for each in machine.store.topics["new"].partitions.values())
     machine.lose(1)
     assert machine.state("led").leader_epoch == 1
 
 
-def test_a_broker_that_nobody_can_replace_is_told_what_it_still_leads() -> None:
+def test_a_broker_without_replacement_is_answered_with_the_partitions_it_still_leads() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     machine.shrink("t", 1)
@@ -409,7 +409,9 @@ def test_a_broker_that_nobody_can_replace_is_told_what_it_still_leads() -> None:
     ("broker_id", "epoch", "error"),
     [(9, -1, ErrorCode.BROKER_ID_NOT_REGISTERED), (1, 5, ErrorCode.STALE_BROKER_EPOCH)],
 )
-def test_a_shutdown_of_nobody_is_refused(broker_id: int, epoch: int, error: ErrorCode) -> None:
+def test_a_controlled_shutdown_of_an_unknown_broker_is_refused(
+    broker_id: int, epoch: int, error: ErrorCode
+) -> None:
     machine = Machine(1)
     assert answers(machine.handle(ControlledShutdown(7, broker_id, epoch)))[None].error == error
     assert machine.controller.state.shutting_down == {}
@@ -457,7 +459,7 @@ def altered(machine: Machine, *requests: AlterPartitionRequest) -> list[AlterPar
     return [effect.result for effect in effects if isinstance(effect, AnswerRequest)]
 
 
-def test_proposals_that_waited_together_are_one_write() -> None:
+def test_queued_in_sync_proposals_become_one_write() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     machine.create("u", (2, 1))
@@ -467,11 +469,11 @@ def test_proposals_that_waited_together_are_one_write() -> None:
     assert [type(effect) for effect in effects] == [WriteStates, AnswerRequest, AnswerRequest, SendToBrokers]
     assert machine.state("t").isr == (1,)
     assert machine.state("u").isr == (2,)
-    # Followers need not hear of it; clients and other brokers do.
+    # Followers need no LeaderAndIsr; clients and brokers need the metadata.
     assert {type(request) for _, request in sent(effects)} == {UpdateMetadataRequest}
 
 
-def test_a_proposal_sent_again_is_confirmed_again() -> None:
+def test_a_repeated_in_sync_proposal_is_confirmed_again() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     altered(machine, proposal(machine, 1))
@@ -479,7 +481,7 @@ def test_a_proposal_sent_again_is_confirmed_again() -> None:
     assert (row.error_code, row.partition_epoch, row.isr) == (ErrorCode.NONE, 1, [1])
 
 
-def test_proposals_that_rest_on_the_past_are_refused() -> None:
+def test_in_sync_proposals_based_on_an_outdated_state_are_refused() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2))
     altered(machine, proposal(machine, 1))
@@ -505,7 +507,7 @@ def test_proposals_that_rest_on_the_past_are_refused() -> None:
     assert altered(machine, stale)[0].error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_dead_or_stopping_broker_does_not_come_back_in_sync() -> None:
+def test_a_dead_or_stopping_broker_cannot_join_the_in_sync_set() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2, 3))
     machine.handle(ControlledShutdown(7, 2))
@@ -551,7 +553,7 @@ def test_leadership_returns_to_preferred_leaders() -> None:
     assert led(effects, 2) == {("t", 0): 1}
 
 
-def test_an_unclean_election_by_hand_takes_whom_it_can_get() -> None:
+def test_a_requested_unclean_election_elects_any_live_replica() -> None:
     machine = Machine(1, 2)
     machine.create("stuck", (2, 1))
     machine.shrink("stuck", 2)
@@ -572,7 +574,7 @@ def test_an_unclean_election_by_hand_takes_whom_it_can_get() -> None:
     }
 
 
-def test_balancing_waits_until_enough_has_drifted() -> None:
+def test_balancing_starts_above_the_imbalance_threshold() -> None:
     machine = Machine(1, 2)
     machine.create("t", *[(1, 2)] * 20)
     state = machine.controller.state
@@ -592,14 +594,14 @@ def test_balancing_waits_until_enough_has_drifted() -> None:
 # The next controller
 
 
-def test_a_new_controller_mends_what_the_last_left_undone() -> None:
+def test_a_new_controller_finishes_what_the_last_left_undone() -> None:
     old = Machine(1, 2, 3)
     old.create("t", (1, 2, 3))
     old.create("half", (2, 3))
     old.create("going", (2,))
     old.delete("going")
-    del old.store.states["half", 0]  # It had written the topic, and had not come to electing.
-    old.store.deleting.append("gone")  # It had removed the topic, and not yet the mark.
+    del old.store.states["half", 0]  # It had created the topic, but elected no leader.
+    old.store.deleting.append("gone")  # It had removed the topic, but not the deletion mark.
     new = Machine(2, 3, store=old.store, epoch=2, brokers={each: old.brokers[each] for each in (2, 3)})
     assert new.state("t") == PartitionState(2, 1, (2, 3), 2)
     assert new.state("half") == PartitionState(2, 0, (2, 3), 2)
@@ -620,20 +622,20 @@ def test_a_new_controller_of_a_healthy_cluster_writes_nothing() -> None:
     assert led(new.effects, 1) == {("t", 0): 1}
 
 
-def test_a_new_controller_sees_who_has_bounced_while_nobody_was_looking() -> None:
+def test_a_new_controller_detects_restarts_during_the_absence_of_a_controller() -> None:
     old = Machine(1, 2, 3)
     old.create("t", (2, 1, 3))
     old.create("alone", (2,))
     new = Machine(1, store=old.store, epoch=2, brokers={**old.brokers, 2: old.life(2)})
     assert new.state("t") == PartitionState(1, 1, (1, 3), 2)
-    # It had gone and come back: two epochs, so that nobody takes its old leadership for the new.
+    # It went and came back: two leader epochs, so that its old leadership is never taken for a new one.
     assert new.state("alone") == PartitionState(2, 2, (2,), 2)
     assert led(new.effects, 2) == {("t", 0): 1, ("alone", 0): 2}
 
 
-def test_who_has_only_registered_anew_while_nobody_was_looking_keeps_leaders_available() -> None:
-    """ZooKeeper was away for longer than sessions last, and one broker died meanwhile: the others have all
-    that was acknowledged, and need not wait for it."""
+def test_brokers_that_only_registered_again_without_a_controller_stay_eligible_as_leaders() -> None:
+    """During a ZooKeeper outage longer than a session one broker dies: the others have all acknowledged
+    records and need not wait for it."""
     old = Machine(1, 2, 3)
     old.create("t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
     brokers = {each: old.registration(each) for each in (2, 3)}
@@ -643,13 +645,14 @@ def test_who_has_only_registered_anew_while_nobody_was_looking_keeps_leaders_ava
         (2, (2, 3)),
         (3, (3, 2)),
     ]
-    # Its own: nobody has led meanwhile.
+    # One epoch later only: there was no other leader meanwhile.
     assert [new.state("t", each).leader_epoch for each in range(3)] == [1, 1, 1]
     assert new.store.recorded_epochs == {each: old.brokers[each].start_epoch for each in (1, 2, 3)}
 
 
-def test_who_registers_anew_between_two_controllers_is_known_though_the_first_has_missed_it() -> None:
-    """After an outage the first broker to be back is the controller, and dies before it has seen the next."""
+def test_a_broker_that_registers_again_between_two_controllers_counts_as_the_same_process() -> None:
+    """After an outage the first broker that is back becomes controller, and dies before the next one is
+    back."""
     old = Machine(1, 2, 3)
     old.create("t", (1, 3))
     late = old.registration(3)
@@ -659,7 +662,7 @@ def test_who_registers_anew_between_two_controllers_is_known_though_the_first_ha
     assert second.state("t") == PartitionState(3, 2, (3,), 3)
 
 
-def test_after_an_outage_that_all_have_survived_nothing_is_written() -> None:
+def test_after_a_zookeeper_outage_survived_by_all_brokers_nothing_is_written() -> None:
     old = Machine(1, 2, 3)
     old.create("t", (1, 2, 3), (2, 3, 1))
     brokers = {each: old.registration(each) for each in (1, 2, 3)}
@@ -670,8 +673,8 @@ def test_after_an_outage_that_all_have_survived_nothing_is_written() -> None:
     }
 
 
-def test_whoever_has_survived_an_outage_is_waited_for_where_others_have_started_anew() -> None:
-    """The one that is back already may have lost its tail; the dead one and the one that is late have not."""
+def test_a_partition_waits_for_an_in_sync_replica_that_survived_while_others_restarted() -> None:
+    """The broker that is back may have lost its tail; the dead one and the late one have not."""
     old = Machine(1, 2, 3)
     old.create("t", (2, 1, 3), (1, 2, 3))
     old.create("u", (3, 2), (2, 3))
@@ -690,8 +693,8 @@ def test_whoever_has_survived_an_outage_is_waited_for_where_others_have_started_
     assert [(state.leader, state.isr) for state in states] == [(3, (3,))] * 4
 
 
-def test_a_bounce_is_seen_though_the_last_controller_wrote_the_state_after_it() -> None:
-    """It had not looked yet, and took the new life's place in sync for the old one's."""
+def test_a_restart_is_detected_although_the_last_controller_wrote_the_state_after_it() -> None:
+    """The last controller had not read the brokers again, and counted the restarted broker as in sync."""
     old = Machine(1, 2, 3)
     old.create("t", (2, 1, 3))
     returned = old.life(2)
@@ -702,7 +705,7 @@ def test_a_bounce_is_seen_though_the_last_controller_wrote_the_state_after_it() 
 
 
 @pytest.mark.parametrize("written", range(4))
-def test_a_bounce_is_seen_to_by_the_next_controller_wherever_the_last_one_ended(written: int) -> None:
+def test_a_restart_is_handled_by_the_next_controller_wherever_the_last_one_stopped(written: int) -> None:
     old = Machine(1, 2, 3)
     old.create("t", (2, 1, 3))
     old.create("u", (2, 3, 1))
@@ -715,7 +718,7 @@ def test_a_bounce_is_seen_to_by_the_next_controller_wherever_the_last_one_ended(
     assert new.store.recorded_epochs == {each: broker.epoch for each, broker in brokers.items()}
 
 
-def test_a_broker_that_has_been_seen_to_keeps_its_place_under_the_next_controller() -> None:
+def test_a_broker_whose_restart_was_handled_stays_in_sync_under_the_next_controller() -> None:
     old = Machine(1, 2)
     old.create("t", (2, 1))
     old.start(2)
@@ -725,11 +728,11 @@ def test_a_broker_that_has_been_seen_to_keeps_its_place_under_the_next_controlle
     assert writes(new.effects) == []
 
 
-def test_where_no_controller_has_recorded_brokers_a_bounce_shows_in_the_transactions() -> None:
+def test_without_recorded_start_epochs_a_restart_is_detected_by_transaction_ids() -> None:
     old = Machine(1, 2, 3)
     old.create("t", (2, 1, 3))
     old.create("alone", (2,))
-    old.store.recorded_epochs = None  # As Kafka leaves it.
+    old.store.recorded_epochs = None  # As after a Kafka controller.
     brokers = {1: old.life(1), 3: old.life(3), 2: old.life(2)}
     old.store.zxid = brokers[3].epoch
     new = Machine(1, store=old.store, epoch=2, brokers=brokers)
@@ -737,17 +740,17 @@ def test_where_no_controller_has_recorded_brokers_a_bounce_shows_in_the_transact
     assert new.state("alone") == PartitionState(2, 2, (2,), 2)
 
 
-def test_a_state_that_is_not_as_believed_is_decided_anew() -> None:
+def test_a_partition_with_an_unexpected_state_is_decided_again() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2, 3))
-    # A write of ours whose answer was lost, say: the znode is further than we know.
+    # For example after a lost answer: the znode is newer than the controller's copy.
     machine.store.states["t", 0] = (PartitionState(1, 0, (1, 3), 1), 4)
     effects = machine.lose(1)
     assert len(writes(effects)) == 2
     assert machine.state("t") == PartitionState(3, 1, (3,), 1)
 
 
-def test_a_state_that_has_gone_is_left_alone() -> None:
+def test_a_partition_whose_state_znode_was_removed_is_left_alone() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     del machine.store.states["t", 0]

@@ -1,4 +1,4 @@
-"""Replicas moved, as scenarios of the controller's machine."""
+"""Reassignments, as scenarios of the controller's machine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def assignment(machine: Machine, topic: str = "t") -> ReplicaAssignment:
 
 
 def deleted_on(effects: list[ControllerEffect], broker_id: int) -> list[TopicPartition]:
-    """What a broker is told to remove."""
+    """The partitions that a broker is asked to delete."""
     return [
         (topic.topic_name, row.partition_index)
         for request in sent_to(effects, broker_id, StopReplicaRequest)
@@ -73,7 +73,7 @@ def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
     effects = move(machine, 3, 4)
     assert refusal(effects) == ErrorCode.NONE
     assert assignment(machine) == ReplicaAssignment((3, 4, 1, 2), adding=(3, 4), removing=(1, 2))
-    assert machine.state("t") == PartitionState(1, 1, (1, 2), 1)  # An epoch that they all have to hear of.
+    assert machine.state("t") == PartitionState(1, 1, (1, 2), 1)  # A new leader epoch, sent to all replicas.
     (row,) = told(effects, 3)
     assert (row.leader, row.is_new, row.adding_replicas, row.removing_replicas) == (1, True, [3, 4], [1, 2])
     assert not told(effects, 1)[0].is_new
@@ -88,13 +88,13 @@ def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
     assert (row.leader, row.replicas, row.adding_replicas, row.removing_replicas) == (3, [3, 4], [], [])
 
 
-def test_the_order_of_what_is_durable_and_what_is_said() -> None:
+def test_each_step_of_a_reassignment_is_durable_before_brokers_are_told() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1,))
     kinds = [type(effect) for effect in move(machine, 2)]
     assert kinds[:3] == [WriteAssignments, WriteStates, SendToBrokers]
     kinds = [type(effect) for effect in machine.propose("t", 1, 2)]
-    # The in-sync set as proposed; the one without the old replica; the word to it; at last its znode.
+    # The proposed in-sync set; the one without the old replica; its StopReplica; last the topic's znode.
     assert [kind for kind in kinds if kind.__name__ != "AnswerRequest"] == [
         WriteStates,
         WriteStates,
@@ -103,7 +103,7 @@ def test_the_order_of_what_is_durable_and_what_is_said() -> None:
     ]
 
 
-def test_a_leader_that_stays_keeps_leading() -> None:
+def test_a_leader_in_the_target_keeps_leading() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2))
     move(machine, 3, 1)
@@ -112,7 +112,7 @@ def test_a_leader_that_stays_keeps_leading() -> None:
     assert assignment(machine) == ReplicaAssignment((3, 1))
 
 
-def test_replicas_that_are_only_taken_away_go_at_once() -> None:
+def test_a_reassignment_that_only_removes_replicas_completes_at_once() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2, 3))
     effects = move(machine, 2, 3)
@@ -121,14 +121,14 @@ def test_replicas_that_are_only_taken_away_go_at_once() -> None:
     assert deleted_on(effects, 1) == [("t", 0)]
 
 
-def test_an_order_of_preference_is_only_written_and_told() -> None:
+def test_a_reassignment_that_only_reorders_replicas_is_written_and_sent() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     effects = move(machine, 2, 1)
     assert assignment(machine) == ReplicaAssignment((2, 1))
     assert machine.state("t") == PartitionState(1, 1, (1, 2), 1)
     assert told(effects, 2)[0].replicas == [2, 1]
-    assert writes(move(machine, 2, 1)) == []  # It is so already.
+    assert writes(move(machine, 2, 1)) == []  # No change.
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_an_order_of_preference_is_only_written_and_told() -> None:
         (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
     ],
 )
-def test_what_cannot_be_is_refused_and_the_rest_is_done(
+def test_invalid_targets_are_refused_and_the_others_are_moved(
     target: Sequence[int] | None, error: ErrorCode
 ) -> None:
     machine = Machine(1, 2)
@@ -165,7 +165,7 @@ def test_a_partition_can_be_moved_away_from_a_dead_broker() -> None:
     assert told(machine.start(2), 2) == []
 
 
-def test_a_cancelled_move_goes_back() -> None:
+def test_a_cancelled_reassignment_is_reverted() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2))
     move(machine, 3, 2)
@@ -179,7 +179,7 @@ def test_a_cancelled_move_goes_back() -> None:
     assert refusal(cancel(machine)) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-def test_a_cancelled_move_takes_leadership_from_a_new_replica_before_anything_else() -> None:
+def test_cancelling_moves_leadership_off_an_added_replica_first() -> None:
     machine = Machine(1, 2, 3, 4)
     machine.create("t", (1, 2))
     move(machine, 3, 4)
@@ -188,7 +188,9 @@ def test_a_cancelled_move_takes_leadership_from_a_new_replica_before_anything_el
     machine.lose(2)
     machine.start(1)
     assert machine.state("t").leader == 3
-    assert refusal(cancel(machine)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT  # It alone has all.
+    assert (
+        refusal(cancel(machine)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    )  # Only it has all committed records.
     assert assignment(machine).is_reassigning
     machine.propose("t", 3, 1)
     effects = cancel(machine)
@@ -198,7 +200,7 @@ def test_a_cancelled_move_takes_leadership_from_a_new_replica_before_anything_el
     assert deleted_on(effects, 3) == deleted_on(effects, 4) == [("t", 0)]
 
 
-def test_a_move_may_be_replaced_by_another() -> None:
+def test_a_running_reassignment_can_be_replaced() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1,))
     move(machine, 2)
@@ -210,11 +212,11 @@ def test_a_move_may_be_replaced_by_another() -> None:
     assert machine.state("t").leader == 3
 
 
-def test_a_move_waits_for_a_leader_among_its_target() -> None:
+def test_a_reassignment_waits_for_a_target_replica_that_can_lead() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2))
     move(machine, 3)
-    # The new replica dies in the very moment in which it is in sync.
+    # The new replica dies as soon as it is in sync.
     state, version = machine.store.states["t", 0]
     in_sync = PartitionState(1, state.leader_epoch, (1, 2, 3), 1)
     machine.store.states["t", 0] = (in_sync, version + 1)
@@ -228,7 +230,7 @@ def test_a_move_waits_for_a_leader_among_its_target() -> None:
     assert machine.state("t") == PartitionState(3, machine.state("t").leader_epoch, (3,), 1)
 
 
-def test_a_replica_that_is_still_copying_is_the_last_to_lead_uncleanly() -> None:
+def test_an_added_replica_is_the_last_choice_of_an_unclean_election() -> None:
     machine = Machine(1, 2, 3, unclean=True)
     machine.create("t", (1, 2))
     machine.propose("t", 1)
@@ -237,7 +239,7 @@ def test_a_replica_that_is_still_copying_is_the_last_to_lead_uncleanly() -> None
     assert machine.state("t").leader == 2
 
 
-def test_moves_are_listed() -> None:
+def test_running_reassignments_are_listed() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1,), (1,))
     move(machine, 2)
@@ -248,7 +250,7 @@ def test_moves_are_listed() -> None:
     assert answers(machine.handle(ListReassignments(6, None)))[None] == {}
 
 
-def test_what_is_on_the_move_is_neither_grown_nor_balanced() -> None:
+def test_partitions_being_reassigned_are_neither_added_to_nor_balanced() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2))
     move(machine, 2, 3)
@@ -257,7 +259,7 @@ def test_what_is_on_the_move_is_neither_grown_nor_balanced() -> None:
     assert machine.handle(BalanceDue()) == []
 
 
-def test_a_deleted_topic_goes_with_all_its_replicas() -> None:
+def test_deleting_a_topic_removes_its_old_and_added_replicas() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1,))
     move(machine, 2)
@@ -267,7 +269,7 @@ def test_a_deleted_topic_goes_with_all_its_replicas() -> None:
     assert "t" not in machine.store.topics
 
 
-def test_a_partition_without_a_leader_moves_when_it_has_one_again() -> None:
+def test_a_leaderless_partition_is_reassigned_once_it_has_a_leader_again() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (2,))
     machine.lose(2)
@@ -279,40 +281,40 @@ def test_a_partition_without_a_leader_moves_when_it_has_one_again() -> None:
     assert assignment(machine) == ReplicaAssignment((3,))
 
 
-# Orders of older tools
+# Requests of older tools
 
 
-def test_an_order_in_zookeeper_is_carried_out_and_struck_out() -> None:
+def test_a_reassignment_requested_in_zookeeper_is_done_and_removed() -> None:
     machine = Machine(1, 2)
     for name in ("t", "u", "still"):
         machine.create(name, (1,))
-    orders = machine.store.orders
-    orders[ZnodeRequest.REASSIGNMENT] = {("t", 0): (2,), ("u", 0): (2,), ("still", 0): (1,), ("x", 0): (1,)}
+    requests = machine.store.znode_requests
+    requests[ZnodeRequest.REASSIGNMENT] = {("t", 0): (2,), ("u", 0): (2,), ("still", 0): (1,), ("x", 0): (1,)}
     machine.handle(ZnodeRequested(ZnodeRequest.REASSIGNMENT))
-    assert orders[ZnodeRequest.REASSIGNMENT] == {("t", 0): (2,), ("u", 0): (2,)}
+    assert requests[ZnodeRequest.REASSIGNMENT] == {("t", 0): (2,), ("u", 0): (2,)}
     assert assignment(machine).adding == (2,)
-    machine.handle(ZnodeRequested(ZnodeRequest.REASSIGNMENT))  # Our own write.
+    machine.handle(ZnodeRequested(ZnodeRequest.REASSIGNMENT))  # The event of the controller's own write.
     machine.propose("t", 1, 2)
-    assert orders[ZnodeRequest.REASSIGNMENT] == {("u", 0): (2,)}
+    assert requests[ZnodeRequest.REASSIGNMENT] == {("u", 0): (2,)}
     cancel(machine, "u")
-    assert orders[ZnodeRequest.REASSIGNMENT] is None
+    assert requests[ZnodeRequest.REASSIGNMENT] is None
     assert (assignment(machine), assignment(machine, "u")) == (
         ReplicaAssignment((2,)),
         ReplicaAssignment((1,)),
     )
 
 
-def test_an_order_for_a_topic_that_is_deleted_is_struck_out() -> None:
+def test_a_requested_reassignment_of_a_deleted_topic_is_removed() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1,))
-    machine.store.orders[ZnodeRequest.REASSIGNMENT] = {("t", 0): (2,)}
+    machine.store.znode_requests[ZnodeRequest.REASSIGNMENT] = {("t", 0): (2,)}
     machine.handle(ZnodeRequested(ZnodeRequest.REASSIGNMENT))
     machine.delete("t")
-    assert machine.store.orders[ZnodeRequest.REASSIGNMENT] is None
+    assert machine.store.znode_requests[ZnodeRequest.REASSIGNMENT] is None
 
 
-def test_an_order_that_makes_no_sense_is_removed() -> None:
+def test_a_malformed_reassignment_request_is_removed() -> None:
     machine = Machine(1)
-    machine.store.orders[ZnodeRequest.REASSIGNMENT] = {}
+    machine.store.znode_requests[ZnodeRequest.REASSIGNMENT] = {}
     machine.handle(ZnodeRequested(ZnodeRequest.REASSIGNMENT))
-    assert machine.store.orders[ZnodeRequest.REASSIGNMENT] is None
+    assert machine.store.znode_requests[ZnodeRequest.REASSIGNMENT] is None

@@ -1,4 +1,4 @@
-"""The controller on a real ZooKeeper: what it writes, what it tells brokers, and that it can be replaced."""
+"""The controller on a real ZooKeeper: its writes, its requests to brokers, and its replacement."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def state_of(members: Members, topic: str, partition: int = 0) -> Partitio
 
 
 @on_reactor
-async def test_a_cluster_of_one_makes_grows_and_deletes_a_topic(zookeeper: str) -> None:
+async def test_a_single_broker_creates_extends_and_deletes_a_topic(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
         made = (await create(members, TopicCreation("flights", 2, 1, configs={"retention.ms": "1000"})))[
@@ -94,7 +94,7 @@ async def test_a_topic_of_many_partitions_is_written_in_several_multis(zookeeper
 
 
 @on_reactor
-async def test_a_broker_that_leaves_is_replaced_and_a_new_controller_carries_on(zookeeper: str) -> None:
+async def test_a_lost_broker_is_replaced_and_a_new_controller_continues(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2, 3) as members:
         await until(lambda: members.members[1].was_told_of(3))
         made = await create(members, TopicCreation("t", assignments={0: (1, 2, 3), 1: (2, 3, 1)}))
@@ -167,7 +167,7 @@ async def test_a_controlled_shutdown_moves_leadership_first(zookeeper: str) -> N
 
 
 @on_reactor
-async def test_a_request_waits_for_brokers_and_says_when_it_waited_too_long(zookeeper: str) -> None:
+async def test_a_request_waits_for_brokers_until_its_timeout(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         refusing = True
 
@@ -185,7 +185,7 @@ async def test_a_request_waits_for_brokers_and_says_when_it_waited_too_long(zook
 
 
 @on_reactor
-async def test_who_is_not_the_controller_refuses(zookeeper: str) -> None:
+async def test_a_broker_that_is_not_the_controller_refuses_requests(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2) as members:
         two = members.members[2]
         assert two.candidacy.controller_id == 1
@@ -219,7 +219,7 @@ async def test_a_controller_that_has_been_replaced_changes_nothing(zookeeper: st
 
 
 @on_reactor
-async def test_a_write_whose_answer_was_lost_is_recognised(zookeeper: str) -> None:
+async def test_a_write_with_a_lost_answer_is_recognised(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
         await create(members, TopicCreation("t", 2))
@@ -228,10 +228,10 @@ async def test_a_write_whose_answer_was_lost_is_recognised(zookeeper: str) -> No
         state = PartitionState(1, 1, (1,), term.epoch)
         write, other = StateWrite(("t", 0), state, 0), StateWrite(("t", 1), state, 0)
         assert (await controller_writes.write_states(term, [write]))[0].done
-        # Sent again, as after a lost connection, together with one that has yet to be made.
+        # Sent again, as after a lost connection, together with a write that is still missing.
         again, new = await controller_writes.write_states(term, [write, other])
         assert (again.done, again.version, new.done, new.version) == (True, 1, True, 1)
-        # One that rests on a version that has passed changes nothing and says what is there.
+        # A write that expects an outdated version changes nothing and returns the current state.
         (late,) = await controller_writes.write_states(
             term, [StateWrite(("t", 0), PartitionState(-1, 9, (1,), term.epoch), 0)]
         )
@@ -239,7 +239,7 @@ async def test_a_write_whose_answer_was_lost_is_recognised(zookeeper: str) -> No
 
 
 @on_reactor
-async def test_a_controller_whose_session_expires_is_elected_anew(zookeeper: str) -> None:
+async def test_a_controller_whose_session_expires_is_elected_again(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
         await create(members, TopicCreation("t"))
@@ -258,8 +258,8 @@ async def test_a_controller_whose_session_expires_is_elected_anew(zookeeper: str
 
 
 @on_reactor
-async def test_a_controller_that_cannot_go_on_gives_up_its_term_and_another_begins(zookeeper: str) -> None:
-    """Somebody has put into ZooKeeper what no controller understands, and takes it away again."""
+async def test_a_controller_that_fails_gives_up_its_term_and_a_new_term_begins(zookeeper: str) -> None:
+    """A malformed znode makes every controller fail until it is removed."""
     async with cluster(zookeeper, 1, 2) as members:
         one, two = members.members[1], members.members[2]
         assert (await create(members, TopicCreation("t", 1, 2)))["t"].error == ErrorCode.NONE
@@ -271,7 +271,9 @@ async def test_a_controller_that_cannot_go_on_gives_up_its_term_and_another_begi
         asked = one.controller.create_topics([TopicCreation("u")], TIMEOUT_MS)
         await until(lambda: not one.controller.is_active)
         with pytest.raises(BrokerError) as refused:
-            while (await asked)["u"].error == ErrorCode.NONE:  # It was made before the controller looked.
+            while (await asked)[
+                "u"
+            ].error == ErrorCode.NONE:  # The topic was created before the controller read ZooKeeper.
                 asked = one.controller.create_topics([TopicCreation("u")], TIMEOUT_MS)
         assert refused.value.code == ErrorCode.NOT_CONTROLLER
         await session.set(broker_path(2), good)

@@ -1,4 +1,4 @@
-"""What may be asked for when topics are made and grown, and what a refusal says."""
+"""Validation of new topics and partitions, and its error messages."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ DEFAULTS = TopicDefaults(partition_count=4, replication_factor=2)
         ("flights_daily", ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
-def test_names_that_are_refused(name: str, code: ErrorCode) -> None:
+def test_invalid_topic_names_are_refused(name: str, code: ErrorCode) -> None:
     with pytest.raises(BrokerError) as refused:
         check_name(name, ["flights.daily"], "flights.daily" if name == "flights_daily" else None)
     assert refused.value.code == code
 
 
-def test_names_that_are_taken() -> None:
+def test_existing_topic_names_are_refused() -> None:
     for name in ("x" * 249, "__consumer_offsets", "A-b.9", "..."):
         check_name(name, ["flights.daily"], None)
 
 
-def test_numbers_left_out_are_the_defaults() -> None:
+def test_missing_counts_use_the_defaults() -> None:
     assigned = assign_new_topic(TopicCreation("t"), DEFAULTS, THREE, start=1)
     assert [assignment.replicas for assignment in assigned.values()] == [(2, 3), (3, 1), (1, 2), (2, 1)]
 
 
-def test_replicas_given_are_taken() -> None:
+def test_requested_replicas_are_used() -> None:
     assigned = assign_new_topic(
         TopicCreation("t", assignments={1: [3, 1], 0: [2, 3]}), DEFAULTS, THREE, start=0
     )
@@ -81,7 +81,7 @@ def test_replicas_given_are_taken() -> None:
         (TopicCreation("t", assignments={0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 9"),
     ],
 )
-def test_topics_that_are_refused(topic: TopicCreation, code: ErrorCode, says: str) -> None:
+def test_invalid_topics_are_refused(topic: TopicCreation, code: ErrorCode, says: str) -> None:
     with pytest.raises(BrokerError, match=says) as refused:
         assign_new_topic(topic, DEFAULTS, THREE, start=0)
     assert refused.value.code == code
@@ -90,7 +90,7 @@ def test_topics_that_are_refused(topic: TopicCreation, code: ErrorCode, says: st
 EXISTING = {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}
 
 
-def test_more_partitions_have_as_many_replicas() -> None:
+def test_added_partitions_have_as_many_replicas_as_existing_ones() -> None:
     more = assign_more_partitions(MorePartitions("t", 4), EXISTING, THREE)
     assert list(more) == [2, 3]
     assert all(len(assignment.replicas) == 2 for assignment in more.values())
@@ -108,7 +108,7 @@ def test_more_partitions_have_as_many_replicas() -> None:
         (MorePartitions("t", 3, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "has 2 replicas"),
     ],
 )
-def test_growth_that_is_refused(growth: MorePartitions, code: ErrorCode, says: str) -> None:
+def test_invalid_partition_increases_are_refused(growth: MorePartitions, code: ErrorCode, says: str) -> None:
     with pytest.raises(BrokerError, match=says) as refused:
         assign_more_partitions(growth, EXISTING, THREE)
     assert refused.value.code == code

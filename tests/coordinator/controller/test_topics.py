@@ -1,4 +1,4 @@
-"""Topics by the thousand: names told apart, others served in between, leaders spread."""
+"""Many topics: distinct metric names, pauses for other work, leaders spread over brokers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.errors import ErrorCode
 from tests.coordinator.controller.machine import Machine, answers
 
 
-def test_names_that_metrics_cannot_tell_apart_are_refused_until_the_first_has_gone() -> None:
+def test_names_that_collide_in_metrics_are_refused_while_the_first_topic_exists() -> None:
     machine = Machine(1)
     machine.create("flights.daily", (1,))
     (refused,) = answers(machine.create("flights_daily", (1,))).values()
@@ -24,14 +24,14 @@ def test_names_that_metrics_cannot_tell_apart_are_refused_until_the_first_has_go
 
 
 @pytest.mark.parametrize("names", [[f"t{n}" for n in range(350)], [f"t{n} is no name" for n in range(350)]])
-def test_a_request_of_many_topics_lets_others_have_their_turn(names: list[str]) -> None:
+def test_a_request_for_many_topics_pauses_for_other_work(names: list[str]) -> None:
     machine = Machine(1)
     effects = machine.handle(CreateTopics(1, [TopicCreation(name) for name in names], validate_only=True))
     assert effects.count(Pause()) == 3
     assert list(answers(effects)) == names
 
 
-def test_small_topics_of_one_request_start_on_one_broker_after_the_other() -> None:
+def test_small_topics_of_one_request_start_on_successive_brokers() -> None:
     machine = Machine(1, 2, 3)
     machine.handle(CreateTopics(1, [TopicCreation(f"t{number}", 1, 1) for number in range(6)]))
     assert sorted(machine.state(f"t{number}").leader for number in range(6)) == [1, 1, 2, 2, 3, 3]

@@ -1,4 +1,4 @@
-"""Orders that come through ZooKeeper: in the machine, and on a real server as older tools write them."""
+"""Requests that arrive as znodes: in the machine, and on a real server as older tools write them."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ from tests.coordinator.members import Member, Members, cluster
 from tests.reactor import on_reactor, until
 
 
-def test_preferred_leaders_are_elected_on_order() -> None:
+def test_a_preferred_election_requested_in_zookeeper_is_done_and_removed() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     machine.lose(1)
     machine.start(1)
     machine.propose("t", 2, 1)
-    machine.store.orders[ZnodeRequest.ELECTION] = [("t", 0), ("none", 0)]
+    machine.store.znode_requests[ZnodeRequest.ELECTION] = [("t", 0), ("none", 0)]
     effects = machine.handle(ZnodeRequested(ZnodeRequest.ELECTION))
     assert machine.state("t").leader == 1
-    # The order goes after it has been carried out, not before.
+    # The znode is removed after the election, not before.
     assert [type(effect).__name__ for effect in effects] == [
         "ReadZnodeRequest",
         "WriteStates",
         "RemoveZnodeRequests",
         "SendToBrokers",
     ]
-    assert machine.store.removed_orders == [PREFERRED_REPLICA_ELECTION]
+    assert machine.store.removed_requests == [PREFERRED_REPLICA_ELECTION]
 
 
-def test_topics_that_somebody_else_has_marked_are_deleted() -> None:
+def test_topics_marked_by_another_process_are_deleted() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     machine.store.deleting += ["t", "none"]
-    machine.store.orders[ZnodeRequest.DELETION] = ["t", "none"]
+    machine.store.znode_requests[ZnodeRequest.DELETION] = ["t", "none"]
     effects = machine.handle(ZnodeRequested(ZnodeRequest.DELETION))
     assert sent_to(effects, 2, StopReplicaRequest)
     assert machine.store.deleting == ["t"]
     assert not sent_to(
         machine.handle(ZnodeRequested(ZnodeRequest.DELETION)), 2, StopReplicaRequest
-    )  # Our own mark.
+    )  # The controller's own mark.
     machine.answer_all(effects)
     assert (machine.store.deleting, machine.store.topics) == ([], {})
 
@@ -68,7 +68,7 @@ def test_a_broker_that_lost_a_directory_is_asked_for_its_replicas() -> None:
     machine = Machine(1, 2)
     machine.create("t", (1, 2))
     machine.create("u", (2,))
-    machine.store.orders[ZnodeRequest.LOG_DIRS] = {"/l/1": 2, "/l/2": None, "/l/3": 9}
+    machine.store.znode_requests[ZnodeRequest.LOG_DIRS] = {"/l/1": 2, "/l/2": None, "/l/3": 9}
     effects = machine.handle(ZnodeRequested(ZnodeRequest.LOG_DIRS))
     assert led(effects, 2) == {("t", 0): 1, ("u", 0): 2}
     assert not sent_to(effects, 1, LeaderAndIsrRequest)
@@ -88,7 +88,7 @@ async def gone(member: Member, path: str) -> None:
 
 
 @on_reactor
-async def test_a_reassignment_that_is_written_to_zookeeper_begins(zookeeper: str) -> None:
+async def test_a_reassignment_written_to_zookeeper_starts(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2) as members:
         one, _ = await two_members(members)
         await create(
@@ -102,7 +102,7 @@ async def test_a_reassignment_that_is_written_to_zookeeper_begins(zookeeper: str
             ],
         }
         await one.zookeeper.session.create(REASSIGN_PARTITIONS, json.dumps(order).encode())
-        # What was in sync already moves at once; the rest stands there until it has.
+        # Partitions with targets in sync complete at once; the others stay in the znode until they have.
         while (await one.zookeeper.session.get(REASSIGN_PARTITIONS))[1].version == 0:
             pass
         data, _ = await one.zookeeper.session.get(REASSIGN_PARTITIONS)
@@ -113,7 +113,7 @@ async def test_a_reassignment_that_is_written_to_zookeeper_begins(zookeeper: str
             data, _ = await one.zookeeper.session.get(topic_path(name))
             assert dict(decode_topic(name, data).partitions) == {0: expected}
         assert (await state_of(members, "u")).isr == (2,)
-        # The next controller goes on with it, and takes the word of those who cancel it.
+        # The next controller continues it, and accepts its cancellation.
         await members.stop(1)
         two = members.members[2]
         await until(lambda: two.controller.is_active)
@@ -129,7 +129,7 @@ async def test_a_reassignment_that_is_written_to_zookeeper_begins(zookeeper: str
 
 
 @on_reactor
-async def test_orders_of_every_kind_are_seen(zookeeper: str) -> None:
+async def test_every_kind_of_znode_request_is_noticed(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2) as members:
         one, two = await two_members(members)
         session = two.zookeeper.session
@@ -157,7 +157,7 @@ async def test_orders_of_every_kind_are_seen(zookeeper: str) -> None:
 
 
 @on_reactor
-async def test_who_is_not_the_controller_moves_nothing(zookeeper: str) -> None:
+async def test_a_broker_that_is_not_the_controller_ignores_znode_requests(zookeeper: str) -> None:
     async with cluster(zookeeper, 1, 2) as members:
         two = members.members[2]
         for refused in (

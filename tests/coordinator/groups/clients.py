@@ -1,4 +1,4 @@
-"""Well-behaved members of both protocols, moved step by step, while everything else misbehaves."""
+"""Correct members of both protocols, driven step by step against a failing environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.coordinator.groups.world import GroupWorld, Member
 
 
 class OwnershipChecker:
-    """Stands outside: nobody may be told that it owns what another was told to own in that generation."""
+    """Checks that no partition is assigned to two members in one generation."""
 
     def __init__(self) -> None:
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
@@ -24,7 +24,7 @@ class OwnershipChecker:
 
 
 class ClassicClient:
-    """A consumer of group "classic". `instance_id` makes it a static member."""
+    """A consumer of group "classic"; a static member if it has an `instance_id`."""
 
     group = "classic"
 
@@ -36,17 +36,17 @@ class ClassicClient:
         self.owned: tuple[TopicPartition, ...] | None = None
 
     def crash(self) -> None:
-        """Everything is forgotten; a request that waits is answered to nobody."""
+        """Restart: forget all state; the answer to a waiting request is lost."""
         self.member = Member(instance_id=self.member.instance_id)
         self._waiting_for = None
         self.owned = None
 
     def disconnect(self) -> None:
-        """The connection is cut: a request that waits will not be answered."""
+        """Lose the connection: a waiting request gets no answer."""
         self._waiting_for = None
 
     def step(self) -> None:
-        """Do the next thing, where there is one to do."""
+        """Take the next step, if there is one."""
         if self._waiting_for is not None:
             if not self._world.is_waiting(self._waiting_for):
                 self._take(self._world.answers[self._waiting_for])
@@ -85,7 +85,7 @@ class ClassicClient:
             self.member = Member(instance_id=self.member.instance_id)
 
     def _identity(self) -> str:
-        """A static member that restarts takes up its partitions within a generation: it is the same owner."""
+        """The owner's name: a static member that restarts within a generation is the same owner."""
         return self.member.instance_id or self.member.member_id
 
 
@@ -107,17 +107,17 @@ class ManagedClient:
         return Member(self._consumer_id, self.generation)
 
     def crash(self) -> None:
-        """Everything is forgotten; a request that waits is answered to nobody."""
+        """Restart: forget all state; the answer to a waiting request is lost."""
         self._waiting_for = None
         self.generation = -1
         self.owned = None
 
     def disconnect(self) -> None:
-        """The connection is cut: a request that waits will not be answered."""
+        """Lose the connection: a waiting request gets no answer."""
         self._waiting_for = None
 
     def step(self) -> None:
-        """Do the next thing, where there is one to do."""
+        """Take the next step, if there is one."""
         if self._waiting_for is not None:
             if not self._world.is_waiting(self._waiting_for):
                 self._take(self._world.answers[self._waiting_for])

@@ -1,4 +1,4 @@
-"""What every assignment strategy promises, and what each promises besides."""
+"""The guarantees common to all assignment strategies, and those of each."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_every_partition_has_exactly_one_owner(
 
 
 @given(members=MEMBERS, partitions=PARTITIONS)
-def test_range_gives_consecutive_pieces(members: list[str], partitions: dict[str, int]) -> None:
+def test_range_assigns_consecutive_partitions(members: list[str], partitions: dict[str, int]) -> None:
     for share in assign_range(members, partitions, {}).values():
         for topic in partitions:
             numbers = [partition.partition for partition in share if partition.topic == topic]
             assert numbers == list(range(min(numbers, default=0), min(numbers, default=0) + len(numbers)))
 
 
-def test_range_brings_equal_partitions_together() -> None:
+def test_range_assigns_equal_partition_numbers_to_one_member() -> None:
     assignment = assign_range(["m1", "m2"], {"left": 4, "right": 4}, {})
     assert {(p.topic, p.partition) for p in assignment["m1"]} == {
         ("left", 0),
@@ -79,7 +79,7 @@ def test_sticky_moves_nothing_when_nothing_changes(members: list[str], partition
 
 
 @given(members=MEMBERS, partitions=PARTITIONS, data=st.data())
-def test_sticky_moves_only_what_the_lost_member_had(
+def test_sticky_moves_only_the_partitions_of_a_lost_member(
     members: list[str], partitions: dict[str, int], data: st.DataObject
 ) -> None:
     before = assign_sticky(members, partitions, {})
@@ -102,7 +102,7 @@ def test_sticky_moves_a_fair_share_to_a_new_member_and_nothing_else(
         assert set(after[member]) <= set(before[member])
 
 
-def test_sticky_gives_nobody_a_partition_that_two_say_they_own() -> None:
+def test_sticky_assigns_a_partition_claimed_by_two_members_only_once() -> None:
     both = (TopicPartition("a", 0), TopicPartition("a", 1))
     assignment = assign_sticky(["m1", "m2"], {"a": 2}, {"m1": both, "m2": both})
     assert sorted(sizes(assignment)) == [1, 1]

@@ -1,4 +1,4 @@
-"""Kafka's classic protocol: joining, rounds, assignments, sessions, departures."""
+"""Kafka's classic protocol: joins, rebalances, assignments, sessions, departures."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def world() -> GroupWorld:
     return GroupWorld(AT_ONCE, orders=8)
 
 
-class TestTheFirstMember:
-    def test_it_is_given_an_id_first_and_let_in_with_it(self, world: GroupWorld) -> None:
-        """KIP-394: a client whose answer is lost must not leave a member behind with every attempt."""
+class TestFirstMember:
+    def test_a_new_member_gets_an_id_first_and_joins_with_it(self, world: GroupWorld) -> None:
+        """KIP-394: retries after lost answers must not leave members behind."""
         answer = world.join_answer(world.send_join(Member(), client_id="app"))
         assert answer.error == ErrorCode.MEMBER_ID_REQUIRED
         assert answer.member_id.startswith("app-")
@@ -34,18 +34,18 @@ class TestTheFirstMember:
         assert answer.generation == 1
         assert [member.metadata for member in answer.members] == [SUBSCRIPTION]
 
-    def test_old_clients_are_let_in_without(self, world: GroupWorld) -> None:
+    def test_old_clients_join_without_a_member_id(self, world: GroupWorld) -> None:
         answer = world.join_empty()
         assert (answer.error, answer.generation) == (ErrorCode.NONE, 1)
 
-    def test_an_id_that_is_not_taken_up_is_forgotten(self, world: GroupWorld) -> None:
+    def test_an_unused_member_id_is_forgotten_after_the_session_timeout(self, world: GroupWorld) -> None:
         answer = world.join_answer(world.send_join(Member()))
         world.wait(SESSION_MS)
         late = world.join_answer(world.send_join(Member(answer.member_id)))
         assert late.error == ErrorCode.UNKNOWN_MEMBER_ID
         assert world.shard.group_ids() == []
 
-    def test_it_alone_waits_for_nobody_after_the_delay(self) -> None:
+    def test_a_single_member_joins_after_the_initial_delay(self) -> None:
         world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=3_000))
         join = world.send_first_join()
         world.wait(2_999)
@@ -54,10 +54,10 @@ class TestTheFirstMember:
         assert world.join_answer(join).generation == 1
 
 
-class TestTheInitialDelay:
+class TestInitialDelay:
     """KIP-134: the members of a group usually start together."""
 
-    def test_each_newcomer_prolongs_it(self) -> None:
+    def test_each_new_member_extends_the_initial_delay(self) -> None:
         world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=3_000))
         first = world.send_first_join()
         world.wait(2_000)
@@ -68,7 +68,7 @@ class TestTheInitialDelay:
         world.wait(1)
         assert world.join_answer(first).generation == world.join_answer(second).generation == 1
 
-    def test_but_not_beyond_the_rebalance_timeout(self) -> None:
+    def test_the_initial_delay_ends_at_the_rebalance_timeout(self) -> None:
         world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=3_000))
         first = world.send_first_join(rebalance_timeout_ms=7_000)
         for _ in range(6):
@@ -78,7 +78,7 @@ class TestTheInitialDelay:
         world.wait(1_000)
         assert len(world.join_answer(first).members) == 7
 
-    def test_a_member_that_leaves_meanwhile_leaves_no_group_stuck(self) -> None:
+    def test_a_member_that_leaves_during_the_initial_delay_leaves_an_empty_group(self) -> None:
         world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=3_000))
         pending = world.join_answer(world.send_join(Member()))
         world.send_join(Member(pending.member_id))
@@ -87,17 +87,19 @@ class TestTheInitialDelay:
         assert world.describe().state == "Empty"
 
 
-class TestWhatIsRefused:
+class TestRefusals:
     @pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001, -1])
-    def test_a_session_timeout_out_of_bounds(self, world: GroupWorld, session_timeout_ms: int) -> None:
+    def test_a_session_timeout_out_of_bounds_is_refused(
+        self, world: GroupWorld, session_timeout_ms: int
+    ) -> None:
         answer = world.join_answer(world.send_join(Member(), session_timeout_ms=session_timeout_ms))
         assert answer.error == ErrorCode.INVALID_SESSION_TIMEOUT
 
     @pytest.mark.parametrize("group", ["", "g" * 40_000])
-    def test_a_group_without_a_usable_name(self, world: GroupWorld, group: str) -> None:
+    def test_an_invalid_group_id_is_refused(self, world: GroupWorld, group: str) -> None:
         assert world.join_answer(world.send_join(Member(), group)).error == ErrorCode.INVALID_GROUP_ID
 
-    def test_a_member_nobody_knows(self, world: GroupWorld) -> None:
+    def test_an_unknown_member_id_is_refused(self, world: GroupWorld) -> None:
         stranger = Member("stranger", 1)
         for group in ("nobody's", "g"):
             world.stable_group(1)
@@ -110,26 +112,26 @@ class TestWhatIsRefused:
             world = GroupWorld(AT_ONCE)
 
     @pytest.mark.parametrize("generation", [0, 2, -1])
-    def test_a_generation_that_is_not_the_groups(self, world: GroupWorld, generation: int) -> None:
+    def test_another_generation_is_refused(self, world: GroupWorld, generation: int) -> None:
         (member,) = world.stable_group(1)
         stale = replace(member, generation=generation)
         assert world.heartbeat(stale) == ErrorCode.ILLEGAL_GENERATION
         assert world.sync_answer(world.send_sync(stale)).error == ErrorCode.ILLEGAL_GENERATION
         assert world.commit(5, stale) in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def test_a_protocol_that_the_others_do_not_know(self, world: GroupWorld) -> None:
+    def test_a_member_without_a_common_protocol_is_refused(self, world: GroupWorld) -> None:
         world.stable_group(1)
         newcomer = Member(protocols=(("sticky", SUBSCRIPTION),))
         answer = world.join_answer(world.send_first_join(newcomer))
         assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
-    def test_another_protocol_type(self, world: GroupWorld) -> None:
+    def test_another_protocol_type_is_refused(self, world: GroupWorld) -> None:
         world.stable_group(1)
         answer = world.join_answer(world.send_first_join(protocol_type="connect"))
         assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
     @pytest.mark.parametrize(("protocol_type", "protocols"), [("", (("range", b""),)), ("consumer", ())])
-    def test_no_protocol_at_all(
+    def test_a_member_without_protocols_is_refused(
         self, world: GroupWorld, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]
     ) -> None:
         answer = world.join_answer(
@@ -138,24 +140,24 @@ class TestWhatIsRefused:
         assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert world.shard.group_ids() == []
 
-    def test_a_sync_that_names_another_protocol(self, world: GroupWorld) -> None:
+    def test_a_sync_with_another_protocol_is_refused(self, world: GroupWorld) -> None:
         member = Member().after(world.join_empty())
         for name, kind in (("sticky", None), (None, "connect")):
             sync = world.send_sync(member, {}, protocol_name=name, protocol_type=kind)
             assert world.sync_answer(sync).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
-    def test_names_too_long_for_the_groups_record(self, world: GroupWorld) -> None:
+    def test_strings_too_long_for_the_groups_record_are_refused(self, world: GroupWorld) -> None:
         member = Member(protocols=(("p" * 40_000, b""),))
         assert world.join_answer(world.send_first_join(member)).error == ErrorCode.INVALID_REQUEST
 
-    def test_a_managed_group_at_this_door(self, world: GroupWorld) -> None:
+    def test_classic_requests_for_a_managed_group_are_refused(self, world: GroupWorld) -> None:
         world.create_group()
         answer = world.join_answer(world.send_first_join())
         assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-class TestARound:
-    def test_a_newcomer_makes_everybody_join_anew(self, world: GroupWorld) -> None:
+class TestRebalance:
+    def test_a_new_member_makes_all_members_join_again(self, world: GroupWorld) -> None:
         (old,) = world.stable_group(1)
         newcomer = world.send_first_join()
         assert world.is_waiting(newcomer)
@@ -183,7 +185,7 @@ class TestARound:
         assert world.sync_answer(late).assignment == b""
         assert world.heartbeat(third) == ErrorCode.NONE
 
-    def test_those_who_do_not_join_in_time_are_out(self, world: GroupWorld) -> None:
+    def test_members_that_do_not_join_in_time_are_removed(self, world: GroupWorld) -> None:
         leader, slow = world.stable_group(2, rebalance_timeout_ms=8_000, session_timeout_ms=30_000)
         newcomer = world.send_first_join(rebalance_timeout_ms=8_000)
         rejoin = world.send_join(leader, rebalance_timeout_ms=8_000)
@@ -201,7 +203,7 @@ class TestARound:
         assert world.join_answer(newcomer).leader_id == follower.member_id
         assert len(world.join_answer(rejoin).members) == 2
 
-    def test_members_that_wait_do_not_lose_their_session(self, world: GroupWorld) -> None:
+    def test_waiting_members_keep_their_session(self, world: GroupWorld) -> None:
         leader, slow = world.stable_group(2)
         rejoin = world.send_join(leader)
         for _ in range(5):
@@ -210,7 +212,7 @@ class TestARound:
         world.send_join(slow)
         assert len(world.join_answer(rejoin).members) == 2
 
-    def test_a_member_whose_id_is_out_is_waited_for(self, world: GroupWorld) -> None:
+    def test_the_join_phase_waits_for_a_pending_member_id(self, world: GroupWorld) -> None:
         (leader,) = world.stable_group(1)
         required = world.join_answer(world.send_join(Member()))
         rejoin = world.send_join(leader)
@@ -218,14 +220,12 @@ class TestARound:
         joined = world.send_join(Member(required.member_id))
         assert world.join_answer(rejoin).generation == world.join_answer(joined).generation == 2
 
-    def test_syncing_in_the_middle_of_a_round(self, world: GroupWorld) -> None:
+    def test_a_sync_during_the_join_phase_is_refused(self, world: GroupWorld) -> None:
         (member,) = world.stable_group(1)
         world.send_first_join()
         assert world.sync_answer(world.send_sync(member)).error == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_a_round_that_begins_before_the_assignment_sends_the_waiting_back(
-        self, world: GroupWorld
-    ) -> None:
+    def test_a_rebalance_before_the_assignment_refuses_waiting_syncs(self, world: GroupWorld) -> None:
         leader, follower = world.stable_group(2)
         joins = [world.send_join(leader), world.send_join(follower)]
         leader, follower = (
@@ -235,7 +235,7 @@ class TestARound:
         world.send_first_join()
         assert world.sync_answer(sync).error == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_a_first_join_that_nobody_comes_back_for_is_given_up(self) -> None:
+    def test_an_abandoned_first_join_times_out(self) -> None:
         config = GroupSettings(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=30_000)
         world = GroupWorld(config)
         leader, slow = world.stable_group(2, session_timeout_ms=20_000, rebalance_timeout_ms=100_000)
@@ -247,7 +247,7 @@ class TestARound:
         assert world.join_answer(newcomer).error == ErrorCode.UNKNOWN_MEMBER_ID
         assert world.is_waiting(rejoin)
 
-    def test_joining_twice_answers_the_first_request_too(self, world: GroupWorld) -> None:
+    def test_joining_twice_answers_both_requests(self, world: GroupWorld) -> None:
         leader, _ = world.stable_group(2)
         first = world.send_join(leader)
         second = world.send_join(leader)
@@ -255,26 +255,26 @@ class TestARound:
         assert world.is_waiting(second)
 
 
-class TestJoiningAStableGroupAnew:
-    def test_a_follower_is_told_what_it_missed(self, world: GroupWorld) -> None:
+class TestJoiningAgain:
+    def test_a_follower_that_joins_again_gets_the_current_generation(self, world: GroupWorld) -> None:
         leader, follower = world.stable_group(2)
         answer = world.join_answer(world.send_join(follower))
         assert (answer.generation, answer.leader_id) == (follower.generation, leader.member_id)
         assert world.heartbeat(leader) == ErrorCode.NONE
 
-    def test_the_leader_starts_a_round(self, world: GroupWorld) -> None:
-        """It has seen new partitions, say."""
+    def test_a_leader_that_joins_again_starts_a_rebalance(self, world: GroupWorld) -> None:
+        """For example because it has noticed new partitions."""
         leader, follower = world.stable_group(2)
         assert world.is_waiting(world.send_join(leader))
         assert world.heartbeat(follower) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_a_follower_that_reads_something_else_starts_a_round(self, world: GroupWorld) -> None:
+    def test_a_follower_with_a_new_subscription_starts_a_rebalance(self, world: GroupWorld) -> None:
         leader, follower = world.stable_group(2)
         changed = replace(follower, protocols=(("range", encode_subscription(["returns"])),))
         assert world.is_waiting(world.send_join(changed))
         assert world.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_a_lost_answer_is_given_again_before_the_assignment(self, world: GroupWorld) -> None:
+    def test_a_lost_join_answer_is_repeated_before_the_assignment(self, world: GroupWorld) -> None:
         leader, follower = world.stable_group(2)
         world.send_join(leader)
         rejoin = world.join_answer(world.send_join(follower))
@@ -283,8 +283,8 @@ class TestJoiningAStableGroupAnew:
         assert len(world.join_answer(world.send_join(leader)).members) == 2
 
 
-class TestTheProtocol:
-    def test_the_favourite_of_most_is_chosen_among_those_that_all_know(self) -> None:
+class TestProtocolChoice:
+    def test_the_common_protocol_with_most_votes_is_chosen(self) -> None:
         world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=1_000))
         votes = (("a", "b", "c"), ("b", "a"), ("c", "b", "a"), ("b", "a"))
         joins = [
@@ -296,8 +296,8 @@ class TestTheProtocol:
         assert {answer.protocol_name for answer in answers} == {"b"}
         assert [member.metadata for member in answers[0].members] == [b"b"] * 4
 
-    def test_a_group_changes_over_member_by_member(self) -> None:
-        """As clients are moved from one assignor to another in two rolling restarts."""
+    def test_a_group_changes_its_protocol_member_by_member(self) -> None:
+        """As when two rolling restarts move clients from one assignor to another."""
         world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=1_000))
         both = (("cooperative", b"c"), ("range", b"r"))
         old = world.send_first_join(Member(protocols=(("range", b"r"),)))
@@ -311,7 +311,7 @@ class TestTheProtocol:
 
 
 class TestSessions:
-    def test_a_member_that_falls_silent_is_out(self, world: GroupWorld) -> None:
+    def test_a_member_without_heartbeats_is_removed(self, world: GroupWorld) -> None:
         leader, silent = world.stable_group(2)
         world.wait(SESSION_MS - 1)
         assert world.heartbeat(leader) == ErrorCode.NONE
@@ -319,7 +319,7 @@ class TestSessions:
         assert world.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
         assert world.heartbeat(silent) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_heartbeats_commits_and_syncs_keep_it_alive(self, world: GroupWorld) -> None:
+    def test_heartbeats_commits_and_syncs_keep_a_member_alive(self, world: GroupWorld) -> None:
         (member,) = world.stable_group(1)
         world.wait(SESSION_MS - 1)
         assert world.heartbeat(member) == ErrorCode.NONE
@@ -330,14 +330,14 @@ class TestSessions:
         world.wait(SESSION_MS - 1)
         assert world.describe().state == "Stable"
 
-    def test_a_group_that_all_have_left_is_empty_and_goes_on_counting(self, world: GroupWorld) -> None:
+    def test_a_group_without_members_is_empty_and_keeps_its_generation(self, world: GroupWorld) -> None:
         world.stable_group(2)
         world.wait(SESSION_MS)
         assert world.describe().state == "Empty"
         assert world.join_empty().generation == 3
 
-    def test_members_that_never_ask_for_their_assignment_are_out(self, world: GroupWorld) -> None:
-        """KAFKA-10513: they heartbeat, so their session alone would never end."""
+    def test_members_that_never_send_sync_are_removed(self, world: GroupWorld) -> None:
+        """KAFKA-10513: they send heartbeats, so their sessions would never expire."""
         member = Member().after(world.join_empty(rebalance_timeout_ms=20_000))
         world.wait(9_000)
         assert world.heartbeat(member) == ErrorCode.NONE
@@ -348,43 +348,43 @@ class TestSessions:
 
 
 class TestLeaving:
-    def test_the_others_take_over_at_once(self, world: GroupWorld) -> None:
+    def test_a_departure_starts_a_rebalance_at_once(self, world: GroupWorld) -> None:
         leader, follower = world.stable_group(2)
         assert world.leave((leader.member_id, None)) == [ErrorCode.NONE]
         assert world.heartbeat(follower) == ErrorCode.REBALANCE_IN_PROGRESS
         answer = world.join_answer(world.send_join(follower))
         assert (answer.leader_id, len(answer.members)) == (follower.member_id, 1)
 
-    def test_several_at_once_each_with_its_own_outcome(self, world: GroupWorld) -> None:
+    def test_several_members_leave_each_with_its_own_error_code(self, world: GroupWorld) -> None:
         first, second = world.stable_group(2)
         outcomes = world.leave((first.member_id, None), ("stranger", None), (second.member_id, None))
         assert outcomes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
         assert world.describe().state == "Empty"
 
-    def test_one_that_waits_is_told(self, world: GroupWorld) -> None:
+    def test_a_leaving_member_gets_its_waiting_join_answered(self, world: GroupWorld) -> None:
         leader, follower = world.stable_group(2)
         join = world.send_join(leader)
         world.leave((leader.member_id, None))
         assert world.join_answer(join).error == ErrorCode.UNKNOWN_MEMBER_ID
         assert world.heartbeat(follower) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_one_that_never_came_back_with_its_id(self, world: GroupWorld) -> None:
+    def test_a_pending_member_id_can_leave(self, world: GroupWorld) -> None:
         required = world.join_answer(world.send_join(Member()))
         assert world.leave((required.member_id, None)) == [ErrorCode.NONE]
         assert world.shard.group_ids() == []
 
 
-class TestTheSizeLimit:
+class TestMaximumSize:
     CONFIG = GroupSettings(initial_rebalance_delay_ms=0, max_size=2)
 
-    def test_one_too_many_is_turned_away_and_the_others_go_on(self) -> None:
+    def test_a_member_beyond_the_maximum_size_is_refused_and_the_group_stays(self) -> None:
         world = GroupWorld(self.CONFIG)
         members = world.stable_group(2)
         answer = world.join_answer(world.send_first_join())
         assert answer.error == ErrorCode.GROUP_MAX_SIZE_REACHED
         assert [world.heartbeat(member) for member in members] == [ErrorCode.NONE] * 2
 
-    def test_a_group_that_is_too_large_when_it_is_loaded_is_cut(self) -> None:
+    def test_a_group_loaded_with_too_many_members_is_reduced(self) -> None:
         world = GroupWorld(AT_ONCE)
         members = world.stable_group(3)
         world.config = self.CONFIG
@@ -395,7 +395,7 @@ class TestTheSizeLimit:
         world.wait(REBALANCE_MS)
         assert len(world.join_answer(joins[0]).members) == 2
 
-    def test_ids_given_out_are_limited_too(self) -> None:
+    def test_pending_member_ids_are_limited(self) -> None:
         world = GroupWorld(self.CONFIG)
         errors = [world.join_answer(world.send_join(Member())).error for _ in range(3)]
         assert errors == [

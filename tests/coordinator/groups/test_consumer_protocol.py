@@ -1,4 +1,4 @@
-"""The insides of subscriptions and assignments, as an independent client writes them."""
+"""Subscriptions and assignments, checked against the encoding of an independent client."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from coordinator.groups.consumer_protocol import (
 from protocol.topic_partition import TopicPartition
 
 
-def test_a_clients_subscription_is_understood() -> None:
+def test_a_clients_subscription_is_decoded() -> None:
     subscription = ConsumerProtocolMemberMetadata(0, ["orders", "returns"], b"user data").encode()
     assert subscribed_topics(subscription) == frozenset({"orders", "returns"})
 
 
-def test_a_clients_assignment_is_understood() -> None:
+def test_a_clients_assignment_is_decoded() -> None:
     assignment = ConsumerProtocolMemberAssignment(0, [("orders", [3, 1]), ("returns", [])], b"").encode()
     assert assigned_partitions(assignment) == (TopicPartition("orders", 3), TopicPartition("orders", 1))
 
 
-def test_a_client_understands_ours() -> None:
+def test_a_client_decodes_our_encoding() -> None:
     subscription = ConsumerProtocolMemberMetadata.decode(encode_subscription(["orders"]))
     assert subscription.subscription == ["orders"]
     partitions = [TopicPartition("b", 2), TopicPartition("a", 0), TopicPartition("b", 1)]
@@ -34,16 +34,16 @@ def test_a_client_understands_ours() -> None:
     assert assignment.assignment == [("a", [0]), ("b", [1, 2])]
 
 
-def test_no_bytes_are_no_partitions() -> None:
+def test_an_empty_assignment_has_no_partitions() -> None:
     assert assigned_partitions(b"") == ()
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"custom format", b"\x00\x00\x00\x00\x00\x01\x00\x09abc"])
-def test_other_formats_are_left_alone(data: bytes) -> None:
+def test_other_formats_decode_to_none(data: bytes) -> None:
     assert subscribed_topics(data) is None
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_do_no_harm(data: bytes) -> None:
+def test_arbitrary_bytes_never_raise(data: bytes) -> None:
     subscribed_topics(data)
     assigned_partitions(data)

@@ -1,9 +1,9 @@
-"""Random histories of both protocols, with crashes, failovers and a log that refuses, under checkers.
+"""Random histories of both protocols, with crashes, failovers and refused appends, under checkers.
 
-Always: no partition has two owners in a generation; claims never go back to an earlier one; no acknowledged
-commit is lost or goes back; what is read back from the log is the durable part of what was in memory. In the
-end, once nothing disturbs any more: every group with live members is Stable, and its members own every
-partition, each one once.
+At all times: no partition has two owners in a generation; generations of claims never decrease; no
+acknowledged commit is lost or reverted; groups restored from the log equal the durable part of those in
+memory. After the last fault: every group with live members becomes Stable, and its members own each partition
+exactly once.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tests.coordinator.groups.world import GroupWorld
 
 CLIENTS = st.integers(0, 3)
 QUIET_SECONDS = 150
-FIRST_PARTITIONS = 5  # those that come later reach members of the classic protocol with their next round
+FIRST_PARTITIONS = 5  # members of the classic protocol see later ones only after their next rebalance
 
 
 def durable_state(shard: GroupShard) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a new coordinator should find."""
+    """The state that a new coordinator should restore."""
     store = shard._store
     groups = {group_id: group.durable for group_id, group in store.groups.items() if group.durable}
     return groups, {group_id: store.offsets.of_group(group_id) for group_id in store.offsets.group_ids()}
 
 
 class GroupHistories(RuleBasedStateMachine):
-    """Four members at each door, and the world against them."""
+    """Four members of each protocol, under random faults."""
 
     @initialize(
         delay_ms=st.sampled_from([0, 3_000]), strategy=st.sampled_from(["range", "roundrobin", "sticky"])
@@ -114,7 +114,7 @@ class GroupHistories(RuleBasedStateMachine):
         before = durable_state(self.world.shard)
         self.world.fail_over()
         assert durable_state(self.world.shard) == before
-        # Requests that waited at the old coordinator are cut off with its connections
+        # Requests waiting at the old coordinator lose their connections
         for client in self.everybody():
             client.disconnect()
         self.rewinds.clear()
@@ -137,7 +137,7 @@ class GroupHistories(RuleBasedStateMachine):
 
     @invariant()
     def claims_follow_each_other(self) -> None:
-        """From one generation to the next, failovers included: whoever fences by them is never set back."""
+        """Generations never decrease, also across failovers, so that fencing by generation is safe."""
         for claim in self.world.claims[self.claims_seen :]:
             before = self.claimed.get((claim.group_id, claim.partition))
             if before is not None:

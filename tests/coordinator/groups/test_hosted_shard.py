@@ -1,4 +1,4 @@
-"""A hosted shard: its records before its answers, its claims between them, and what happens when it ends."""
+"""A hosted shard: records before claims before answers, and its end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Watching:
 
 
 class FakeLog:
-    """A log whose commits, refusals and reads come when the test says so."""
+    """A log whose commits, refusals and reads are controlled by the test."""
 
     def __init__(self) -> None:
         self.records: list[GroupRecord] = []
@@ -65,14 +65,14 @@ class FakeLog:
         return Watching(self)
 
     def commit(self) -> None:
-        """Everything that has been appended is committed."""
+        """Commit everything that has been appended."""
         self.committed_offset = self.end_offset
         if self.check is not None:
             self.check()
 
 
 class Host:
-    """One hosted shard in its surroundings."""
+    """One hosted shard with its log, clock and claimer."""
 
     def __init__(self, claimer: Claimer | None = None) -> None:
         self.clock = Clock()
@@ -93,7 +93,7 @@ class Host:
         self.hosted.load()
 
     def set_clock(self, by_s: float) -> None:
-        """Set the time of day. Calls that are to come are still as far away as they were."""
+        """Set the wall clock. Scheduled calls keep their remaining delay."""
         to_come: list[Any] = list(self.clock.getDelayedCalls())
         calls = [(call, call.getTime() - self.clock.seconds()) for call in to_come]
         self.clock.rightNow += by_s
@@ -106,7 +106,7 @@ class Host:
         return self
 
     def ask(self, event: ShardEvent) -> list[Any]:
-        """What came of a request so far: an answer or an error code, or nothing."""
+        """The outcome of a request so far: an answer, an error code, or None."""
         done: Deferred[Any] = Deferred()
         outcomes: list[Any] = []
         done.addCallbacks(outcomes.append, lambda failure: outcomes.append(failure.value.code))
@@ -168,7 +168,7 @@ class Host:
         return answer
 
 
-def test_an_answer_comes_when_its_records_are_committed() -> None:
+def test_a_request_is_answered_when_its_records_are_committed() -> None:
     host = Host().loaded()
     host.log.commits_at_once = False
     committed = host.commit()
@@ -177,10 +177,10 @@ def test_an_answer_comes_when_its_records_are_committed() -> None:
     host.log.commit()
 
     assert [answer.error for answer in committed] == [ErrorCode.NONE]
-    assert host.log.check is None, "nobody watches any more"
+    assert host.log.check is None, "the watch is cancelled"
 
 
-def test_answers_come_in_the_order_of_the_requests() -> None:
+def test_answers_are_sent_in_the_order_of_requests() -> None:
     host = Host().loaded()
     host.log.commits_at_once = False
     offsets = [OffsetToCommit(PARTITION, 1)]
@@ -202,7 +202,7 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
     assert told == ["first", "second", "read"]
 
 
-def test_what_was_read_back_is_told_only_when_it_is_committed() -> None:
+def test_answers_about_loaded_records_wait_until_those_are_committed() -> None:
     """A new leader may have records that are not committed yet."""
     writer = Host().loaded()
     writer.commit(7)
@@ -225,7 +225,7 @@ def test_a_request_while_the_shard_is_loading_is_refused() -> None:
     assert host.commit() == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 
 
-def test_what_happened_to_topics_while_it_loaded_is_made_up_for() -> None:
+def test_topic_changes_during_loading_are_handled_afterwards() -> None:
     host = Host()
     writer = Host().loaded()
     writer.commit(7)
@@ -239,7 +239,7 @@ def test_what_happened_to_topics_while_it_loaded_is_made_up_for() -> None:
     assert host.fetch()[0].offsets[0].offset == -1
 
 
-def test_a_shard_that_cannot_be_read_serves_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shard_that_cannot_be_read_refuses_requests(caplog: pytest.LogCaptureFixture) -> None:
     host = Host()
     host.log.reading.errback(BrokerError(ErrorCode.CORRUPT_MESSAGE, "batch at 17"))
     assert host.hosted.state is HostState.FAILED
@@ -247,7 +247,7 @@ def test_a_shard_that_cannot_be_read_serves_nobody(caplog: pytest.LogCaptureFixt
     assert "batch at 17" in caplog.text
 
 
-def test_a_record_that_makes_no_sense_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_record_is_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     host = Host()
     assert host.log.replay is not None
     host.log.replay(b"\0\1\0\5", b"x")
@@ -281,7 +281,7 @@ def test_a_refused_append_changes_nothing(refusal: ErrorCode, told: ErrorCode) -
     assert host.fetch()[0].offsets[0].offset == 1
 
 
-def test_a_group_that_is_too_large_for_its_record_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_group_too_large_for_its_record_is_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     host = Host().loaded()
     joined = host.become_member()
     host.log.error = ErrorCode.MESSAGE_TOO_LARGE
@@ -289,7 +289,7 @@ def test_a_group_that_is_too_large_for_its_record_is_told_so(caplog: pytest.LogC
     assert "max.message.bytes" in caplog.text
 
 
-def test_a_disk_that_fails_ends_the_shard() -> None:
+def test_a_failed_disk_closes_the_shard() -> None:
     host = Host().loaded()
     host.log.error = ErrorCode.KAFKA_STORAGE_ERROR
     assert host.commit(2) == [ErrorCode.NOT_COORDINATOR]
@@ -298,7 +298,7 @@ def test_a_disk_that_fails_ends_the_shard() -> None:
     assert host.fetch() == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_all_who_wait_hear_of_its_end() -> None:
+def test_closing_a_shard_answers_all_waiting_requests() -> None:
     host = Host().loaded()
     host.log.commits_at_once = False
     waiting = [host.commit(), host.join(), host.fetch()]
@@ -310,7 +310,7 @@ def test_all_who_wait_hear_of_its_end() -> None:
     assert host.log.check is None
 
 
-def test_those_who_wait_too_long_are_told_and_forgotten() -> None:
+def test_requests_past_their_deadline_are_answered_with_an_error() -> None:
     host = Host().loaded()
     host.log.commits_at_once = False
     first = host.commit(1)
@@ -325,7 +325,7 @@ def test_those_who_wait_too_long_are_told_and_forgotten() -> None:
     assert host.fetch()[0].offsets[0].offset == 2
 
 
-def test_nothing_is_told_while_the_broker_may_not_lead_any_more() -> None:
+def test_no_answer_is_sent_while_the_broker_may_have_lost_leadership() -> None:
     host = Host().loaded()
     host.commit(1)
     host.log.committed_offset = NOTHING_COMMITTED
@@ -333,7 +333,7 @@ def test_nothing_is_told_while_the_broker_may_not_lead_any_more() -> None:
 
 
 @pytest.mark.parametrize("by_s", [3600, -3600])
-def test_a_clock_that_is_set_ends_no_session_and_prolongs_none(by_s: float) -> None:
+def test_setting_the_clock_neither_ends_nor_prolongs_a_session(by_s: float) -> None:
     host = Host().loaded()
     joined = host.become_member()
     host.sync(joined)
@@ -356,7 +356,7 @@ def test_a_clock_that_is_set_ends_no_session_and_prolongs_none(by_s: float) -> N
 
 
 class Claimer:
-    """Takes note of claims, which hold when the test says so."""
+    """Records claims; the test decides when they are in force."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[ReaderClaim], Decision, Deferred[None]]] = []
@@ -372,7 +372,7 @@ class Claimer:
 
 
 class TestClaims:
-    """Of groups with single readers: after the assignment is durable, before anybody is told of it."""
+    """Groups with single readers: claims follow the durable assignment and precede its answers."""
 
     @pytest.fixture
     def claimer(self) -> Claimer:
@@ -384,32 +384,34 @@ class TestClaims:
         host.create_group()
         return host
 
-    def test_an_assignment_is_told_when_its_claims_hold(self, host: Host, claimer: Claimer) -> None:
+    def test_an_assignment_is_answered_when_its_claims_are_in_force(
+        self, host: Host, claimer: Claimer
+    ) -> None:
         host.log.commits_at_once = False
         registered = host.register("c-1")
-        assert claimer.asked == [], "not before it is durable"
+        assert claimer.asked == [], "not before the assignment is durable"
 
         host.log.commit()
         ((claims, decision, done),) = claimer.asked
         assert claims == [ReaderClaim("g", GroupReader("c-1", "c", "/h"), 1, PARTITION)]
         assert decision == Decision(host.log.leader_epoch, host.log.end_offset)
-        assert registered == [], "not before the claims hold"
+        assert registered == [], "not before the claims are in force"
 
         done.callback(None)
         assert [(answer.error, answer.single_reader) for answer in registered] == [(ErrorCode.NONE, True)]
 
-    def test_others_do_not_wait_for_them(self, host: Host, claimer: Claimer) -> None:
+    def test_other_requests_do_not_wait_for_claims(self, host: Host, claimer: Claimer) -> None:
         registered = host.register("c-1")
         assert [answer.error for answer in host.commit(group="h")] == [ErrorCode.NONE]
         assert registered == []
 
-    def test_each_is_decided_later_than_the_one_before(self, host: Host, claimer: Claimer) -> None:
+    def test_each_claim_has_a_later_decision_than_the_one_before(self, host: Host, claimer: Claimer) -> None:
         host.register("c-1")
         host.register("c-1")
         (_, first, _), (_, second, _) = claimer.asked
         assert second > first
 
-    def test_they_are_made_even_if_nobody_waits_for_the_answer_any_more(
+    def test_claims_are_made_even_after_their_requests_have_timed_out(
         self, host: Host, claimer: Claimer
     ) -> None:
         host.log.commits_at_once = False
@@ -421,7 +423,7 @@ class TestClaims:
 
         assert len(claimer.asked) == 1
 
-    def test_a_coordinator_that_is_none_any_more_sends_those_who_wait_away(
+    def test_a_closed_shard_answers_requests_that_wait_for_claims_with_not_coordinator(
         self, host: Host, claimer: Claimer
     ) -> None:
         registered = host.register("c-1")
@@ -430,9 +432,9 @@ class TestClaims:
         assert claimer.is_closed
         ((_, _, done),) = claimer.asked
         done.callback(None)
-        assert registered == [ErrorCode.NOT_COORDINATOR], "told once"
+        assert registered == [ErrorCode.NOT_COORDINATOR], "answered once"
 
-    def test_the_next_coordinator_makes_them_again(self, host: Host, claimer: Claimer) -> None:
+    def test_the_next_coordinator_makes_the_claims_again(self, host: Host, claimer: Claimer) -> None:
         host.register("c-1")
         successor = Claimer()
         after = Host(successor)
@@ -447,7 +449,7 @@ class TestClaims:
         assert again == before
         assert later > earlier
 
-    def test_without_a_claimer_nobody_waits(self) -> None:
+    def test_without_a_claimer_no_request_waits_for_claims(self) -> None:
         host = Host().loaded()
         host.create_group()
         assert [answer.error for answer in host.register("c-1")] == [ErrorCode.NONE]

@@ -24,7 +24,7 @@ def orders(*numbers: int, at: int = -1) -> dict[tuple[str, int], int]:
 
 
 def grow(world: GroupWorld, **topics: int) -> None:
-    """Topics are created, or get more partitions."""
+    """Create topics, or add partitions to them."""
     world.topics.update(topics)
     world.perform(world.shard.topics_changed(list(topics), world.now_ms))
 
@@ -46,18 +46,18 @@ class TestCreateGroup:
         assert world.create_group(topics=["orders", "returns"]) == ErrorCode.NONE
         assert listed(world) == [ManagedGroupInfo("g", (), ("orders", "returns"), SESSION_MS, False)]
 
-    def test_it_survives_a_failover(self, world: GroupWorld) -> None:
+    def test_a_managed_group_survives_a_failover(self, world: GroupWorld) -> None:
         world.create_group(assignment_strategy="sticky")
         before = listed(world)
         world.fail_over()
         assert listed(world) == before
 
-    def test_it_can_be_sent_again(self, world: GroupWorld) -> None:
+    def test_create_group_can_be_repeated(self, world: GroupWorld) -> None:
         generation = world.registered_group("a")
         assert world.create_group() == ErrorCode.NONE
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.NONE
 
-    def test_a_topic_that_the_group_lacks_is_added_which_is_a_change(self, world: GroupWorld) -> None:
+    def test_creating_again_with_a_new_topic_adds_it_and_rebalances(self, world: GroupWorld) -> None:
         generation = world.registered_group("a")
         assert world.create_group(topics=["returns"]) == ErrorCode.NONE
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.REBALANCE_IN_PROGRESS
@@ -70,7 +70,9 @@ class TestCreateGroup:
     @pytest.mark.parametrize(
         "how", [{"session_timeout_ms": 20_000}, {"ephemeral": True}, {"assignment_strategy": "sticky"}]
     )
-    def test_its_other_properties_stand(self, world: GroupWorld, how: dict[str, Any]) -> None:
+    def test_creating_again_with_other_properties_is_refused(
+        self, world: GroupWorld, how: dict[str, Any]
+    ) -> None:
         world.create_group()
         assert world.create_group(**how) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -85,25 +87,27 @@ class TestCreateGroup:
             ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
         ],
     )
-    def test_what_is_refused(self, world: GroupWorld, how: dict[str, Any], error: ErrorCode) -> None:
+    def test_invalid_groups_are_refused(
+        self, world: GroupWorld, how: dict[str, Any], error: ErrorCode
+    ) -> None:
         assert world.create_group(**how) == error
         assert listed(world) == []
 
-    def test_a_group_of_the_other_protocol(self, world: GroupWorld) -> None:
+    def test_creating_a_classic_group_as_managed_is_refused(self, world: GroupWorld) -> None:
         world.stable_group(1)
         assert world.create_group() == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         register = world.register_answer(world.send_register("a"))
         assert register.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert world.consumer_heartbeat("a", 1).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
-    def test_a_group_that_only_kept_offsets_keeps_them(self, world: GroupWorld) -> None:
+    def test_an_offsets_only_group_becomes_managed_and_keeps_its_offsets(self, world: GroupWorld) -> None:
         world.commit(42)
         world.create_group()
         assert world.owned(world.send_register("a")) == {**orders(1, 2, 3), **orders(0, at=42)}
 
 
 class TestDeleteGroup:
-    def test_only_if_it_has_no_members(self, world: GroupWorld) -> None:
+    def test_only_a_group_without_members_can_be_deleted(self, world: GroupWorld) -> None:
         world.registered_group("a")
         assert delete_group(world) == ErrorCode.NON_EMPTY_GROUP
         world.wait(SESSION_MS)
@@ -111,11 +115,11 @@ class TestDeleteGroup:
         world.fail_over()
         assert listed(world) == []
 
-    def test_not_an_ephemeral_one(self, world: GroupWorld) -> None:
+    def test_an_ephemeral_group_cannot_be_deleted(self, world: GroupWorld) -> None:
         world.create_group(ephemeral=True)
         assert delete_group(world) == ErrorCode.INVALID_REQUEST
 
-    def test_its_offsets_go_too(self, world: GroupWorld) -> None:
+    def test_deleting_a_group_deletes_its_offsets(self, world: GroupWorld) -> None:
         world.create_group()
         world.commit(1)
         delete_group(world)
@@ -124,7 +128,7 @@ class TestDeleteGroup:
 
 
 class TestEphemeralGroups:
-    def test_it_disappears_when_the_last_client_exits(self, world: GroupWorld) -> None:
+    def test_an_ephemeral_group_is_deleted_when_its_last_consumer_leaves(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b", ephemeral=True)
         world.commit(5, Member("a", generation))
         world.leave(("a", None))
@@ -136,7 +140,7 @@ class TestEphemeralGroups:
         assert listed(world) == []
         assert world.committed() == {}
 
-    def test_it_disappears_when_nobody_ever_comes(self, world: GroupWorld) -> None:
+    def test_an_ephemeral_group_without_consumers_is_deleted(self, world: GroupWorld) -> None:
         world.create_group(ephemeral=True)
         world.wait(SESSION_MS - 1)
         assert len(listed(world)) == 1
@@ -146,14 +150,14 @@ class TestEphemeralGroups:
 
 
 class TestListGroups:
-    def test_those_named_or_all(self, world: GroupWorld) -> None:
+    def test_list_groups_returns_the_named_groups_or_all(self, world: GroupWorld) -> None:
         world.registered_group("a", "b")
         world.create_group("other")
         world.stable_group(1, "classic")
         assert [info.group_id for info in listed(world)] == ["g", "other"]
         assert [info.members for info in listed(world, "g", "nobody's")] == [("a", "b")]
 
-    def test_kafkas_tools_see_consumers(self, world: GroupWorld) -> None:
+    def test_kafkas_tools_see_a_managed_group_as_consumers(self, world: GroupWorld) -> None:
         world.registered_group("a")
         (member,) = world.describe().members
         assert member.member_id == "a"
@@ -173,7 +177,7 @@ class TestStartUp:
         assert world.owned(register) == orders(0, 1, 2, 3)
         assert world.register_answer(register).generation == 1
 
-    def test_with_the_offsets_to_restart_consumption_from(self, world: GroupWorld) -> None:
+    def test_consumers_get_the_offsets_to_restart_from(self, world: GroupWorld) -> None:
         world.create_group()
         world.commit(42, partition=2)
         assert world.owned(world.send_register("a")) == {**orders(0, 1, 3), **orders(2, at=42)}
@@ -199,7 +203,7 @@ class TestStartUp:
         assert set().union(*shares) == set(orders(0, 1, 2, 3))
         assert len({world.register_answer(r).generation for r in (first, second, newcomer)}) == 1
 
-    def test_consumers_commit_before_they_register(self, world: GroupWorld) -> None:
+    def test_consumers_may_commit_before_they_register(self, world: GroupWorld) -> None:
         generation = world.registered_group("a")
         newcomer = world.send_register("b")
         assert world.commit(7, Member("a", generation)) == ErrorCode.NONE
@@ -219,16 +223,16 @@ class TestStartUp:
             assert world.consumer_heartbeat("a", stale).error == ErrorCode.ILLEGAL_GENERATION
             assert world.commit(1, Member("a", stale)) == ErrorCode.ILLEGAL_GENERATION
 
-    def test_a_consumer_nobody_knows_gets_an_error_code(self, world: GroupWorld) -> None:
+    def test_an_unknown_consumer_gets_an_error_code(self, world: GroupWorld) -> None:
         generation = world.registered_group("a")
         assert world.consumer_heartbeat("z", generation).error == ErrorCode.UNKNOWN_MEMBER_ID
         assert world.commit(1, Member("z", generation)) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_a_consumer_has_to_have_an_id(self, world: GroupWorld) -> None:
+    def test_a_consumer_without_an_id_is_refused(self, world: GroupWorld) -> None:
         world.create_group()
         assert world.register_answer(world.send_register("")).error == ErrorCode.INVALID_REQUEST
 
-    def test_one_too_many_is_turned_away(self) -> None:
+    def test_a_consumer_beyond_the_maximum_group_size_is_refused(self) -> None:
         world = GroupWorld(GroupSettings(max_size=1), orders=4)
         generation = world.registered_group("a")
         assert world.register_answer(world.send_register("b")).error == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -245,12 +249,12 @@ class TestDepartures:
         assert set(world.owned(world.send_register("a"))) == set(orders(0, 1, 2, 3))
         assert world.consumer_heartbeat("b", generation).error == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_one_that_says_goodbye_is_not_waited_for(self, world: GroupWorld) -> None:
+    def test_the_group_does_not_wait_for_a_consumer_that_leaves(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b")
         assert world.leave(("b", None), ("z", None)) == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_one_that_hears_of_the_change_and_does_not_register_is_out(self, world: GroupWorld) -> None:
+    def test_a_consumer_that_does_not_register_in_time_is_removed(self, world: GroupWorld) -> None:
         """Its heartbeats do not help it: it has one session to stop, commit and register."""
         generation = world.registered_group("a")
         newcomer = world.send_register("b")
@@ -260,7 +264,7 @@ class TestDepartures:
         assert set(world.owned(newcomer)) == set(orders(0, 1, 2, 3))
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_consumers_that_wait_do_not_lose_their_session(self, world: GroupWorld) -> None:
+    def test_waiting_consumers_keep_their_session(self, world: GroupWorld) -> None:
         generation = world.registered_group("a")
         newcomer = world.send_register("b")
         world.wait(SESSION_MS - 1)
@@ -269,7 +273,7 @@ class TestDepartures:
         register = world.send_register("a")
         assert len(world.owned(newcomer)) == len(world.owned(register)) == 2
 
-    def test_a_consumer_may_ask_for_a_shorter_session_but_not_for_a_longer(self, world: GroupWorld) -> None:
+    def test_a_consumer_may_request_a_shorter_session_but_not_a_longer_one(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b")
         world.consumer_heartbeat("a", generation, session_timeout_ms=7_000)
         world.consumer_heartbeat("b", generation, session_timeout_ms=70_000)
@@ -278,7 +282,7 @@ class TestDepartures:
         world.wait(SESSION_MS - 7_000)
         assert listed(world)[0].members == ()
 
-    def test_a_consumer_that_restarts_takes_up_what_it_had_and_its_former_self_is_out(
+    def test_a_restarted_consumer_keeps_its_partitions_and_fences_its_former_process(
         self, world: GroupWorld
     ) -> None:
         generation = world.registered_group("a", "b")
@@ -289,7 +293,7 @@ class TestDepartures:
         neighbour = world.consumer_heartbeat("b", generation)
         assert (neighbour.error, neighbour.controller_generation) == (ErrorCode.NONE, generation + 1)
 
-    def test_registering_twice_answers_the_first_request_too(self, world: GroupWorld) -> None:
+    def test_registering_twice_answers_both_requests(self, world: GroupWorld) -> None:
         world.registered_group("a")
         first = world.send_register("b")
         second = world.send_register("b")
@@ -311,38 +315,42 @@ class TestNewTopicsAndPartitions:
         grow(world, orders=6)
         assert world.owned(world.send_register("a")) == {**orders(0, 1, 2, 3), **orders(4, 5, at=0)}
 
-    def test_for_a_newly_created_topic_too(self, world: GroupWorld) -> None:
+    def test_for_a_newly_created_topic_the_offset_is_set_to_smallest(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", topics=["orders", "later"])
         grow(world, later=1)
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.REBALANCE_IN_PROGRESS
         assert world.owned(world.send_register("a")) == {**orders(0, 1, 2, 3), ("later", 0): 0}
 
-    def test_even_if_their_first_owner_dies_before_it_commits(self, world: GroupWorld) -> None:
+    def test_new_partitions_start_at_the_smallest_offset_even_if_their_first_owner_dies(
+        self, world: GroupWorld
+    ) -> None:
         world.registered_group("a")
         grow(world, orders=5)
         world.send_register("a")
         world.wait(SESSION_MS)
         assert world.owned(world.send_register("b"))[("orders", 4)] == 0
 
-    def test_even_if_nobody_was_there_and_the_coordinator_moved(self, world: GroupWorld) -> None:
+    def test_new_partitions_start_at_the_smallest_offset_after_a_failover_of_an_empty_group(
+        self, world: GroupWorld
+    ) -> None:
         world.registered_group("a")
         world.wait(SESSION_MS)
         world.topics["orders"] = 5
         world.fail_over()
         assert world.owned(world.send_register("b"))[("orders", 4)] == 0
 
-    def test_a_change_that_a_new_coordinator_finds_is_told_at_once(self, world: GroupWorld) -> None:
+    def test_a_new_coordinator_starts_a_rebalance_for_changed_topics_at_once(self, world: GroupWorld) -> None:
         generation = world.registered_group("a")
         world.topics["orders"] = 5
         world.fail_over()
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_what_other_groups_read_is_nothing_to_this_one(self, world: GroupWorld) -> None:
+    def test_changes_of_other_topics_do_not_affect_a_group(self, world: GroupWorld) -> None:
         generation = world.registered_group("a")
         grow(world, returns=9)
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.NONE
 
-    def test_a_topic_deleted_and_made_again_is_new(self, world: GroupWorld) -> None:
+    def test_a_topic_that_was_deleted_and_created_again_is_new(self, world: GroupWorld) -> None:
         generation = world.registered_group("a")
         world.commit(42, Member("a", generation))
         del world.topics["orders"]
@@ -386,7 +394,7 @@ class TestRewind:
         raised = world.register_answer(register).generation
         assert world.commit(6, Member("a", raised)) == ErrorCode.NONE
 
-    def test_those_who_are_not_concerned_go_on_under_their_generation(self, world: GroupWorld) -> None:
+    def test_members_without_rewound_partitions_keep_their_generation(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b")
         world.send_rewind(orders(0, at=5))
         world.send_register("a")
@@ -425,7 +433,7 @@ class TestRewind:
         assert world.rewound(by_b) == both
         assert world.committed() == {**orders(2, at=5), **orders(0, at=6)}
 
-    def test_partitions_of_two_owners_wait_for_both(self, world: GroupWorld) -> None:
+    def test_a_rewind_of_two_owners_partitions_waits_for_both(self, world: GroupWorld) -> None:
         world.registered_group("a", "b")
         rewind = world.send_rewind(orders(0, 2, at=5))
         first = world.send_register("a")
@@ -435,13 +443,15 @@ class TestRewind:
         assert world.owned(first)[("orders", 0)] == 5
         assert not world.is_waiting(rewind)
 
-    def test_of_a_group_without_members_it_is_recorded_at_once(self, world: GroupWorld) -> None:
+    def test_a_rewind_of_a_group_without_members_is_committed_at_once(self, world: GroupWorld) -> None:
         world.create_group()
         world.send_rewind(orders(0, at=5))
         world.fail_over()
         assert world.owned(world.send_register("a")) == {**orders(0, at=5), **orders(1, 2, 3)}
 
-    def test_an_owner_that_dies_makes_it_a_change_of_the_whole_group(self, world: GroupWorld) -> None:
+    def test_the_death_of_an_owner_during_a_rewind_rebalances_the_whole_group(
+        self, world: GroupWorld
+    ) -> None:
         generation = world.registered_group("a", "b")
         rewind = world.send_rewind(orders(0, at=5))
         world.wait(SESSION_MS - 1)
@@ -451,7 +461,7 @@ class TestRewind:
         assert world.owned(world.send_register("b")) == {**orders(0, at=5), **orders(1, 2, 3)}
         assert world.rewound(rewind) == {("orders", 0): (5, ErrorCode.NONE)}
 
-    def test_a_change_sends_a_rewinding_consumer_to_register_first(self, world: GroupWorld) -> None:
+    def test_a_rebalance_makes_a_rewinding_consumer_register_first(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b")
         rewind = world.send_rewind(orders(2, at=5), "a", generation)
         newcomer = world.send_register("c")
@@ -472,7 +482,7 @@ class TestRewind:
             (("orders", 1), -1, ErrorCode.OFFSET_OUT_OF_RANGE),
         ],
     )
-    def test_what_cannot_be_rewound_does_not_keep_the_rest_back(
+    def test_partitions_that_cannot_be_rewound_do_not_block_the_others(
         self, world: GroupWorld, partition: tuple[str, int], offset: int, error: ErrorCode
     ) -> None:
         world.create_group()
@@ -480,7 +490,7 @@ class TestRewind:
         assert world.rewound(rewind) == {("orders", 0): (7, ErrorCode.NONE), partition: (-1, error)}
         assert world.committed() == orders(0, at=7)
 
-    def test_by_one_who_is_not_a_member_or_not_of_this_generation(self, world: GroupWorld) -> None:
+    def test_a_rewind_by_an_unknown_member_or_generation_is_refused(self, world: GroupWorld) -> None:
         generation = world.registered_group("a")
         for consumer, number, error in (
             ("z", generation, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -490,13 +500,13 @@ class TestRewind:
             assert world.rewound(rewind) == {("orders", 0): (-1, error)}
         assert world.committed() == {}
 
-    def test_of_a_group_that_is_not_there(self, world: GroupWorld) -> None:
+    def test_a_rewind_of_an_unknown_group_is_refused(self, world: GroupWorld) -> None:
         rewind = world.send_rewind(orders(0, at=5))
         assert world.rewound(rewind) == {("orders", 0): (-1, ErrorCode.GROUP_ID_NOT_FOUND)}
 
 
 class TestFailover:
-    def test_members_go_on_and_so_does_the_generation(self, world: GroupWorld) -> None:
+    def test_members_and_generation_survive_a_failover(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b")
         world.fail_over()
         for consumer in ("a", "b"):
@@ -511,7 +521,7 @@ class TestFailover:
         assert world.commit(42, Member("a", generation)) == ErrorCode.ILLEGAL_GENERATION
         assert world.commit(42, Member("b", generation), partition=2) == ErrorCode.NONE
 
-    def test_a_consumer_that_was_still_waiting_is_unknown(self, world: GroupWorld) -> None:
+    def test_a_consumer_that_was_waiting_during_a_failover_is_unknown(self, world: GroupWorld) -> None:
         generation = world.registered_group("a")
         world.send_register("b")
         world.create_group(topics=["returns"])  # writes the group while "b" waits
@@ -519,7 +529,7 @@ class TestFailover:
         assert listed(world)[0].members == ("a",)
         assert world.consumer_heartbeat("b", generation).error == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_a_topic_added_in_a_change_that_was_cut_short_is_assigned_after_all(
+    def test_a_topic_added_in_an_interrupted_rebalance_is_assigned_after_the_failover(
         self, world: GroupWorld
     ) -> None:
         generation = world.registered_group("a")

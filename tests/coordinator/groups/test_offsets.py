@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what is kept, for how long, and what tools may do with it."""
+"""Committed offsets: permission to commit, retention, and the requests of tools."""
 
 from __future__ import annotations
 
@@ -45,29 +45,31 @@ class TestCommitting:
         assert world.commit(42, member) == ErrorCode.NONE
         assert world.committed() == {ORDERS: 42}
 
-    def test_one_who_uses_the_group_for_offsets_only(self, world: GroupWorld) -> None:
+    def test_a_caller_without_generation_commits_to_a_group_without_members(self, world: GroupWorld) -> None:
         assert world.commit(42) == ErrorCode.NONE
         assert world.committed() == {ORDERS: 42}
         assert world.describe().state == "Empty"
 
-    def test_but_not_while_the_group_has_members(self, world: GroupWorld) -> None:
+    def test_a_caller_without_generation_cannot_commit_while_the_group_has_members(
+        self, world: GroupWorld
+    ) -> None:
         world.stable_group(1)
         assert world.commit(42) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_a_generation_in_a_group_that_is_not_there(self, world: GroupWorld) -> None:
+    def test_a_commit_with_a_generation_to_an_unknown_group_is_refused(self, world: GroupWorld) -> None:
         assert world.commit(1, Member("m", 3)) == ErrorCode.ILLEGAL_GENERATION
 
-    def test_a_stale_generation(self, world: GroupWorld) -> None:
+    def test_a_commit_with_a_stale_generation_is_refused(self, world: GroupWorld) -> None:
         (member,) = world.stable_group(1)
         assert world.commit(1, replace(member, generation=0)) == ErrorCode.ILLEGAL_GENERATION
         assert world.committed() == {}
 
-    def test_members_commit_before_they_join_anew(self, world: GroupWorld) -> None:
+    def test_members_may_commit_during_the_join_phase(self, world: GroupWorld) -> None:
         (member,) = world.stable_group(1)
         world.send_first_join()
         assert world.commit(42, member) == ErrorCode.NONE
 
-    def test_but_not_after(self, world: GroupWorld) -> None:
+    def test_members_may_not_commit_between_join_and_assignment(self, world: GroupWorld) -> None:
         member = Member().after(world.join_empty())
         assert world.commit(42, member) == ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -77,16 +79,16 @@ class TestCommitting:
         assert world.commit(2, metadata="ü" * 2049) == ErrorCode.OFFSET_METADATA_TOO_LARGE
         assert world.committed() == {ORDERS: 1}
 
-    def test_a_commit_that_is_refused_makes_no_group(self, world: GroupWorld) -> None:
+    def test_a_refused_commit_creates_no_group(self, world: GroupWorld) -> None:
         world.commit(1, metadata="x" * 5000)
         assert world.shard.group_ids() == []
 
-    def test_a_name_that_no_record_can_hold(self, world: GroupWorld) -> None:
+    def test_a_group_id_too_long_for_a_record_is_refused(self, world: GroupWorld) -> None:
         assert world.commit(1, group="g" * 40_000) == ErrorCode.INVALID_GROUP_ID
 
 
 class TestFetching:
-    def test_all_fields_come_back_and_minus_one_where_there_is_nothing(self, world: GroupWorld) -> None:
+    def test_fetch_returns_all_fields_and_minus_one_without_a_commit(self, world: GroupWorld) -> None:
         world.commit(42, metadata="note")
         request = world.new_request()
         wanted = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
@@ -96,7 +98,7 @@ class TestFetching:
             FetchedOffset(wanted[1], -1, -1, ""),
         ]
 
-    def test_a_group_nobody_knows_has_no_offsets(self, world: GroupWorld) -> None:
+    def test_an_unknown_group_has_no_offsets(self, world: GroupWorld) -> None:
         assert world.committed("nobody's") == {}
 
     def test_offsets_survive_a_failover(self, world: GroupWorld) -> None:
@@ -111,7 +113,7 @@ class TestFetching:
 class TestExpiry:
     """KIP-211."""
 
-    def test_offsets_only_count_from_their_commit(self, world: GroupWorld) -> None:
+    def test_offsets_of_an_offsets_only_group_expire_after_their_commit(self, world: GroupWorld) -> None:
         world.commit(1, partition=0)
         world.wait(RETENTION_MS // 2)
         world.commit(1, partition=1)
@@ -122,7 +124,7 @@ class TestExpiry:
         expire(world)
         assert world.shard.group_ids() == []
 
-    def test_of_a_group_with_members_what_they_read_does_not_expire(self, world: GroupWorld) -> None:
+    def test_offsets_of_subscribed_topics_do_not_expire(self, world: GroupWorld) -> None:
         (member,) = world.stable_group(1)
         world.commit(1, member)
         world.commit(1, member, topic="formerly")
@@ -132,7 +134,7 @@ class TestExpiry:
         expire(world)
         assert world.committed() == {ORDERS: 1}
 
-    def test_of_an_empty_group_it_counts_from_the_last_members_departure(self, world: GroupWorld) -> None:
+    def test_offsets_of_an_empty_group_expire_after_its_last_member_left(self, world: GroupWorld) -> None:
         (member,) = world.stable_group(1)
         world.commit(1, member)
         for _ in range(20):
@@ -148,16 +150,14 @@ class TestExpiry:
         assert world.committed() == {}
         assert world.shard.group_ids() == []
 
-    def test_the_group_goes_with_its_last_offset_for_the_next_coordinator_too(
-        self, world: GroupWorld
-    ) -> None:
+    def test_a_group_is_deleted_with_its_last_offset_also_after_a_failover(self, world: GroupWorld) -> None:
         (member,) = world.stable_group(1)
         world.leave((member.member_id, None))
         expire(world)
         world.fail_over()
         assert world.shard.group_ids() == []
 
-    def test_a_commit_may_name_its_own_retention(self, world: GroupWorld) -> None:
+    def test_a_commit_may_set_its_own_retention(self, world: GroupWorld) -> None:
         world.commit(1, retention_ms=1_000)
         world.fail_over()
         world.wait(999)
@@ -167,7 +167,7 @@ class TestExpiry:
         expire(world)
         assert world.committed() == {}
 
-    def test_nothing_expires_in_the_middle_of_a_round(self, world: GroupWorld) -> None:
+    def test_nothing_expires_during_a_rebalance(self, world: GroupWorld) -> None:
         (member,) = world.stable_group(1)
         world.commit(1, member, topic="formerly")
         world.send_first_join()
@@ -186,7 +186,7 @@ class TestExpiry:
 
 
 class TestDeletingOffsets:
-    def test_of_an_empty_group(self, world: GroupWorld) -> None:
+    def test_any_offset_of_an_empty_group_can_be_deleted(self, world: GroupWorld) -> None:
         world.commit(1, partition=0)
         world.commit(1, partition=1)
         answer = delete_offsets(world, ("orders", 0), ("orders", 7))
@@ -196,7 +196,9 @@ class TestDeletingOffsets:
         ]
         assert world.committed() == {("orders", 1): 1}
 
-    def test_of_consumers_only_what_none_of_them_reads(self, world: GroupWorld) -> None:
+    def test_only_offsets_of_unsubscribed_topics_can_be_deleted_from_a_consumer_group(
+        self, world: GroupWorld
+    ) -> None:
         (member,) = world.stable_group(1)
         world.commit(1, member)
         world.commit(1, member, topic="formerly")
@@ -207,14 +209,16 @@ class TestDeletingOffsets:
         ]
         assert world.committed() == {ORDERS: 1}
 
-    def test_of_others_nothing_while_they_are_there(self, world: GroupWorld) -> None:
+    def test_no_offset_of_another_protocol_type_can_be_deleted_while_it_has_members(
+        self, world: GroupWorld
+    ) -> None:
         world.stable_group(1, protocol_type="connect")
         assert delete_offsets(world, ORDERS).error == ErrorCode.NON_EMPTY_GROUP
 
-    def test_of_a_group_nobody_knows(self, world: GroupWorld) -> None:
+    def test_deleting_offsets_of_an_unknown_group_is_refused(self, world: GroupWorld) -> None:
         assert delete_offsets(world, ORDERS).error == ErrorCode.GROUP_ID_NOT_FOUND
 
-    def test_a_deleted_topic_takes_its_offsets_along(self, world: GroupWorld) -> None:
+    def test_deleting_a_topic_deletes_its_offsets(self, world: GroupWorld) -> None:
         world.commit(1)
         world.commit(1, group="other", topic="returns")
         world.perform(world.shard.topics_deleted(["orders"], world.now_ms))
@@ -225,7 +229,7 @@ class TestDeletingOffsets:
 
 
 class TestDeletingGroups:
-    def test_an_empty_group_goes_with_its_offsets(self, world: GroupWorld) -> None:
+    def test_an_empty_group_is_deleted_with_its_offsets(self, world: GroupWorld) -> None:
         (member,) = world.stable_group(1)
         world.commit(1, member)
         world.leave((member.member_id, None))
@@ -237,12 +241,12 @@ class TestDeletingGroups:
         assert world.shard.group_ids() == []
         assert world.committed() == {}
 
-    def test_one_with_members_stays(self, world: GroupWorld) -> None:
+    def test_a_group_with_members_is_not_deleted(self, world: GroupWorld) -> None:
         (member,) = world.stable_group(1)
         assert delete_groups(world, "g") == [("g", ErrorCode.NON_EMPTY_GROUP)]
         assert world.heartbeat(member) == ErrorCode.NONE
 
-    def test_ids_given_out_are_void_afterwards(self, world: GroupWorld) -> None:
+    def test_pending_member_ids_are_invalid_after_the_group_is_deleted(self, world: GroupWorld) -> None:
         required = world.join_answer(world.send_join(Member()))
         assert delete_groups(world, "g") == [("g", ErrorCode.NONE)]
         answer = world.join_answer(world.send_join(Member(required.member_id)))
@@ -255,7 +259,7 @@ class TestLooking:
         world.perform(world.shard.list_groups(request, *args))
         return [(g.group_id, g.protocol_type, g.state, g.type) for g in world.answers[request].groups]
 
-    def test_lists_by_state_and_type(self, world: GroupWorld) -> None:
+    def test_groups_are_listed_by_state_and_type(self, world: GroupWorld) -> None:
         world.stable_group(1, "busy")
         world.commit(1, group="offsets")
         world.create_group("ours")
@@ -268,19 +272,19 @@ class TestLooking:
         assert self.listed(world, [], ["managed"]) == [ours]
         assert self.listed(world, ["Unheard of"]) == []
 
-    def test_describes_members_with_what_they_have(self, world: GroupWorld) -> None:
+    def test_a_group_is_described_with_its_members_assignments(self, world: GroupWorld) -> None:
         members = world.stable_group(2)
         answer = world.describe()
         assert (answer.state, answer.protocol_type, answer.protocol_name) == ("Stable", "consumer", "range")
         assert [m.member_id for m in answer.members] == [m.member_id for m in members]
         assert all(m.metadata and m.assignment for m in answer.members)
 
-    def test_between_generations_there_is_nothing_to_show_but_who_is_there(self, world: GroupWorld) -> None:
+    def test_during_a_rebalance_only_the_members_are_described(self, world: GroupWorld) -> None:
         world.stable_group(1)
         world.send_first_join()
         answer = world.describe()
         assert (answer.state, answer.protocol_name) == ("PreparingRebalance", "")
         assert [(m.metadata, m.assignment) for m in answer.members] == [(b"", b"")] * 2
 
-    def test_a_group_that_is_not_there_is_dead(self, world: GroupWorld) -> None:
+    def test_an_unknown_group_is_described_as_dead(self, world: GroupWorld) -> None:
         assert world.describe("nobody's").state == "Dead"

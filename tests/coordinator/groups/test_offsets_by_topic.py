@@ -1,4 +1,4 @@
-"""Committed offsets found by topic, when topics are deleted, held against a plain search through all."""
+"""Offsets by topic, for deleted topics, compared with a plain search through all offsets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_a_deleted_topic_takes_its_offsets_with_it_and_no_others(
+def test_deleting_a_topic_deletes_exactly_its_offsets(
     steps: list[tuple[str, str, TopicPartition]],
 ) -> None:
     offsets = GroupOffsets()
@@ -49,7 +49,7 @@ def test_a_deleted_topic_takes_its_offsets_with_it_and_no_others(
                 offsets.delete_topics(result, [partition.topic])
                 gone = [each for each in expected if each[1].topic == partition.topic]
             case "refuse":
-                # The log has not taken the records: everything is as it was before.
+                # The log has refused the records: everything is as before.
                 offsets.delete_topics(result, [partition.topic])
                 for (group, one), before in result.offsets_before.items():
                     offsets.restore(group, one, before)
@@ -61,7 +61,7 @@ def test_a_deleted_topic_takes_its_offsets_with_it_and_no_others(
         assert sorted(kept) == sorted(expected)
 
 
-def test_what_is_left_of_topics_is_nothing_when_all_offsets_have_gone() -> None:
+def test_the_index_by_topic_is_empty_when_all_offsets_are_deleted() -> None:
     offsets = GroupOffsets()
     for number in range(3):
         offsets.commit(ShardResult(), "g", TopicPartition("a", number), COMMITTED)

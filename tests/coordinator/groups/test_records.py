@@ -1,4 +1,4 @@
-"""The records of __consumer_offsets, against bytes written out by hand from Kafka's schemas."""
+"""The records of __consumer_offsets, compared with bytes written by hand from Kafka's schemas."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TIME = st.integers(0, 2**63 - 1)
 
 
 class TestOffsets:
-    def test_key_and_value_are_kafkas(self) -> None:
+    def test_key_and_value_have_kafkas_bytes(self) -> None:
         record = offset_record("g", ORDERS_3, CommittedOffset(42, 5, "meta", 1000))
         assert record.key == b"\x00\x01\x00\x01g\x00\x06orders\x00\x00\x00\x03"
         assert record.value == (
@@ -111,7 +111,7 @@ class TestOffsets:
         metadata=TEXT,
         at_ms=TIME,
     )
-    def test_what_is_written_is_read(
+    def test_encoded_records_decode_to_the_same_value(
         self, group_id: str, topic: str, partition: int, offset: int, epoch: int, metadata: str, at_ms: int
     ) -> None:
         committed = CommittedOffset(offset, epoch, metadata, at_ms)
@@ -122,7 +122,7 @@ class TestOffsets:
 
 
 class TestClassicGroups:
-    def test_key_and_value_are_kafkas(self) -> None:
+    def test_key_and_value_have_kafkas_bytes(self) -> None:
         record = group_record("g", GROUP)
         assert record.key == b"\x00\x02\x00\x01g"
         assert record.value == (
@@ -140,7 +140,7 @@ class TestClassicGroups:
             b"\x00\x00\x00\x00"
         )
 
-    def test_what_is_written_is_read(self) -> None:
+    def test_encoded_records_decode_to_the_same_value(self) -> None:
         record = group_record("g", GROUP)
         assert decode_key(record.key) == GroupKey("g")
         assert record.value is not None
@@ -152,7 +152,7 @@ class TestClassicGroups:
         assert value is not None
         assert decode_group_value(value) == empty
 
-    def test_a_value_from_before_rebalance_timeouts(self) -> None:
+    def test_a_value_without_rebalance_timeout_uses_the_session_timeout(self) -> None:
         value = (
             b"\x00\x00"
             b"\x00\x08consumer" + struct.pack(">i", 7) + b"\x00\x05range"
@@ -167,32 +167,32 @@ class TestClassicGroups:
 
 
 class TestManagedGroups:
-    def test_what_is_written_is_read(self) -> None:
+    def test_encoded_records_decode_to_the_same_value(self) -> None:
         record = managed_group_record("g", MANAGED)
         assert decode_key(record.key) == ManagedGroupKey("g")
         assert record.value is not None
         assert decode_managed_group_value(record.value) == MANAGED
 
-    def test_one_with_single_readers_comes_back(self) -> None:
+    def test_a_group_with_single_readers_is_restored(self) -> None:
         value = replace(MANAGED, single_reader=True)
         record = managed_group_record("g", value)
         assert record.value is not None
         assert decode_managed_group_value(record.value) == value
 
-    def test_one_without_is_written_as_brokers_have_always_read_it(self) -> None:
+    def test_a_group_without_single_readers_is_written_in_version_0(self) -> None:
         assert (managed_group_record("g", MANAGED).value or b"")[:2] == b"\x00\x00"
 
-    def test_the_key_lies_above_all_that_kafka_uses(self) -> None:
+    def test_the_key_version_is_above_all_of_kafkas(self) -> None:
         assert managed_group_record("g", None).key[:2] == struct.pack(">h", 30_000)
 
 
-def test_keys_of_other_versions_are_nothing_to_us() -> None:
-    """Those of Kafka 4's consumer groups, for one."""
+def test_keys_of_unknown_versions_decode_to_none() -> None:
+    """For example those of Kafka 4's consumer groups."""
     assert decode_key(b"\x00\x03\x00\x01g") is None
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_refused(data: bytes) -> None:
     for decode in (decode_key, decode_offset_value, decode_group_value, decode_managed_group_value):
         try:
             decode(data)
@@ -201,14 +201,14 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("record", [group_record("g", GROUP), managed_group_record("g", MANAGED)])
-def test_a_value_cut_short_anywhere_is_refused(record: tuple[bytes, bytes]) -> None:
+def test_a_truncated_value_is_refused(record: tuple[bytes, bytes]) -> None:
     decode = decode_group_value if record == group_record("g", GROUP) else decode_managed_group_value
     for length in range(len(record[1])):
         with pytest.raises(MalformedRecord):
             decode(record[1][:length])
 
 
-def test_texts_that_no_record_can_hold() -> None:
+def test_strings_over_32767_bytes_do_not_fit_a_record() -> None:
     assert fits("a" * 32_767, None, "b")
     assert not fits("a" * 32_768)
     assert not fits("ü" * 16_384)

@@ -1,4 +1,4 @@
-"""The log refuses records: nobody is told what is not durable, and groups are as if read back."""
+"""The log refuses records: no undurable result is answered, and groups are restored from their records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def world() -> GroupWorld:
 
 @contextmanager
 def refusing(world: GroupWorld) -> Iterator[None]:
-    """A time in which the log takes nothing."""
+    """Make the log refuse all records."""
     written = len(world.log)
     world.refuse_appends = True
     yield
@@ -54,7 +54,7 @@ def test_a_deletion_is_undone(world: GroupWorld) -> None:
     assert world.describe().state == "Empty"
 
 
-def test_an_assignment_that_is_not_durable_is_told_to_nobody(world: GroupWorld) -> None:
+def test_an_assignment_whose_record_is_refused_is_not_answered(world: GroupWorld) -> None:
     leader, follower = world.stable_group(2)
     joins = [world.send_join(leader), world.send_join(follower)]
     renewed = [m.after(world.join_answer(j)) for m, j in zip((leader, follower), joins, strict=True)]
@@ -68,7 +68,7 @@ def test_an_assignment_that_is_not_durable_is_told_to_nobody(world: GroupWorld) 
     world.assign([m.after(world.join_answer(j)) for m, j in zip((leader, follower), joins, strict=True)])
 
 
-def test_the_first_assignment_of_a_group_makes_all_start_anew(world: GroupWorld) -> None:
+def test_refusing_a_groups_first_assignment_makes_all_members_join_again(world: GroupWorld) -> None:
     member = Member().after(world.join_empty())
     with refusing(world):
         world.send_sync(member, {member.member_id: b""})
@@ -77,7 +77,7 @@ def test_the_first_assignment_of_a_group_makes_all_start_anew(world: GroupWorld)
     assert world.join_empty().error == ErrorCode.NONE
 
 
-def test_those_who_wait_in_the_group_are_answered_too(world: GroupWorld) -> None:
+def test_all_waiting_requests_of_the_group_are_answered(world: GroupWorld) -> None:
     joins = [world.send_join(Member(instance_id=name)) for name in ("i1", "i2")]
     world.wait(0)
     members = [
@@ -91,7 +91,7 @@ def test_those_who_wait_in_the_group_are_answered_too(world: GroupWorld) -> None
     assert [world.heartbeat(member) for member in members] == [ErrorCode.NONE] * 2
 
 
-def test_a_group_that_falls_back_has_its_deadlines_again(world: GroupWorld) -> None:
+def test_a_restored_group_has_its_deadlines_again(world: GroupWorld) -> None:
     world.stable_group(2)
     with refusing(world):
         world.wait(SESSION_MS)
@@ -100,7 +100,7 @@ def test_a_group_that_falls_back_has_its_deadlines_again(world: GroupWorld) -> N
     assert world.describe().state == "Empty"
 
 
-def test_a_registration_round_is_undone(world: GroupWorld) -> None:
+def test_a_rebalance_of_a_managed_group_is_undone(world: GroupWorld) -> None:
     generation = world.registered_group("a", "b")
     newcomer = world.send_register("c")
     first = world.send_register("a")
@@ -124,7 +124,7 @@ def test_a_rewind_is_undone_with_its_offsets(world: GroupWorld) -> None:
     assert world.commit(43, Member("a", generation)) == ErrorCode.NONE
 
 
-def test_a_group_that_could_not_be_created_is_not_there(world: GroupWorld) -> None:
+def test_a_group_whose_creation_was_refused_does_not_exist(world: GroupWorld) -> None:
     world.commit(42)
     request = world.new_request()
     with refusing(world):
@@ -137,7 +137,7 @@ def test_a_group_that_could_not_be_created_is_not_there(world: GroupWorld) -> No
     assert world.join_empty().error == ErrorCode.NONE
 
 
-def test_an_ephemeral_group_that_could_not_disappear_does_so_later(world: GroupWorld) -> None:
+def test_an_ephemeral_group_whose_deletion_was_refused_is_deleted_later(world: GroupWorld) -> None:
     world.create_group(ephemeral=True)
     with refusing(world):
         world.wait(SESSION_MS)

@@ -1,4 +1,4 @@
-"""Managed groups with single readers: what the leaders of partitions are to know, and who may commit what."""
+"""Managed groups with single readers: claims at partition leaders, and permission to commit."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def orders(number: int) -> TopicPartition:
 
 
 def claimed(world: GroupWorld) -> dict[TopicPartition, tuple[str, int]]:
-    """Who reads what by now, and from which generation on."""
+    """The current reader and generation of each partition."""
     return {claim.partition: (claim.reader.member_id, claim.generation) for claim in world.claims}
 
 
 class TestClaims:
-    def test_a_group_that_did_not_ask_for_it_makes_none(self, world: GroupWorld) -> None:
+    def test_a_group_without_single_readers_makes_no_claims(self, world: GroupWorld) -> None:
         world.registered_group("a", "b")
         assert world.claims == []
 
-    def test_each_member_has_its_partitions_claimed_in_every_generation(self, world: GroupWorld) -> None:
+    def test_each_members_partitions_are_claimed_in_every_generation(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b", single_reader=True)
         assert world.claims[:2] == [
             ReaderClaim("g", reader("a"), 1, orders(0)),
@@ -45,7 +45,7 @@ class TestClaims:
         world.create_group(single_reader=True)
         assert world.register_answer(world.send_register("a")).single_reader
 
-    def test_a_member_that_was_silent_loses_its_partitions_to_the_others(self, world: GroupWorld) -> None:
+    def test_a_removed_members_partitions_are_claimed_for_the_others(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b", single_reader=True)
         for _ in range(3):
             world.wait(SESSION_MS // 2)
@@ -53,20 +53,20 @@ class TestClaims:
         after = world.register_answer(world.send_register("a")).generation
         assert claimed(world) == {orders(0): ("a", after), orders(1): ("a", after)}
 
-    def test_a_member_that_restarts_claims_for_its_new_self_alone(self, world: GroupWorld) -> None:
+    def test_a_restarted_member_claims_only_its_own_partitions(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b", single_reader=True)
         world.claims.clear()
         world.send_register("a")
         assert world.claims == [ReaderClaim("g", reader("a"), generation + 1, orders(0))]
 
-    def test_a_rewind_claims_for_those_whom_it_concerns(self, world: GroupWorld) -> None:
+    def test_a_rewind_claims_for_the_owners_of_rewound_partitions(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", "b", single_reader=True)
         world.claims.clear()
         world.send_rewind({("orders", 1): 5})
         world.send_register("b")
         assert world.claims == [ReaderClaim("g", reader("b"), generation + 1, orders(1))]
 
-    def test_when_the_last_member_is_gone_nobody_reads(self, world: GroupWorld) -> None:
+    def test_when_the_last_member_has_left_no_member_may_read(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", single_reader=True)
         world.claims.clear()
         world.leave(("a", None))
@@ -74,21 +74,21 @@ class TestClaims:
             ReaderClaim("g", NOBODY, generation + 1, orders(number)) for number in range(2)
         ]
 
-    def test_of_an_empty_group_the_next_coordinator_says_so_again(self, world: GroupWorld) -> None:
+    def test_the_next_coordinator_of_an_empty_group_clears_the_readers_again(self, world: GroupWorld) -> None:
         world.registered_group("a", single_reader=True)
         world.leave(("a", None))
         world.claims.clear()
         world.fail_over()
         assert {claim.reader for claim in world.claims} == {NOBODY}
 
-    def test_the_next_coordinator_makes_them_again_for_the_same_members(self, world: GroupWorld) -> None:
+    def test_the_next_coordinator_claims_again_for_the_same_members(self, world: GroupWorld) -> None:
         world.registered_group("a", "b", single_reader=True)
         before = claimed(world)
         world.claims.clear()
         world.fail_over()
         assert claimed(world) == before
 
-    def test_what_was_not_written_is_not_claimed(self, world: GroupWorld) -> None:
+    def test_an_assignment_whose_record_is_refused_is_not_claimed(self, world: GroupWorld) -> None:
         generation = world.registered_group("a", single_reader=True)
         world.refuse_appends = True
         world.send_register("a")
@@ -96,7 +96,7 @@ class TestClaims:
 
 
 class TestTheGroup:
-    def test_it_stays_what_it_was_made_as(self, world: GroupWorld) -> None:
+    def test_single_reader_cannot_be_changed_after_creation(self, world: GroupWorld) -> None:
         world.create_group(single_reader=True)
         assert world.create_group(single_reader=True) == ErrorCode.NONE
         assert world.create_group() == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -106,18 +106,22 @@ class TestTheGroup:
 
 @pytest.mark.parametrize("single_reader", [False, True])
 class TestCommits:
-    def test_a_member_commits_only_what_it_has(self, world: GroupWorld, single_reader: bool) -> None:
+    def test_a_member_commits_only_its_own_partitions(self, world: GroupWorld, single_reader: bool) -> None:
         generation = world.registered_group("a", "b", single_reader=single_reader)
         a = Member("a", generation)
         assert world.commit(5, a, partition=0) == ErrorCode.NONE
         assert world.commit(5, a, partition=1) == ErrorCode.ILLEGAL_GENERATION
         assert world.committed() == {orders(0): 5}
 
-    def test_what_is_not_shared_out_anybody_commits(self, world: GroupWorld, single_reader: bool) -> None:
+    def test_any_member_commits_partitions_that_are_not_assigned(
+        self, world: GroupWorld, single_reader: bool
+    ) -> None:
         generation = world.registered_group("a", "b", single_reader=single_reader)
         assert world.commit(5, Member("a", generation), topic="prices") == ErrorCode.NONE
 
-    def test_one_whose_session_is_over_commits_nothing(self, world: GroupWorld, single_reader: bool) -> None:
+    def test_a_member_whose_session_has_expired_cannot_commit(
+        self, world: GroupWorld, single_reader: bool
+    ) -> None:
         generation = world.registered_group("a", single_reader=single_reader)
         world.wait(SESSION_MS + 1)
         assert world.commit(5, Member("a", generation)) == ErrorCode.UNKNOWN_MEMBER_ID

@@ -1,4 +1,4 @@
-"""Static members (KIP-345, KIP-814): a restarted instance takes up where it was; its former self is out."""
+"""Static members (KIP-345, KIP-814): a restarted instance keeps its place; its old member id is fenced."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def static_group(world: GroupWorld, *instance_ids: str) -> list[Member]:
     return members
 
 
-def test_a_static_member_is_let_in_at_once(world: GroupWorld) -> None:
+def test_a_static_member_joins_without_getting_an_id_first(world: GroupWorld) -> None:
     (member,) = static_group(world, "i1")
     assert member.member_id.startswith("i1-")
 
 
-def test_a_follower_that_restarts_disturbs_nobody(world: GroupWorld) -> None:
+def test_a_restarted_follower_causes_no_rebalance(world: GroupWorld) -> None:
     leader, follower = static_group(world, "i1", "i2")
     answer = world.join_answer(world.send_join(Member(instance_id="i2")))
     assert answer.error == ErrorCode.NONE
@@ -46,7 +46,7 @@ def test_a_follower_that_restarts_disturbs_nobody(world: GroupWorld) -> None:
     assert world.heartbeat(leader) == ErrorCode.NONE
 
 
-def test_a_leader_that_restarts_leaves_the_assignment_alone(world: GroupWorld) -> None:
+def test_a_restarted_leader_is_told_to_skip_the_assignment(world: GroupWorld) -> None:
     leader, follower = static_group(world, "i1", "i2")
     answer = world.join_answer(world.send_join(Member(instance_id="i1")))
     assert answer.skip_assignment
@@ -59,7 +59,7 @@ def test_a_leader_that_restarts_leaves_the_assignment_alone(world: GroupWorld) -
     assert world.heartbeat(follower) == ErrorCode.NONE
 
 
-def test_a_leader_that_cannot_be_told_so_believes_that_another_leads(world: GroupWorld) -> None:
+def test_a_restarted_leader_with_an_old_client_gets_its_old_id_as_the_leaders(world: GroupWorld) -> None:
     leader, _ = static_group(world, "i1", "i2")
     request = world.send_join(Member(instance_id="i1"), can_skip_assignment=False)
     answer = world.join_answer(request)
@@ -68,7 +68,7 @@ def test_a_leader_that_cannot_be_told_so_believes_that_another_leads(world: Grou
     assert answer.members == ()
 
 
-def test_the_former_self_is_fenced_everywhere(world: GroupWorld) -> None:
+def test_the_old_member_id_is_fenced_in_every_request(world: GroupWorld) -> None:
     former, other = static_group(world, "i1", "i2")
     world.send_join(Member(instance_id="i1"))
     assert world.heartbeat(former) == ErrorCode.FENCED_INSTANCE_ID
@@ -79,7 +79,7 @@ def test_the_former_self_is_fenced_everywhere(world: GroupWorld) -> None:
     assert world.heartbeat(other) == ErrorCode.NONE
 
 
-def test_and_stays_fenced_after_a_failover(world: GroupWorld) -> None:
+def test_the_old_member_id_stays_fenced_after_a_failover(world: GroupWorld) -> None:
     former, _ = static_group(world, "i1", "i2")
     returned = former.after(world.join_answer(world.send_join(Member(instance_id="i1"))))
     world.fail_over()
@@ -87,7 +87,7 @@ def test_and_stays_fenced_after_a_failover(world: GroupWorld) -> None:
     assert world.heartbeat(returned) == ErrorCode.NONE
 
 
-def test_a_request_that_waits_for_the_former_self_is_fenced(world: GroupWorld) -> None:
+def test_a_waiting_request_of_the_old_member_id_is_fenced(world: GroupWorld) -> None:
     first, _ = static_group(world, "i1", "i2")
     waiting = world.send_join(first)
     again = world.send_join(Member(instance_id="i1"))
@@ -95,7 +95,7 @@ def test_a_request_that_waits_for_the_former_self_is_fenced(world: GroupWorld) -
     assert world.is_waiting(again)
 
 
-def test_a_member_that_returns_with_another_protocol_starts_a_round(world: GroupWorld) -> None:
+def test_a_member_that_returns_with_another_protocol_starts_a_rebalance(world: GroupWorld) -> None:
     both = (("range", SUBSCRIPTION), ("sticky", SUBSCRIPTION))
     first = world.send_join(Member(instance_id="i1", protocols=both))
     world.wait(5_000)
@@ -106,8 +106,8 @@ def test_a_member_that_returns_with_another_protocol_starts_a_round(world: Group
     assert world.join_answer(answer).protocol_name == "sticky"
 
 
-def test_a_return_before_the_assignment_starts_a_round(world: GroupWorld) -> None:
-    """The leader may be assigning to the old id just now."""
+def test_a_member_that_returns_before_the_assignment_starts_a_rebalance(world: GroupWorld) -> None:
+    """The leader may be assigning partitions to the old id at that moment."""
     leader, follower = static_group(world, "i1", "i2")
     joins = [world.send_join(leader), world.send_join(follower)]
     leader = leader.after(world.join_answer(joins[0]))
@@ -116,7 +116,7 @@ def test_a_return_before_the_assignment_starts_a_round(world: GroupWorld) -> Non
     assert world.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_one_that_is_away_keeps_its_place_through_a_round(world: GroupWorld) -> None:
+def test_an_absent_static_member_stays_in_the_group_through_a_rebalance(world: GroupWorld) -> None:
     leader, away = static_group(world, "i1", "i2")
     world.heartbeat(away)
     rejoin = world.send_join(leader, rebalance_timeout_ms=5_000)
@@ -128,7 +128,7 @@ def test_one_that_is_away_keeps_its_place_through_a_round(world: GroupWorld) -> 
     assert world.join_answer(newcomer).generation == leader.generation + 1
 
 
-def test_one_that_stays_away_loses_it_with_its_session(world: GroupWorld) -> None:
+def test_an_absent_static_member_is_removed_when_its_session_expires(world: GroupWorld) -> None:
     leader, _ = static_group(world, "i1", "i2")
     world.wait(SESSION_MS - 1)
     world.heartbeat(leader)
@@ -137,7 +137,7 @@ def test_one_that_stays_away_loses_it_with_its_session(world: GroupWorld) -> Non
     assert len(world.join_answer(world.send_join(leader)).members) == 1
 
 
-def test_when_only_absent_static_members_are_left_nobody_leads_a_round(world: GroupWorld) -> None:
+def test_a_rebalance_with_only_absent_static_members_waits(world: GroupWorld) -> None:
     static_group(world, "i1", "i2")
     world.leave(("", "i1"))
     world.wait(SESSION_MS - 1)
@@ -146,25 +146,25 @@ def test_when_only_absent_static_members_are_left_nobody_leads_a_round(world: Gr
     assert world.describe().state == "Empty"
 
 
-def test_an_operator_removes_an_instance_by_its_name(world: GroupWorld) -> None:
+def test_an_operator_removes_a_static_member_by_instance_id(world: GroupWorld) -> None:
     leader, _ = static_group(world, "i1", "i2")
     outcomes = world.leave(("", "i2"), ("", "i3"))
     assert outcomes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
     assert world.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_instance_nobody_knows(world: GroupWorld) -> None:
+def test_an_unknown_instance_id_is_refused(world: GroupWorld) -> None:
     (member,) = static_group(world, "i1")
     assert world.heartbeat(replace(member, instance_id="i9")) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("instance_id", ["", "i" * 250])
-def test_instance_ids_out_of_bounds(world: GroupWorld, instance_id: str) -> None:
+def test_invalid_instance_ids_are_refused(world: GroupWorld, instance_id: str) -> None:
     answer = world.join_answer(world.send_join(Member(instance_id=instance_id)))
     assert answer.error == ErrorCode.INVALID_REQUEST
 
 
-def test_an_assignment_in_a_form_of_its_own_is_not_claimed(world: GroupWorld) -> None:
+def test_an_assignment_in_another_format_is_not_claimed(world: GroupWorld) -> None:
     member = Member(instance_id="i1")
     join = world.send_join(member, protocol_type="connect")
     world.wait(1_000)

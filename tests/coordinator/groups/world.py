@@ -1,6 +1,6 @@
-"""A shard with a clock, a log and the requests that wait, for scenarios about groups.
+"""A shard with a clock, a log and its waiting requests, for scenarios about groups.
 
-It performs results in the stated order: what the shard answers is seen only after its records are in the log.
+It performs results in order: answers are seen only after their records are in the log.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONFIG = GroupSettings()
 
 @dataclass(frozen=True)
 class Member:
-    """A classic member as it knows itself."""
+    """A classic member, as known to its client."""
 
     member_id: str = ""
     generation: int = -1
@@ -51,7 +51,7 @@ class Member:
 
 
 class GroupWorld(ShardHost):
-    """One shard, what it has written, and what it has answered so far."""
+    """One shard, its records, and its answers so far."""
 
     def __init__(self, config: GroupSettings = CONFIG, **topics: int) -> None:
         self.config = config
@@ -63,7 +63,7 @@ class GroupWorld(ShardHost):
         self._requests = itertools.count(1)
         super().__init__()
 
-    # The surroundings of a shard
+    # The environment of a shard
 
     def time_ms(self) -> int:
         return self.now_ms
@@ -76,7 +76,7 @@ class GroupWorld(ShardHost):
         self.answers[request] = answer
 
     def wait(self, ms: int) -> None:
-        """Let time pass, with all that falls due."""
+        """Let time pass, and handle the deadlines that are due."""
         end_ms = self.now_ms + ms
         while (next_ms := self.shard.next_deadline_ms()) is not None and next_ms <= end_ms:
             self.now_ms = max(self.now_ms, next_ms)
@@ -87,7 +87,7 @@ class GroupWorld(ShardHost):
         return next(self._requests)
 
     def answer(self, request: int, kind: type[A]) -> A:
-        """The answer to `request`, which must be there."""
+        """The answer to `request`, which must have been sent."""
         answer = self.answers[request]
         assert isinstance(answer, kind), answer
         return answer
@@ -137,7 +137,7 @@ class GroupWorld(ShardHost):
         return self.answer(request, JoinAnswer)
 
     def send_first_join(self, member: Member | None = None, group: str = "g", **how: Any) -> int:
-        """Join with no member id, as old clients do, and wait to be let in."""
+        """Join without a member id, as old clients do, and wait for the answer."""
         return self.send_join(member or Member(), group, asks_member_id=False, **how)
 
     def join_empty(self, member: Member | None = None, group: str = "g", **how: Any) -> JoinAnswer:
@@ -202,7 +202,7 @@ class GroupWorld(ShardHost):
         return members
 
     def assign(self, members: Sequence[Member], group: str = "g") -> None:
-        """All sync, the first as the leader."""
+        """All members sync, the first as the leader."""
         shares = {
             member.member_id: encode_assignment([TopicPartition("orders", number)])
             for number, member in enumerate(members)
@@ -229,7 +229,7 @@ class GroupWorld(ShardHost):
         metadata: str = "",
         retention_ms: int | None = None,
     ) -> ErrorCode:
-        """Commit one offset: as `member`, or as one who is no member of any group."""
+        """Commit one offset, as `member` or as a caller that is not a member."""
         member = member or Member()
         request = self.new_request()
         result = self.shard.commit_offsets(

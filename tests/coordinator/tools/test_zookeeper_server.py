@@ -1,4 +1,4 @@
-"""The scripts' ZooKeeper server: started in the background, found again, stopped."""
+"""The ZooKeeper server of the scripts: started in the background, found by its pid file, stopped."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ from coordinator.tools.zookeeper_server import ZooKeeperServerError, answers, ma
 
 
 def await_answer(port: int) -> None:
-    """Returns when the server answers; the test's own time limit ends a server that never does."""
+    """Wait until the server answers; the test's time limit ends the wait otherwise."""
     while not answers(HOST, port):
         time.sleep(0.02)
 
@@ -48,14 +48,14 @@ def test_a_daemon_is_started_once_and_stopped(config: Path, capfd: pytest.Captur
     assert "no ZooKeeper server runs" in capfd.readouterr().err
 
 
-def test_a_port_that_another_has_is_named(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_named_in_the_error(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server((HOST, 0)) as other:
         port = other.getsockname()[1]
         assert main(["start", str(config), "--override", f"clientPort={port}"]) == 1
     assert f"cannot listen on {HOST}:{port}: Address already in use. If another" in capfd.readouterr().err
 
 
-def test_a_daemon_that_ends_at_once_has_not_started(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_daemon_that_ends_at_once_is_an_error(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     wrong = ["--override", f"clientPort={free_port()}", "--override", "tickTime=soon"]
     assert main(["start", "-daemon", str(config), *wrong]) == 1
     said = capfd.readouterr().err
@@ -70,23 +70,21 @@ def test_a_pid_that_now_belongs_to_another_program_is_left_alone(config: Path) -
         zookeeper_server.stop(config)
 
 
-def test_what_is_wrong_with_the_command_line_is_said(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_explained(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["start", str(tmp_path / "missing.properties")]) == 1
     assert "missing.properties" in capfd.readouterr().err
     assert main(["start", "x.properties", "--override", "nonsense"]) == 2
     assert "Usage:" in capfd.readouterr().err
 
 
-def test_missing_jars_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_jars_are_named_in_the_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "jars").mkdir()
     monkeypatch.setattr(zookeeper_server, "_package_folder", lambda name: str(tmp_path))
     with pytest.raises(ZooKeeperServerError, match="no zookeeper jar"):
         zookeeper_server.find_jars()
 
 
-def test_data_outlives_a_kill(tmp_path: Path) -> None:
+def test_data_survives_a_kill(tmp_path: Path) -> None:
     server = ZooKeeperProcess(tmp_path)
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""Znodes, held against the JSON that Kafka writes."""
+"""Znodes, compared with the JSON that Kafka writes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_broker_as_kafka_3_registers_it() -> None:
     assert written == {**json.loads(data), "jmx_port": -1}
 
 
-def test_a_broker_without_plaintext_tells_old_readers_nothing() -> None:
+def test_a_broker_without_plaintext_has_no_host_and_port_for_old_readers() -> None:
     info = BrokerInfo(1, (RegisteredEndpoint("TLS", "h", 1, "SSL"),), features={"holdfast.own": (1, 2)})
     written = json.loads(encode_broker(info, 0))
     assert (written["host"], written["port"]) == (None, -1)
@@ -78,11 +78,11 @@ def test_a_broker_without_plaintext_tells_old_readers_nothing() -> None:
     assert "rack" not in written
 
 
-def test_a_broker_that_registers_anew_says_under_which_epoch_it_began() -> None:
+def test_a_broker_that_registers_again_has_its_start_epoch() -> None:
     info = BrokerInfo(1, (RegisteredEndpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),), start_epoch=1 << 40)
     data = encode_broker(info, 0)
     assert decode_broker(1, data) == info
-    # Beside Kafka's fields, in none of them: its tools pass over what they do not know.
+    # In a field of its own: Kafka's tools skip unknown fields.
     written = json.loads(data)
     assert written.pop("start_epoch") == 1 << 40
     assert json.loads(encode_broker(replace(info, start_epoch=-1), 0)) == written
@@ -117,7 +117,7 @@ def test_a_topic_as_kafka_3_writes_it() -> None:
     assert json.loads(encode_topic(topic)) == json.loads(data)
 
 
-def test_a_topic_of_a_cluster_that_knew_no_ids() -> None:
+def test_a_topic_written_before_topics_had_ids() -> None:
     data = b'{"version":1,"partitions":{"10":[1]}}'
     assert decode_topic("t", data) == TopicAssignment(None, {10: ReplicaAssignment((1,))})
 
@@ -130,7 +130,7 @@ def test_a_partition_state() -> None:
     assert partition_state_path("t", 3) == "/brokers/topics/t/partitions/3/state"
 
 
-def test_who_is_the_controller() -> None:
+def test_the_controller_and_its_epoch() -> None:
     assert decode_controller(b'{"version":1,"brokerid":3,"timestamp":"1600000000000"}') == 3
     assert json.loads(encode_controller(3, 16)) == {
         "version": 2,
@@ -141,7 +141,7 @@ def test_who_is_the_controller() -> None:
     assert decode_controller_epoch(encode_controller_epoch(12)) == 12
 
 
-def test_configs_and_what_says_that_they_have_changed() -> None:
+def test_configs_and_their_change_notifications() -> None:
     assert json.loads(encode_config({"b": "2", "a": "1"})) == {
         "version": 1,
         "config": {"a": "1", "b": "2"},
@@ -157,7 +157,7 @@ def test_configs_and_what_says_that_they_have_changed() -> None:
     assert decode_config_change("/x", old) == ("topics", "t")
 
 
-def test_what_operators_ask_for() -> None:
+def test_admin_requests() -> None:
     reassignment = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[3,1]}]}'
     assert decode_reassignment(reassignment) == {("t", 0): (3, 1)}
     assert json.loads(encode_reassignment({("t", 0): (3, 1)})) == json.loads(reassignment)
@@ -175,7 +175,7 @@ def test_the_cluster_id_and_a_block_of_producer_ids() -> None:
     assert json.loads(encode_producer_id_block(ProducerIdBlock(1, 1000, 1999))) == json.loads(data)
 
 
-def test_the_record_of_brokers_seen_to_is_read_as_it_was_written() -> None:
+def test_recorded_start_epochs_decode_as_encoded() -> None:
     data = encode_controller_brokers({2: 1 << 40, 1: 7})
     assert json.loads(data) == {"version": 1, "epochs": {"1": 7, "2": 1 << 40}}
     assert decode_controller_brokers(data) == {1: 7, 2: 1 << 40}
@@ -209,14 +209,14 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("number", ["Infinity", "NaN", "1e999"])
-def test_a_number_that_is_none_is_refused(number: str) -> None:
+def test_a_malformed_number_is_refused(number: str) -> None:
     data = f'{{"leader":{number},"leader_epoch":0,"isr":[1],"controller_epoch":0}}'.encode()
     with pytest.raises(BadZnode):
         decode_partition_state("t", 0, data)
 
 
 @given(data=JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=20))
-def test_whatever_else_stands_in_a_znode_is_refused_by_its_name(data: bytes) -> None:
+def test_malformed_znodes_are_refused_with_their_path(data: bytes) -> None:
     for decode in DECODERS:
         try:
             decode(data)

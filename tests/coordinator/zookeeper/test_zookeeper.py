@@ -1,4 +1,4 @@
-"""The ZooKeeper interface on a real server: operations, watches, and what becomes of sessions."""
+"""The ZooKeeper interface on a real server: operations, watches and sessions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ START_TIMEOUT_S = 60.0
 
 
 class Events:
-    """Keeps what a listener is told."""
+    """Records the calls of a listener."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int]] = []
@@ -72,10 +72,10 @@ async def connected(
 
 
 def end_session(session: KazooSession, connect: str) -> None:
-    """Close a session behind its owner's back, by a second connection that shows the same id and password.
+    """Close a session through a second connection with the same session id and password.
 
-    The owner, whom that throws out, may take the session up again before it is closed: then there is another
-    attempt, until the owner has noticed.
+    The owner, which is disconnected by that, may resume the session before it is closed; then this is
+    repeated until the owner has noticed the expiry.
     """
     hosts, _ = split_connect(connect)
     while session._client.state != KazooState.LOST:
@@ -87,7 +87,7 @@ def end_session(session: KazooSession, connect: str) -> None:
 
 
 @on_reactor
-async def test_a_znode_is_made_read_changed_and_removed(zookeeper: str) -> None:
+async def test_a_znode_is_created_read_changed_and_removed(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
         session = client.session
         path, made = await session.create("/a", b"1")
@@ -102,7 +102,7 @@ async def test_a_znode_is_made_read_changed_and_removed(zookeeper: str) -> None:
 
 
 @on_reactor
-async def test_what_is_asked_before_the_first_connection_waits_for_it(zookeeper: str) -> None:
+async def test_operations_before_the_first_connection_wait_for_it(zookeeper: str) -> None:
     client = KazooZooKeeper(zookeeper + "/deep/er", SESSION_TIMEOUT_MS, reactor.callFromThread)
     asked = client.session.create("/a")
     client.start()
@@ -141,7 +141,7 @@ async def test_sequences_and_children_are_in_order(zookeeper: str) -> None:
 
 
 @on_reactor
-async def test_a_multi_happens_as_a_whole(zookeeper: str) -> None:
+async def test_a_multi_is_applied_as_a_whole(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
         session = client.session
         await session.create("/guard")
@@ -206,7 +206,7 @@ async def test_an_expired_session_stays_expired_and_another_follows(zookeeper: s
 
 @on_reactor
 async def test_a_request_that_races_the_expiry_never_reaches_the_next_session(zookeeper: str) -> None:
-    """The reactor does not know yet what kazoo's thread knows: the worst moment to write."""
+    """Write at the worst moment: kazoo's thread knows of the expiry, the reactor does not yet."""
     delayed: list[tuple[Callable[..., None], tuple[object, ...]]] = []
     delaying = False
 
@@ -222,7 +222,7 @@ async def test_a_request_that_races_the_expiry_never_reaches_the_next_session(zo
     await old.exists("/")
     delaying = True
     await in_thread(end_session, old, zookeeper)
-    # Suspended, expired: the news is there, but held back.
+    # The calls for suspension and expiry are queued, but held back.
     await until(lambda: old._client.state == "LOST" and bool(delayed))
     assert not old.expired
     late = old.create("/late")
@@ -231,19 +231,19 @@ async def test_a_request_that_races_the_expiry_never_reaches_the_next_session(zo
         function(*arguments)
     with pytest.raises(
         (SessionExpired, ZooKeeperConnectionLost)
-    ):  # As it was still waiting, or already on its way.
+    ):  # Depending on whether it was still queued or already sent.
         await late
     assert await client.session.exists("/late") is None
     await client.close()
 
 
 @on_reactor
-async def test_while_the_server_hangs_reads_wait_and_writes_tell(
+async def test_while_the_server_hangs_reads_wait_and_writes_fail(
     zookeeper_process: Callable[..., ZooKeeperProcess],
 ) -> None:
     server = zookeeper_process(tick_time_ms=500)
     events = Events()
-    # The client gives up after two thirds of it; the server must go on before it has run out.
+    # The client disconnects after two thirds of the timeout; the server must resume before it expires.
     async with connected(server.connect, SESSION_TIMEOUT_MS, events) as client:
         session = client.session
         await session.create("/a", b"1")
@@ -285,7 +285,7 @@ def test_a_connect_string_is_split() -> None:
 
 
 class Memory:
-    """What is left of a process that has ended."""
+    """The session memory that an ended process has left."""
 
     def __init__(self) -> None:
         self.key: SessionKey | None = None
@@ -313,21 +313,21 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def left_by_the_dead(connect: str) -> SessionKey:
-    """The session of a process that was killed: one that lives would take it up again and again."""
+    """The session of a killed process: a live process would keep resuming its own."""
     died = subprocess.run([sys.executable, "-c", _DIES, connect], stdout=subprocess.PIPE, check=False)
     session_id, password = died.stdout.split()
     return SessionKey(int(session_id), bytes.fromhex(password.decode()))
 
 
 @on_reactor
-async def test_a_process_begins_by_ending_the_session_of_the_one_before(zookeeper: str) -> None:
+async def test_a_process_first_closes_the_session_of_the_one_before(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
-        await client.session.exists("/")  # Now there is the chroot.
+        await client.session.exists("/")  # Now the chroot exists.
     memory = Memory()
     left = memory.key = await in_thread(left_by_the_dead, zookeeper)
     next_one = KazooZooKeeper(zookeeper, SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
     next_one.start()
-    # Asked before there is a session, and answered on the new one: what the old one held has gone.
+    # Sent before there is a session, answered on the new one: the old ephemeral znodes are gone.
     _, made = await next_one.session.create("/mine", ephemeral=True)
     assert made.ephemeral_owner == next_one.session.session_id != left.session_id
     assert memory.key == SessionKey(next_one.session.session_id, next_one.session.password)
@@ -336,7 +336,7 @@ async def test_a_process_begins_by_ending_the_session_of_the_one_before(zookeepe
 
 
 @on_reactor
-async def test_a_former_session_that_has_run_out_is_no_hindrance(zookeeper: str) -> None:
+async def test_an_expired_former_session_does_not_prevent_the_start(zookeeper: str) -> None:
     memory = Memory()
     memory.key = SessionKey(0x1234_5678, b"\x02" * 16)
     client = KazooZooKeeper(zookeeper, SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
@@ -347,7 +347,7 @@ async def test_a_former_session_that_has_run_out_is_no_hindrance(zookeeper: str)
 
 
 @on_reactor
-async def test_a_client_can_be_closed_before_the_former_session_was_ended() -> None:
+async def test_a_client_can_be_closed_before_the_former_session_is_closed() -> None:
     memory = Memory()
     memory.key = SessionKey(0x1234_5678, b"\x02" * 16)
     client = KazooZooKeeper("127.0.0.1:1", SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
@@ -356,4 +356,4 @@ async def test_a_client_can_be_closed_before_the_former_session_was_ended() -> N
     await client.close()
     with pytest.raises(SessionExpired):
         await asked
-    assert memory.key is not None, "the next process has it to end still"
+    assert memory.key is not None, "the next process still has to close it"
