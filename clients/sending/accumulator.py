@@ -1,7 +1,4 @@
-"""The way into the queues: what may come in, where it goes, and the wait for room.
-
-Called by the threads of the application, any number of them.
-"""
+"""Where the application's threads put records: checks, the choice of a partition, and the wait for room."""
 
 from __future__ import annotations
 
@@ -12,20 +9,21 @@ from itertools import repeat
 from clients.connection.network import ClientNetwork
 from clients.errors import BufferFullError, ClosedError, RecordTooLargeError
 from clients.sending.batch import Batch
-from clients.sending.columns import running_sizes
+from clients.sending.columns import RecordColumns
 from clients.sending.expectations import Expectation
 from clients.sending.partitioner import Partitioner
-from clients.sending.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues, without_key
-from clients.sending.responses import SpanResponse
-from protocol.record_codec import Headers
+from clients.sending.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues
+from clients.sending.record import SerializedRecord
+from clients.sending.responses import RecordResponse, SpanResponse
 from protocol.records import TYPICAL_OVERHEAD
 
 
 class RecordAccumulator:
-    """Puts messages, serialized, in their queues.
+    """Puts serialized records in their queues. Any number of threads may call it.
 
-    `mutex` is the lock below the queues' condition: entered directly it costs a third. `wait_until` waits
-    with the lock held until a condition holds, for so many ms, and tells whether it does.
+    `mutex` is the lock under the queues' condition: entering it directly costs a third of entering the
+    condition. `wait_until` waits, with the lock, until a condition holds or so many ms have passed, and
+    returns whether the condition holds.
     """
 
     def __init__(
@@ -41,11 +39,11 @@ class RecordAccumulator:
         wait_until: Callable[[Callable[[], bool], int], bool],
     ) -> None:
         self.is_closed = False
-        """Whether nothing comes in any more. Under the lock."""
+        """Whether records are refused from now on. Guarded by the lock."""
         self.refused = 0
-        """How many messages did not get in. Under the lock, as is the next."""
+        """How many records were refused so far. Guarded by the lock."""
         self.waited_ms = 0
-        """How long callers have waited for room, added up."""
+        """Sum of the times for which callers have waited for room. Guarded by the lock."""
         self._queues = queues
         self._mutex = mutex
         self._lock = queues.lock
@@ -57,119 +55,96 @@ class RecordAccumulator:
         self._max_block_ms = max_block_ms
         self._wait_until = wait_until
 
-    def enqueue(
-        self,
-        topic: str,
-        partition: int | None,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        size: int,
-    ) -> tuple[Batch, int]:
-        """Put a message in its queue: the batch, and the index there, that its outcome will be that of."""
+    # One record ---------------------------------------------------------------------------------------
+
+    def enqueue(self, topic: str, partition: int | None, record: SerializedRecord) -> RecordResponse:
+        """Queue a record; the response gets its outcome."""
         queues = self._queues
+        size = record[4]
         with self._mutex:
             if (
                 size > self._size_max
                 or queues.used + size + RECORD_OVERHEAD > self._buffer_memory
                 or self.is_closed
-                or self._queues.fatal_error is not None
+                or queues.fatal_error is not None
             ):
                 error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
                 if error is not None:
-                    return self._failed(topic, partition, timestamp, error)
+                    return self._failed(topic, partition, record, error)
             of_topic = queues.topics.get(topic) or queues.topic(topic)
             if partition is None:
                 count = of_topic.partition_count
                 if not count:
-                    return self._enqueue_unplaced(of_topic, timestamp, key, value, headers, size)
-                partition = self._partitioner(topic, key, count)
+                    return self._enqueue_unplaced(of_topic, record)
+                partitioner = self._partitioner  # A plain name is faster to call than an attribute.
+                partition = partitioner(topic, record[1], count)
                 if partition is None:
-                    partition = without_key(count)
-            batch, index, should_wake = queues.append(
-                of_topic, partition, timestamp, key, value, headers, size, self._now_ms
-            )
+                    partition = of_topic.keyless_partition
+            batch, index, should_wake = queues.append(of_topic, partition, record, self._now_ms)
         if should_wake:
             self._network.wake()
-        return batch, index
+        return RecordResponse(batch, index)
 
     def enqueue_at(
-        self,
-        topic: str,
-        partition: int,
-        expected: Expectation,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        size: int,
-    ) -> tuple[Batch, int]:
-        """As `enqueue`, for a message that is to land at an offset."""
+        self, topic: str, partition: int, expected: Expectation, record: SerializedRecord
+    ) -> RecordResponse:
+        """As `enqueue`, for a record that is written only at the offset that it expects."""
+        size = record[4]
         with self._mutex:
             error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
             if error is not None:
-                return self._failed(topic, partition, timestamp, error)
+                return self._failed(topic, partition, record, error)
             queue = self._queues.topic(topic).queue(partition)
-            batch, index, should_wake = self._queues.append_at(
-                queue, expected, timestamp, key, value, headers, size, self._now_ms()
-            )
+            batch, index, should_wake = self._queues.append_at(queue, expected, record, self._now_ms())
         if should_wake:
             self._network.wake()
-        return batch, index
+        return RecordResponse(batch, index)
+
+    def _enqueue_unplaced(self, queues: TopicQueues, record: SerializedRecord) -> RecordResponse:
+        if not queues.unplaced:
+            self._network.wake()
+        return RecordResponse(self._queues.append_unplaced(queues, record, self._now_ms()), 0)
+
+    # Many records -------------------------------------------------------------------------------------
 
     def enqueue_columns(
-        self,
-        topic: str,
-        partition: int | None,
-        timestamp: int,
-        keys: list[bytes | None] | None,
-        values: list[bytes | None],
-        responses: list[SpanResponse],
+        self, topic: str, partition: int | None, columns: RecordColumns, responses: list[SpanResponse]
     ) -> None:
-        """Put messages of one topic in their queues; adds to `responses`."""
+        """Queue the records of one topic, and add to `responses` what becomes of them."""
         with self._mutex:
             of_topic = self._queues.topic(topic)
-            count = of_topic.partition_count
+            count, keyless = of_topic.partition_count, of_topic.keyless_partition
         if partition is None and not count:
-            for key, value in zip(keys or repeat(None), values, strict=False):
+            for key, value in zip(columns.keys or repeat(None), columns.values, strict=False):
                 size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"")
-                batch, index = self.enqueue(topic, None, timestamp, key, value, (), size)
-                responses.append(SpanResponse(batch, index, 1))
+                response = self.enqueue(topic, None, (columns.timestamp, key, value, (), size))
+                responses.append(response.as_span())
             return
-        if partition is not None or keys is None:
-            chosen = partition if partition is not None else without_key(count)
-            self._enqueue_to(of_topic, chosen, timestamp, keys, values, responses)
+        if partition is not None or columns.keys is None:
+            self._enqueue_to(of_topic, keyless if partition is None else partition, columns, responses)
             return
-        for place, (its_keys, its_values) in self._by_partition(topic, count, keys, values).items():
-            self._enqueue_to(of_topic, place, timestamp, its_keys, its_values, responses)
+        for place, part in self._by_partition(topic, count, keyless, columns).items():
+            self._enqueue_to(of_topic, place, part, responses)
 
     def _by_partition(
-        self, topic: str, count: int, keys: list[bytes | None], values: list[bytes | None]
-    ) -> dict[int, tuple[list[bytes | None], list[bytes | None]]]:
-        """The messages by the partitions that their keys say; those without one by a queue of their own."""
-        keyless = without_key(count)
+        self, topic: str, count: int, keyless: int, columns: RecordColumns
+    ) -> dict[int, RecordColumns]:
+        """The records by the partitions that the partitioner chooses; those without one in `keyless`."""
         found: dict[int, tuple[list[bytes | None], list[bytes | None]]] = {}
-        for key, value in zip(keys, values, strict=True):
+        for key, value in zip(columns.keys or (), columns.values, strict=True):
             chosen = self._partitioner(topic, key, count)
-            columns = found.setdefault(keyless if chosen is None else chosen, ([], []))
-            columns[0].append(key)
-            columns[1].append(value)
-        return found
+            keys, values = found.setdefault(keyless if chosen is None else chosen, ([], []))
+            keys.append(key)
+            values.append(value)
+        return {place: RecordColumns(columns.timestamp, *lists) for place, lists in found.items()}
 
     def _enqueue_to(
-        self,
-        of_topic: TopicQueues,
-        partition: int,
-        timestamp: int,
-        keys: list[bytes | None] | None,
-        values: list[bytes | None],
-        responses: list[SpanResponse],
+        self, of_topic: TopicQueues, partition: int, columns: RecordColumns, responses: list[SpanResponse]
     ) -> None:
-        """Queue messages for one partition, a batch at a time, so that room is waited for by batches too."""
-        ends = running_sizes(keys, values)
+        """Queue records of one partition, a batch at a time, so that the wait for room is for a batch too."""
+        ends = columns.running_sizes()
         start = 0
-        while start < len(values):
+        while start < len(columns):
             with self._mutex:
                 count = self._queues.room_for(of_topic, partition, ends, start)
                 size = ends[start + count - 1] - (ends[start - 1] if start else 0)
@@ -178,40 +153,23 @@ class RecordAccumulator:
                 )
                 if error is not None:
                     self.refused += count
-                    topic = of_topic.topic
-                    batch = Batch.failed(topic, partition, timestamp, self._lock, error, count)
+                    timestamp = columns.timestamp
+                    batch = Batch.failed(of_topic.topic, partition, timestamp, self._lock, error, count)
                     index, should_wake = 0, False
                 else:
-                    some = slice(start, start + count)
+                    part = columns.part(start, start + count)
                     batch, index, should_wake = self._queues.extend(
-                        of_topic,
-                        partition,
-                        timestamp,
-                        [None] * count if keys is None else keys[some],
-                        values[some],
-                        size,
-                        self._now_ms(),
+                        of_topic, partition, part, size, self._now_ms()
                     )
             if should_wake:
                 self._network.wake()
             responses.append(SpanResponse(batch, index, count))
             start += count
 
-    def _enqueue_unplaced(
-        self,
-        queues: TopicQueues,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        size: int,
-    ) -> tuple[Batch, int]:
-        if not queues.unplaced:
-            self._network.wake()
-        return self._queues.append_unplaced(queues, timestamp, key, value, headers, size, self._now_ms()), 0
+    # Refusals and room --------------------------------------------------------------------------------
 
     def _refusal(self, size: int) -> Exception | None:
-        """Why a message of this size cannot even wait. Raises where nothing can."""
+        """Why a record of this size can never be queued; None if it can. Raises if no record can."""
         if self.is_closed:
             raise ClosedError("the producer is closed")
         if self._queues.fatal_error is not None:
@@ -223,7 +181,7 @@ class RecordAccumulator:
         return None
 
     def _make_room(self, cost: int) -> Exception | None:
-        """Wait until `buffer.memory` has room for a message."""
+        """Wait until `buffer.memory` has `cost` bytes left; the error if it does not in `max.block.ms`."""
         if self._queues.used + cost <= self._buffer_memory or self._queues.used == 0:
             return None
         since_ms = self._now_ms()
@@ -251,8 +209,8 @@ class RecordAccumulator:
         return self._queues.fatal_error
 
     def _failed(
-        self, topic: str, partition: int | None, timestamp: int, error: Exception
-    ) -> tuple[Batch, int]:
+        self, topic: str, partition: int | None, record: SerializedRecord, error: Exception
+    ) -> RecordResponse:
         self.refused += 1
         place = UNPLACED if partition is None else partition
-        return Batch.failed(topic, place, timestamp, self._lock, error), 0
+        return RecordResponse(Batch.failed(topic, place, record[0], self._lock, error), 0)

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from clients.errors import ConfigError
 from clients.message import UNKNOWN_OFFSET, Message
-from clients.sending.columns import as_bytes, in_chunks
+from clients.sending.columns import RecordColumns, as_bytes, in_chunks
 from clients.sending.engine import SendingEngine
 from clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
-from clients.sending.responses import BulkResponse, GroupResponse, RecordResponse, SendResponse, SpanResponse
+from clients.sending.responses import BulkResponse, GroupResponse, SendResponse, SpanResponse
 from protocol.record_codec import encode_headers
 from protocol.records import TYPICAL_OVERHEAD
 from protocol.topic_partition import TopicPartition
@@ -80,8 +80,10 @@ class MessageSender:
             return self._send_at(message, Expectation(message.offset))
         topic, key, value, headers = message.topic, message.key, message.value, message.headers
         if self._has_serializers or type(value) is not bytes or key is not None:
-            key = as_bytes(topic, self._key_serializer(topic, key))
-            value = as_bytes(topic, self._value_serializer(topic, value))
+            # Plain names, because they are faster to call than attributes.
+            serialize_key, serialize_value = self._key_serializer, self._value_serializer
+            key = as_bytes(topic, serialize_key(topic, key))
+            value = as_bytes(topic, serialize_value(topic, value))
         size = TYPICAL_OVERHEAD
         if key is not None:
             size += len(key)
@@ -91,9 +93,8 @@ class MessageSender:
             headers = tuple(headers)
             size += len(encode_headers(headers))
         timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
-        return RecordResponse(
-            *self._accumulator.enqueue(topic, message.partition, timestamp, key, value, headers, size)
-        )
+        record = (timestamp, key, value, headers, size)
+        return self._accumulator.enqueue(topic, message.partition, record)
 
     def send_at(
         self,
@@ -140,11 +141,8 @@ class MessageSender:
         headers = tuple(message.headers)
         size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"") + len(encode_headers(headers))
         timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
-        return RecordResponse(
-            *self._accumulator.enqueue_at(
-                message.topic, message.partition, expected, timestamp, key, value, headers, size
-            )
-        )
+        record = (timestamp, key, value, headers, size)
+        return self._accumulator.enqueue_at(message.topic, message.partition, expected, record)
 
     def send_many(
         self,
@@ -170,9 +168,8 @@ class MessageSender:
             key_column = None
             if some_keys is not None:
                 key_column = self._serialized(topic, some_keys, self._key_serializer)
-            self._accumulator.enqueue_columns(
-                topic, partition, timestamp, key_column, value_column, responses
-            )
+            columns = RecordColumns(timestamp, key_column, value_column)
+            self._accumulator.enqueue_columns(topic, partition, columns, responses)
         if not responses:
             raise ValueError("no message to send")
         return BulkResponse(tuple(responses))

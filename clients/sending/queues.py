@@ -14,12 +14,15 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from clients.sending.batch import Batch, ReplacementSpan
+from clients.sending.columns import RecordColumns
 from clients.sending.expectations import ANY_EPOCH, Expectation
+from clients.sending.record import SerializedRecord
 from clients.sending.sequences import Sequences
 from protocol.batches import HEADER_SIZE, Compression
-from protocol.records import BatchBuilder, Headers
+from protocol.records import BatchBuilder
 
 UNPLACED = -1
 """The partition of what has none yet."""
@@ -33,21 +36,17 @@ BULK_OVERHEAD = 80
 NEVER_MS = 2**62
 
 
-def without_key(partition_count: int) -> int:
-    """Where a message goes for which no partition is chosen. With one partition, nothing is gained by batches
-    that wait for theirs, and order among all messages is."""
+def keyless_partition_of(partition_count: int) -> int:
+    """Where records go for which no partition is chosen: UNPLACED, to be sent to any partition a batch at a
+    time. If the topic has one partition, all go there, and stay in order."""
     return UNPLACED if partition_count > 1 else 0
 
 
-@dataclass(slots=True)
-class Unplaced:
-    """A message before its topic's partitions are known. Its response belongs to a batch of one: `slip`."""
+class UnplacedRecord(NamedTuple):
+    """A record whose topic's partitions are unknown, and the batch of its own that its response looks at."""
 
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    slip: Batch
+    record: SerializedRecord
+    batch: Batch
 
 
 @dataclass(slots=True, eq=False)
@@ -102,16 +101,23 @@ class TopicQueues:
     partitions: dict[int, PartitionQueue] = field(default_factory=dict)
     keyless: deque[Batch] = field(default_factory=deque)
     """Batches of messages without a key, not yet given a partition."""
-    unplaced: deque[Unplaced] = field(default_factory=deque)
+    unplaced: deque[UnplacedRecord] = field(default_factory=deque)
     turn: int = 0
     """Counts keyless batches, so that they go round the partitions."""
     partition_count: int = 0
-    """How many partitions the topic has; 0 while that is not known, or messages wait for their place."""
+    """How many partitions the topic has; 0 while that is unknown, or records wait in `unplaced`."""
+    keyless_partition: int = 0
+    """`keyless_partition_of` the count, kept because every record without a key needs it."""
     batch_size: int = 0
     """Bytes that a batch may come to. Less than `batch.size` where the broker has refused that."""
 
+    def set_partition_count(self, count: int) -> None:
+        """How many partitions the topic has from now on; 0 for unknown."""
+        self.partition_count = count
+        self.keyless_partition = keyless_partition_of(count)
+
     def queue(self, partition: int) -> PartitionQueue:
-        """The queue of a partition, made where there is none."""
+        """The queue of a partition, made if there is none."""
         queue = self.partitions.get(partition)
         if queue is None:
             queue = self.partitions[partition] = PartitionQueue(self.topic, partition)
@@ -165,19 +171,19 @@ class Queues:
         self,
         topic: TopicQueues,
         partition: int,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        size: int,
+        record: SerializedRecord,
         now_ms: Callable[[], int],
     ) -> tuple[Batch, int, bool]:
-        """Add a message to a partition's last batch, or the last without a partition.
+        """Add a record to the last batch of a partition, or to the last one without a partition.
 
-        `size` is about what the message takes in a batch; `now_ms` tells the time, if it is needed. Returns
-        the batch, the message's index in it, and whether the sending thread is to be woken.
+        `now_ms` returns the time, and is called only if it is needed. Returns the batch, the record's index
+        in it, and whether to wake the sending thread.
         """
-        batches = topic.keyless if partition == UNPLACED else topic.queue(partition).batches
+        timestamp, key, value, headers, size = record
+        if partition == UNPLACED:
+            batches = topic.keyless
+        else:
+            batches = (topic.partitions.get(partition) or topic.queue(partition)).batches
         should_wake = False
         batch = batches[-1] if batches else None
         builder = None if batch is None or batch.is_closed else batch.builder
@@ -206,13 +212,14 @@ class Queues:
         self,
         topic: TopicQueues,
         partition: int,
-        timestamp: int,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
+        columns: RecordColumns,
         size: int,
         now_ms: int,
     ) -> tuple[Batch, int, bool]:
-        """Add messages that fit, by `room_for`, into one batch; returns as `append` does."""
+        """Add records of about `size` bytes, as many as `room_for` allows, to one batch.
+
+        Returns the batch, the index of the first record in it, and whether to wake the sending thread.
+        """
         batches = topic.keyless if partition == UNPLACED else topic.queue(partition).batches
         should_wake = False
         batch = batches[-1] if batches else None
@@ -222,8 +229,9 @@ class Queues:
             builder = batch.builder
             assert builder is not None
         index = len(builder.values)
-        builder.extend(timestamp, keys, values, size)
-        cost = size + len(values) * BULK_OVERHEAD
+        keys = [None] * len(columns) if columns.keys is None else columns.keys
+        builder.extend(columns.timestamp, keys, columns.values, size)
+        cost = size + len(columns) * BULK_OVERHEAD
         batch.cost += cost
         self.used += cost
         return batch, index, should_wake
@@ -232,17 +240,15 @@ class Queues:
         self,
         queue: PartitionQueue,
         expected: Expectation,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        size: int,
+        record: SerializedRecord,
         now_ms: int,
     ) -> tuple[Batch, int, bool]:
-        """Add a message that is to land at an offset, behind those that are to land before it.
+        """Add a record that is written only at the offset that it expects, behind those expected before it.
 
-        Returns as `append` does. No message without a condition gets into its batch, and it does not linger.
+        Its batch takes no record without a condition and does not linger. Returns the batch, the record's
+        index in it, and whether to wake the sending thread.
         """
+        timestamp, key, value, headers, size = record
         topic = self.topics[queue.topic]
         batch = queue.batches[-1] if queue.batches else None
         builder = None if batch is None or batch.expected_offset < 0 else batch.builder
@@ -310,40 +316,29 @@ class Queues:
     def append_unplaced(
         self,
         topic: TopicQueues,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        size: int,
+        record: SerializedRecord,
         now_ms: int,
     ) -> Batch:
-        """Add a message while the topic's partitions are not known. It is the only one of the batch returned,
-        until it is placed."""
+        """Add a record while the topic's partitions are unknown.
+
+        Returns a batch of its own, which is replaced once the record has a partition.
+        """
+        timestamp, key, value, headers, size = record
         builder = BatchBuilder()
-        slip = Batch(topic.topic, UNPLACED, builder, now_ms, self.lock)
+        batch = Batch(topic.topic, UNPLACED, builder, now_ms, self.lock)
         builder.append(timestamp, key, value, headers)
-        slip.cost = size + UNPLACED_OVERHEAD
-        self.used += slip.cost
-        topic.unplaced.append(Unplaced(timestamp, key, value, headers, slip))
+        batch.cost = size + UNPLACED_OVERHEAD
+        self.used += batch.cost
+        topic.unplaced.append(UnplacedRecord(record, batch))
         self.waiting[topic] = None
-        return slip
+        return batch
 
     def place_first(self, topic: TopicQueues, partition: int) -> list[Callable[[], object]]:
-        """Give the first of the messages that wait one by one its partition; what is to be called back."""
-        waiting = topic.unplaced.popleft()
-        slip = waiting.slip
-        self.used -= slip.cost
-        batch, index, _ = self.append(
-            topic,
-            partition,
-            waiting.timestamp,
-            waiting.key,
-            waiting.value,
-            waiting.headers,
-            slip.cost - UNPLACED_OVERHEAD,
-            lambda: slip.created_ms,
-        )
-        return slip.hand_over((ReplacementSpan(0, batch, index),))
+        """Give the first record that waits for its topic a partition; the callbacks to run now."""
+        record, alone = topic.unplaced.popleft()
+        self.used -= alone.cost
+        batch, index, _ = self.append(topic, partition, record, lambda: alone.created_ms)
+        return alone.hand_over((ReplacementSpan(0, batch, index),))
 
     def split(self, queue: PartitionQueue, batch: Batch) -> list[Callable[[], object]]:
         """Have the messages of a batch that is too large wait as two; what is to be called back.
@@ -370,7 +365,7 @@ class Queues:
         """Every batch that has no outcome yet."""
         found: list[Batch] = []
         for topic in self.waiting:
-            found += (waiting.slip for waiting in topic.unplaced)
+            found += (waiting.batch for waiting in topic.unplaced)
             found += topic.keyless
         for queue in self.busy:
             found += queue.in_flight

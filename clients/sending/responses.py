@@ -97,6 +97,10 @@ class RecordResponse(SendResponse):
         self._batch = batch
         self._index = index
 
+    def as_span(self) -> SpanResponse:
+        """The same outcome, as that of a span of one message."""
+        return SpanResponse(self._batch, self._index, 1)
+
     def _place(self) -> tuple[Batch, int]:
         """The batch that the message is in by now, and its index there."""
         batch, index = self._batch, self._index

@@ -25,7 +25,7 @@ from clients.sending.departures import Departures
 from clients.sending.outcomes import Outcomes
 from clients.sending.partitioner import Partitioner
 from clients.sending.producer_id import NO_PRODUCER, ProducerId
-from clients.sending.queues import PartitionQueue, Queues, TopicQueues, without_key
+from clients.sending.queues import PartitionQueue, Queues, TopicQueues, keyless_partition_of
 from clients.sending.requests import encode, produce_request
 from clients.sending.settings import SenderSettings
 from clients.sending.tally import SendingTally
@@ -111,8 +111,8 @@ class Sender:
             self._queues.fatal_error = self._queues.fatal_error or error
             for topic in self._queues.topics.values():
                 for waiting in topic.unplaced:
-                    self._outcomes.finish(waiting.slip, error)
-                topic.partition_count = 0
+                    self._outcomes.finish(waiting.batch, error)
+                topic.set_partition_count(0)
                 topic.unplaced.clear()
                 for batch in topic.keyless:
                     self._outcomes.finish(batch, error)
@@ -219,7 +219,7 @@ class Sender:
             self._seen_update = self._metadata.update_count
             for topic in self._queues.topics.values():
                 info = self._metadata.topics.get(topic.topic)
-                topic.partition_count = 0 if info is None or topic.unplaced else len(info.partitions)
+                topic.set_partition_count(0 if info is None or topic.unplaced else len(info.partitions))
         for topic in self._queues.waiting:
             self._metadata.want(topic.topic)
             info = self._metadata.topics.get(topic.topic)
@@ -237,19 +237,19 @@ class Sender:
         while topic.unplaced:
             waiting = topic.unplaced[0]
             try:
-                partition = self._partitioner(topic.topic, waiting.key, partition_count)
+                partition = self._partitioner(topic.topic, waiting.record[1], partition_count)
             except Exception as error:  # The application's own code: its message fails, not the others.
                 topic.unplaced.popleft()
-                self._outcomes.finish(waiting.slip, error)
+                self._outcomes.finish(waiting.batch, error)
                 continue
             if partition is None:
-                partition = without_key(partition_count)
+                partition = keyless_partition_of(partition_count)
             self._outcomes.callbacks += self._queues.place_first(topic, partition)
-        topic.partition_count = partition_count
+        topic.set_partition_count(partition_count)
 
     def _fail_unplaced(self, topic: TopicQueues, error: Exception, created_before_ms: int) -> None:
-        while topic.unplaced and topic.unplaced[0].slip.created_ms <= created_before_ms:
-            self._outcomes.finish(topic.unplaced.popleft().slip, error)
+        while topic.unplaced and topic.unplaced[0].batch.created_ms <= created_before_ms:
+            self._outcomes.finish(topic.unplaced.popleft().batch, error)
         while topic.keyless and topic.keyless[0].created_ms <= created_before_ms:
             self._outcomes.finish(topic.keyless.popleft(), error)
 
