@@ -1,10 +1,10 @@
-"""A bulk load that can be broken off anywhere and begun again, with no line twice and none left out.
+"""A bulk load that can be interrupted anywhere and restarted; every line is loaded exactly once.
 
     python docs/examples/bulk_load.py localhost:9092 flights flights.csv
 
-Line n of the file lands at offset n of the topic's partition 0, or nowhere (KIP-27).
-So the log itself says how far the load has come: nothing is kept beside it, and it does not matter how the
-last run ended, or whether it has ended at all. The topic must be the load's own.
+Line n of the file is appended at offset n of the topic's partition 0, or not at all (KIP-27). So the log itself
+shows how much is loaded: nothing is stored beside it, and it does not matter how the last run ended, or whether
+it is still running. No other program may write to the topic.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ UNDER_WAY_MAX = 10_000
 
 
 def load(bootstrap: str, topic: str, path: str) -> int:
-    """Load what is not loaded yet; how many lines the topic has then."""
+    """Load the lines that are not in the topic yet. Returns how many lines the topic has afterwards."""
     start = 0
     with Producer({"bootstrap.servers": bootstrap}) as producer:
         while True:
             try:
                 return start + load_from(producer, topic, path, start)
             except OffsetMismatchError as mismatch:
-                # The log ends elsewhere than thought: to begin with, where an earlier run has left it.
+                # The log ends at another offset: at the first attempt, where an earlier run has stopped.
                 print(f"going on at line {mismatch.next_offset}", file=sys.stderr)
                 start = mismatch.next_offset
 
 
 def load_from(producer: Producer, topic: str, path: str, start: int) -> int:
-    """Load the lines from number `start` on; how many. Raises OffsetMismatchError: the log ends elsewhere."""
+    """Load the lines from number `start` on. Returns how many.
+
+    Raises OffsetMismatchError if the log does not end at `start`.
+    """
     under_way: deque[SendResponse] = deque()
     count = 0
     with open(path, encoding="utf-8") as file:

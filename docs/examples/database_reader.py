@@ -2,13 +2,13 @@
 
     python docs/examples/database_reader.py localhost:9092 orders orders.sqlite
 
-Table `rows` of the database has `id`, ascending, and `value`. Run it twice, on two machines: one reads, the
-other waits. However the first ends, or seems to, no row is left out, none comes twice, their order is kept:
+Table `rows` of the database has `id`, ascending, and `value`. Run the program twice, on two machines: one reads,
+the other waits. However the first one ends, or seems to end, every row is published once, in order:
 
-- only one process can write to the topic's partition 0, the brokers see to that;
-- it begins where the one before has ended: behind the last record before its fence offset, whose key is the
-  id of a row. From that offset on nobody else can have written;
-- one that was only thought dead is fenced when it next writes, and stands by.
+- only one process can write to the topic's partition 0; the brokers enforce that;
+- it continues after its predecessor: the last record before its fence offset has the id of a row as its key, and
+  no other process can have written from that offset on;
+- a process that only seemed to be dead is fenced when it next writes, and becomes the standby.
 
 With `--once` it ends when all rows are published.
 """
@@ -35,7 +35,7 @@ PAUSE_S = 0.2
 
 
 def last_id(bootstrap: str, topic: str, fence_offset: int) -> int:
-    """The id of the last row that is published; -1 where none is."""
+    """The id of the last published row; -1 if there is none."""
     if fence_offset == 0:
         return -1
     with Consumer({"bootstrap.servers": bootstrap}) as consumer:
@@ -45,13 +45,13 @@ def last_id(bootstrap: str, topic: str, fence_offset: int) -> int:
 
 
 def rows_after(database: sqlite3.Connection, last: int) -> list[tuple[int, str]]:
-    """Some rows of the database that come next."""
+    """The next rows of the database, at most `ROWS_AT_A_TIME`."""
     query = "SELECT id, value FROM rows WHERE id > ? ORDER BY id LIMIT ?"
     return database.execute(query, (last, ROWS_AT_A_TIME)).fetchall()
 
 
 def read(producer: ExclusiveProducer, database: sqlite3.Connection, last: int, is_once: bool) -> None:
-    """Publish the rows after `last`. Raises ProducerFencedError when another has taken over."""
+    """Publish the rows after id `last`. Raises ProducerFencedError when another process has taken over."""
     while True:
         rows = rows_after(database, last)
         messages = [Message(producer.topic, key=str(id_), value=value, partition=0) for id_, value in rows]
@@ -66,7 +66,7 @@ def read(producer: ExclusiveProducer, database: sqlite3.Connection, last: int, i
 
 
 def main(bootstrap: str, topic: str, path: str, is_once: bool) -> None:
-    """Read when it is this process's turn, as often as it is."""
+    """Wait for exclusive access and publish, again after every loss of access."""
     with contextlib.closing(sqlite3.connect(path)) as database:
         while True:
             print("standing by", flush=True)

@@ -3,13 +3,13 @@
     scripts/topics.sh --bootstrap-server localhost:9092 --create --topic store --partitions 3
     python docs/examples/key_value_store.py localhost:9092 store
 
-"The database uses a Kafka topic as a write-ahead log for all operations, with one partition per shard." Run
-it as often as you like: every process follows all shards, and a lease elects who leads a shard. Commands come
-by lines: `put KEY VALUE` and `add KEY NUMBER`, for the shard's leader; `get KEY`, for any process.
+The worked example of KIP-27: a topic is the write-ahead log, with one partition per shard. Run any number of
+processes: each follows all shards, and a lease elects the leader of a shard. Commands are read by lines:
+`put KEY VALUE` and `add KEY NUMBER`, for the shard's leader; `get KEY`, for any process.
 
-Leases go by clocks, and a process that was paused may still believe in its own: "we might transiently have
-multiple 'leaders'". So operations are appended where their leader believes the log to end, or not at all.
-Those of two leaders never mix, and what a client is told of is in the log, and stays there.
+Leases depend on clocks, and a paused process may still believe that it leads, so a shard may have two leaders for
+a while. Therefore a leader appends operations only at the offset where it believes the log to end. Operations of
+two leaders never mix, and an operation that was answered as done is in the log, and stays there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOT_LED = "failed: another process leads this shard"
 
 
 def apply(values: MutableMapping[str, str], operation: list[str]) -> str:
-    """Carry out an operation; what its key holds then. Raises ValueError where it is not allowed."""
+    """Carry out an operation. Returns the key's value afterwards. Raises ValueError if it is not allowed."""
     match operation:
         case ["get", key]:
             return values.get(key, "")
@@ -57,7 +57,7 @@ def apply(values: MutableMapping[str, str], operation: list[str]) -> str:
 
 
 class Shard:
-    """A shard in this process: `values` is what the operations before offset `upcoming` have made."""
+    """A shard in this process: `values` is the result of the operations before offset `upcoming`."""
 
     def __init__(
         self, address: dict[str, str], place: TopicPartition, producer: Producer, consumer: Consumer
@@ -71,7 +71,7 @@ class Shard:
         self._lease = self._stand()
 
     def _stand(self) -> Lease:
-        """Stand for leader: who comes first leads, the others wait in line."""
+        """Claim leadership: the first process leads, the others wait in the queue."""
         name = f"leader of {self.place}"
         lease = Lease(
             self._address, self.place.topic, [name], wait_ms=FOR_EVER, session_timeout_ms=SESSION_MS
@@ -81,7 +81,7 @@ class Shard:
         return lease
 
     def is_led(self) -> bool:
-        """Whether this process leads, as far as it knows. One that was deposed gets in line again."""
+        """Whether this process believes that it leads. After a loss it queues again."""
         try:
             self._lease.check()
         except OwnershipFencedError:
@@ -90,11 +90,11 @@ class Shard:
         return self._lease.is_held
 
     def resign(self) -> None:
-        """Let the next in line lead."""
+        """Give up leadership, or the place in the queue."""
         self._lease.close()
 
     def read_on(self) -> None:
-        """Follow, or bootstrap: apply all that is in the log by now."""
+        """Apply all operations that are in the log by now."""
         end = self._consumer.end_offsets([self.place])[self.place]
         if self.upcoming < end:
             self._consumer.add_topic(*self.place)
@@ -106,7 +106,7 @@ class Shard:
             self._consumer.remove_topic(*self.place)
 
     def append(self, operations: list[list[str]]) -> list[str]:
-        """Carry out operations, and write them in one batch where the log is believed to end; the answers."""
+        """Carry out operations, and append them in one batch at `upcoming`. Returns their answers."""
         draft = ChainMap({}, self.values)
         answers: list[str] = []
         messages: list[Message] = []
@@ -123,15 +123,15 @@ class Shard:
             if messages:
                 self._producer.send_at(self.upcoming, *messages).result()
         except (BrokerError, ClientError) as error:
-            # Nothing was written, or the first of them, or all: the next reading tells.
+            # Unknown whether none, some or all were written: the next `read_on` finds out.
             return [f"failed: {error}"] * len(operations)
         self.values |= draft.maps[0]
         self.upcoming += len(messages)
         return answers
 
     def execute(self, operations: list[list[str]]) -> list[str]:
-        """Follow the log, and carry out what this process can; the answers."""
-        is_led = self.is_led()  # Asked first: so nothing is missed that earlier leaders have written.
+        """Follow the log, and carry out the operations that this process may. Returns their answers."""
+        is_led = self.is_led()  # Before reading: so the leader has read everything that earlier leaders wrote.
         self.read_on()
         if is_led:
             return self.append(operations)
@@ -139,7 +139,7 @@ class Shard:
 
 
 def read(commands: SimpleQueue[list[str]]) -> None:
-    """Put the lines of standard input in the queue, to its end."""
+    """Put the lines of standard input into the queue, until its end."""
     for line in sys.stdin:
         words = line.split()
         if len(words) < 2:
@@ -149,7 +149,7 @@ def read(commands: SimpleQueue[list[str]]) -> None:
 
 
 def take(commands: SimpleQueue[list[str]]) -> list[list[str]]:
-    """What has come in, at most one batch; waits a little for a first."""
+    """The commands that have arrived, at most one batch; waits up to PAUSE_MS for the first."""
     taken: list[list[str]] = []
     with suppress(Empty):
         taken.append(commands.get(timeout=PAUSE_MS / 1000))
@@ -159,7 +159,7 @@ def take(commands: SimpleQueue[list[str]]) -> list[list[str]]:
 
 
 def main(bootstrap: str, topic: str) -> None:
-    """Follow all shards, lead those that can be had, and answer commands until there are no more."""
+    """Follow all shards, lead those that are free, and answer commands until standard input ends."""
     address = {"bootstrap.servers": bootstrap}
     commands: SimpleQueue[list[str]] = SimpleQueue()
     reader = Thread(target=read, args=(commands,), daemon=True)

@@ -2,13 +2,12 @@
 
     echo "deposit anna 10" | python docs/examples/state_machine.py localhost:9092 accounts
 
-Run it as often as you like: one process leads, the others wait. Commands come in by lines, `deposit NAME
-AMOUNT` and `transfer FROM TO AMOUNT`; whether one is allowed depends on all that were carried out before it.
-"If we assume single-writer and fencing, we can thus guarantee that the topic will contain different segments
-of updates, one per each successive leader, and that there will be no interleaving across different leaders."
+Run any number of processes: one leads, the others wait. Commands are read by lines, `deposit NAME AMOUNT` and
+`transfer FROM TO AMOUNT`; whether a command is allowed depends on all commands before it. Since only the leader can
+write, and a former leader is fenced, the updates of one leader follow those of the previous one without mixing.
 
-The topic is compacted: what it has to keep is the last balance of each account. A command that changes two is
-one batch, written whole or not at all.
+The topic is compacted: it needs to keep only the last balance of each account. A command that changes two accounts
+is one batch, written completely or not at all.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ POLL_MS = 1000
 
 
 class Refused(Exception):
-    """A command that is not allowed as things stand."""
+    """A command that the present balances do not allow."""
 
 
 def changes(balances: dict[str, int], command: list[str]) -> dict[str, int]:
@@ -49,7 +48,7 @@ def changes(balances: dict[str, int], command: list[str]) -> dict[str, int]:
 
 
 def replay(bootstrap: str, topic: str, end: int) -> dict[str, int]:
-    """The balances as the leaders before have left them: all that is before offset `end`."""
+    """The balances that the previous leaders have written: all records before offset `end`."""
     balances: dict[str, int] = {}
     place = TopicPartition(topic, PARTITION)
     with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
@@ -61,7 +60,7 @@ def replay(bootstrap: str, topic: str, end: int) -> dict[str, int]:
 
 
 def lead(producer: ExclusiveProducer, balances: dict[str, int], end: int, commands: Iterable[str]) -> None:
-    """Carry out commands, one after the other. Raises ProducerFencedError when another leads."""
+    """Carry out commands one after the other. Raises ProducerFencedError when another process leads."""
     for line in commands:
         try:
             changed = changes(balances, line.split())
@@ -72,7 +71,7 @@ def lead(producer: ExclusiveProducer, balances: dict[str, int], end: int, comman
             Message(producer.topic, key=name, value=str(balance), partition=PARTITION)
             for name, balance in changed.items()
         ]
-        # Nobody hears of a change before it is in the log, and only the leader gets it there.
+        # A change is reported only after it is in the log, and only the leader can append it.
         producer.send_at(end, *messages).result()
         end += len(messages)
         balances |= changed
@@ -80,7 +79,7 @@ def lead(producer: ExclusiveProducer, balances: dict[str, int], end: int, comman
 
 
 def main(bootstrap: str, topic: str) -> None:
-    """Wait to lead, and lead until the commands are at their end."""
+    """Wait to lead, then carry out commands until standard input ends."""
     mode = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
     with ExclusiveProducer({"bootstrap.servers": bootstrap}, topic, mode) as producer:
         end = producer.fence_offset(PARTITION) or 0
