@@ -2,9 +2,9 @@
 
     python docs/examples/bulk_load.py localhost:9092 flights flights.csv
 
-Line n of the file is appended at offset n of the topic's partition 0, or not at all (KIP-27). So the log itself
-shows how much is loaded: nothing is stored beside it, and it does not matter how the last run ended, or whether
-it is still running. No other program may write to the topic.
+Line n of the file is appended at offset n of the topic's partition 0, or not at all (KIP-27). So the log
+itself shows how much is loaded: nothing is stored beside it, and it does not matter how the last run ended,
+or whether it is still running. No other program may write to the topic.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     python docs/examples/database_reader.py localhost:9092 orders orders.sqlite
 
-Table `rows` of the database has `id`, ascending, and `value`. Run the program twice, on two machines: one reads,
-the other waits. However the first one ends, or seems to end, every row is published once, in order:
+Table `rows` of the database has `id`, ascending, and `value`. Run the program twice, on two machines: one
+reads, the other waits. However the first one ends, or seems to end, every row is published once, in order:
 
 - only one process can write to the topic's partition 0; the brokers enforce that;
-- it continues after its predecessor: the last record before its fence offset has the id of a row as its key, and
-  no other process can have written from that offset on;
+- it continues after its predecessor: the last record before its fence offset has the id of a row as its key,
+  and no other process can have written from that offset on;
 - a process that only seemed to be dead is fenced when it next writes, and becomes the standby.
 
 With `--once` it ends when all rows are published.

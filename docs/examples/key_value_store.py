@@ -7,9 +7,10 @@ The worked example of KIP-27: a topic is the write-ahead log, with one partition
 processes: each follows all shards, and a lease elects the leader of a shard. Commands are read by lines:
 `put KEY VALUE` and `add KEY NUMBER`, for the shard's leader; `get KEY`, for any process.
 
-Leases depend on clocks, and a paused process may still believe that it leads, so a shard may have two leaders for
-a while. Therefore a leader appends operations only at the offset where it believes the log to end. Operations of
-two leaders never mix, and an operation that was answered as done is in the log, and stays there.
+Leases depend on clocks, and a paused process may still believe that it leads, so a shard may have two
+leaders for a while. Therefore a leader appends operations only at the offset where it believes the log to
+end. Operations of two leaders never mix, and an operation that was answered as done is in the log, and
+stays there.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class Shard:
 
     def execute(self, operations: list[list[str]]) -> list[str]:
         """Follow the log, and carry out the operations that this process may. Returns their answers."""
-        is_led = self.is_led()  # Before reading: so the leader has read everything that earlier leaders wrote.
+        is_led = self.is_led()  # Before reading: a leader has then read all that earlier leaders wrote.
         self.read_on()
         if is_led:
             return self.append(operations)

@@ -2,12 +2,13 @@
 
     echo "deposit anna 10" | python docs/examples/state_machine.py localhost:9092 accounts
 
-Run any number of processes: one leads, the others wait. Commands are read by lines, `deposit NAME AMOUNT` and
-`transfer FROM TO AMOUNT`; whether a command is allowed depends on all commands before it. Since only the leader can
-write, and a former leader is fenced, the updates of one leader follow those of the previous one without mixing.
+Run any number of processes: one leads, the others wait. Commands are read by lines, `deposit NAME AMOUNT`
+and `transfer FROM TO AMOUNT`; whether a command is allowed depends on all commands before it. Since only
+the leader can write, and a former leader is fenced, the updates of one leader follow those of the previous
+one without mixing.
 
-The topic is compacted: it needs to keep only the last balance of each account. A command that changes two accounts
-is one batch, written completely or not at all.
+The topic is compacted: it needs to keep only the last balance of each account. A command that changes two
+accounts is one batch, written completely or not at all.
 """
 
 from __future__ import annotations
