@@ -1,5 +1,5 @@
-"""The language that clients and brokers speak: messages, record batches, frames, errors.
+"""The protocol of clients and brokers: messages, record batches, frames, errors.
 
-Bytes in, values out, and back again. Nothing here opens a socket or a file, reads a clock or starts a
-thread, and nothing here imports from any other top-level package of Holdfast.
+The package converts bytes to values and back. It opens no socket or file, reads no clock, starts no thread,
+and imports no other top-level package of Holdfast.
 """

@@ -1,10 +1,10 @@
-"""The APIs: which request and response belong together, their keys and versions, and the headers around them.
+"""The APIs: pairs of request and response, their keys and versions, and their headers.
 
     @request(key=3, versions="0-12", flexible="9+")
     class MetadataRequest(Request[MetadataResponse]):
         ...
 
-declares an API; `APIS` has them all by key, and every request and response class knows its own as `.api`.
+declares an API. `APIS` has all APIs by key; every request and response class has its own as `.api`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONTROLLED_SHUTDOWN_KEY = 7
 
 
 class Response(ProtocolMessage):
-    """What answers a request."""
+    """The answer to a request."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ Q = TypeVar("Q", bound="Request[Any]")
 
 
 class Request(ProtocolMessage, Generic[R]):
-    """What a client, or a broker, asks of a broker; `R` is the class of the response."""
+    """A request to a broker, from a client or a broker. `R` is the class of the response."""
 
     __slots__ = ()
 
@@ -59,10 +59,10 @@ class Request(ProtocolMessage, Generic[R]):
 class Api:
     """One row of the protocol.
 
-    `versions` are those that can be encoded and decoded; `advertised` those that a broker with a handler for
-    the API names in ApiVersions, which may be more (old versions that get an error for an answer) or fewer.
-    An `internal` API is spoken between brokers only, and never advertised. One of Holdfast's own is spoken by
-    brokers that announce its `feature`.
+    `versions` can be encoded and decoded. `advertised` versions are in the ApiVersions response of a broker
+    with a handler for the API; they may be more (old versions that are answered by an error) or fewer. An
+    `internal` API is for brokers only, and never advertised. For an API of Holdfast's own, `feature` is
+    what a broker announces that supports it.
     """
 
     key: int
@@ -84,12 +84,14 @@ class Api:
         return self.versions.last
 
     def has_flexible_request_header(self, version: int) -> bool:
-        """Whether the request header is of version 2, with tagged fields at its end."""
+        """Whether the request header has version 2, which ends with tagged fields."""
         return version in self.flexible
 
     def has_flexible_response_header(self, version: int) -> bool:
-        """Whether the response header is of version 1. That of ApiVersions never is: its reader does not yet
-        know which versions the broker speaks (KIP-511)."""
+        """Whether the response header has version 1, which ends with tagged fields.
+
+        ApiVersions always has version 0, since its reader does not know the broker's versions yet (KIP-511).
+        """
         return version in self.flexible and self.key != API_VERSIONS_KEY
 
 
@@ -103,7 +105,7 @@ def request(
     internal: bool = False,
     feature: str | None = None,
 ) -> Callable[[type[Q]], type[Q]]:
-    """Declares a request, and with it the API that it and its response make."""
+    """Declares a request, and the API that it forms with its response."""
 
     def declare(cls: type[Q]) -> type[Q]:
         declared = struct(cls)
@@ -128,14 +130,15 @@ def request(
 
 
 def _response_of(cls: type[Request[Any]]) -> type[Response]:
-    """The `R` of a class that is declared as Request[R]."""
+    """The response class `R` of a class declared as Request[R]."""
     (base,) = cls.__orig_bases__  # type: ignore[attr-defined]
     (response,) = typing.get_args(base)
     return typing.cast("type[Response]", response)
 
 
 class _Apis(Mapping[int, Api]):
-    """Every API by its key, found on first use: a client that speaks four does not pay for sixty."""
+    """Every API by its key, imported on first use, so that a client does not import APIs that it never
+    sends."""
 
     def __init__(self) -> None:
         self._rows: dict[int, Api] = {}
@@ -172,7 +175,7 @@ APIS: Mapping[int, Api] = _Apis()
 
 
 class RequestHeader(NamedTuple):
-    """What precedes every request. `api_key` and `api_version` are as the client sent them, known or not."""
+    """The header before every request. `api_key` and `api_version` are as sent, even if unknown."""
 
     api_key: int
     api_version: int
@@ -180,7 +183,7 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
-# The constructor of a named tuple is a function in Python; this is what it calls.
+# What a named tuple's constructor calls, without the cost of a Python function.
 _new_tuple = tuple.__new__
 
 _REQUEST_HEADER = packing.Struct(">hhih")
@@ -188,7 +191,7 @@ _REQUEST_HEADER_V0 = packing.Struct(">hhi")
 _CORRELATION_ID = packing.Struct(">i")
 _NO_TAGGED_FIELDS = b"\x00"
 _FLEXIBLE_RESPONSE_HEADER = packing.Struct(">ix")
-"""The correlation id, and no tagged fields."""
+"""The correlation id, and an empty list of tagged fields."""
 
 
 def encode_request(
@@ -209,10 +212,10 @@ def encode_request(
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """The header at the start of a frame (its size left away), and the position of the body.
+    """The header at the start of a frame (without its size), and the position of the body.
 
-    The position is that of the body only where `APIS` has the key and the version; otherwise the body has no
-    known form. Raises MalformedMessage.
+    The position is meaningful only if `APIS` has the key and the version; otherwise the body's form is
+    unknown. Raises MalformedMessage.
     """
     view = frame if type(frame) is memoryview else memoryview(frame)
     try:
@@ -222,7 +225,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         if length >= 0:
             end = position + length
             if end > len(view):
-                raise MalformedMessage(f"a client id of {length} bytes; {len(view) - position} are left")
+                raise MalformedMessage(f"a client id of {length} bytes; only {len(view) - position} remain")
             client_id = str(view[position:end], "utf-8")
             position = end
         if (key, version) in _flexible_requests():
@@ -234,7 +237,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 @cache
 def _flexible_requests() -> frozenset[tuple[int, int]]:
-    """Keys and versions of the requests whose header is of version 2."""
+    """Keys and versions of the requests whose header has version 2."""
     return frozenset(
         (key, version)
         for key, api in APIS.items()
@@ -245,7 +248,7 @@ def _flexible_requests() -> frozenset[tuple[int, int]]:
 
 @cache
 def _flexible_responses() -> frozenset[tuple[int, int]]:
-    """Keys and versions of the responses whose header is of version 1."""
+    """Keys and versions of the responses whose header has version 1."""
     return frozenset(
         (key, version)
         for key, api in APIS.items()
@@ -265,7 +268,7 @@ def encode_response(message: Response, version: int, correlation_id: int) -> Par
 
 
 def decode_correlation_id(frame: Buffer) -> int:
-    """The correlation id of a response frame (its size left away). Raises MalformedMessage."""
+    """The correlation id of a response frame (without its size). Raises MalformedMessage."""
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
     except packing.error as error:
@@ -274,7 +277,7 @@ def decode_correlation_id(frame: Buffer) -> int:
 
 
 def decode_response(request_class: type[Request[R]], version: int, frame: Buffer) -> R:
-    """The response in a frame (its size left away) to a request of this class and version.
+    """The response in a frame (without its size) to a request of this class and version.
 
     Raises MalformedMessage and UnsupportedVersion.
     """
@@ -290,7 +293,7 @@ def decode_response(request_class: type[Request[R]], version: int, frame: Buffer
 
 
 def with_size(parts: Parts) -> Parts:
-    """The parts as a frame: preceded by their size. The first part must be bytes."""
+    """The parts as a frame, with their size in front. The first part must be bytes. Changes `parts`."""
     first = parts[0]
     assert isinstance(first, bytes)
     parts[0] = SIZE.pack(parts_size(parts)) + first

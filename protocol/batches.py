@@ -1,7 +1,6 @@
-"""The header of a record batch, version 2: 61 bytes, and all that a broker looks at.
+"""The header of a record batch, version 2: 61 bytes, the only part that a broker reads.
 
-Records are never touched here: a batch is its header and a piece of a buffer. The layout, in this file and
-nowhere else:
+This module never reads the records: a batch is its header and a piece of a buffer. The layout of the header:
 
     bytes   field                   bytes   field
      0- 7   base offset             27-34   base timestamp, ms
@@ -59,7 +58,7 @@ _DELETE_HORIZON = 0x40
 _MARKS = _TRANSACTIONAL | _CONTROL | _DELETE_HORIZON
 
 _MIN_RECORD_SIZE = 7
-"""Length, attributes, timestamp, offset, key, value and number of headers: one byte each at the least."""
+"""Length, attributes, timestamp, offset, key, value and number of headers: at least one byte each."""
 
 
 class Compression(enum.IntEnum):
@@ -85,7 +84,7 @@ class TimestampType(enum.IntEnum):
 class BatchHeader(NamedTuple):
     """One batch's header as read, and where in the buffer the batch begins.
 
-    A tuple because it is made once for every batch that passes: building it costs what unpacking costs.
+    A tuple for speed: a broker makes one for every batch, and a tuple costs no more than unpacking.
     """
 
     position: int
@@ -123,14 +122,14 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 for a batch without."""
+        """Sequence of the last record, -1 if the batch has none. Sequences wrap from 2^31 - 1 to 0."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
     def compression(self) -> int:
-        """The codec's number; above 4 there is none of that number."""
+        """The codec's number. Numbers above 4 are undefined."""
         return self.attributes & _COMPRESSION_MASK
 
     @property
@@ -146,8 +145,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the batch is part of no transaction and bears no mark that only brokers set: a batch of
-        records, and nothing else."""
+        """Whether the batch is outside of any transaction and has no flag that only brokers set."""
         return not self.attributes & _MARKS
 
     @property
@@ -160,43 +158,39 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether a cleaner put its delete horizon where the base timestamp was."""
+        """Whether a log cleaner has replaced the base timestamp by its delete horizon."""
         return bool(self.attributes & _DELETE_HORIZON)
 
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id != NO_PRODUCER_ID
 
-
-# The constructor of a named tuple is a function in Python; this is what it calls.
+# What a named tuple's constructor calls, without the cost of a Python function.
 _new_tuple = tuple.__new__
 
 
 def corrupt(message: str) -> BrokerError:
-    """The error for bytes that are no record batch."""
+    """The error for bytes that are not a record batch."""
     return error_for(ErrorCode.CORRUPT_MESSAGE, message)
 
 
 def read_header(buffer: Buffer, position: int = 0, buffer_position: int = 0) -> BatchHeader:
-    """The header of the batch that begins at `position`; the batch itself may go on beyond the buffer.
+    """The header of the batch that begins at `position`; the batch itself may end beyond the buffer.
 
-    Where the buffer is a piece of a file, and begins there at `buffer_position`, the header has the batch's
-    position in the file.
+    If the buffer is a piece of a file that begins at `buffer_position`, the header has the batch's position
+    in the file.
 
-    Raises BrokerError: CORRUPT_MESSAGE where no header fits or its length is impossible,
-    UNSUPPORTED_FOR_MESSAGE_FORMAT for the message formats 0 and 1, which came before batches.
+    Raises BrokerError: CORRUPT_MESSAGE if the header is incomplete or its length is impossible,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT for the message formats 0 and 1, which are older than batches.
     """
     try:
         values = (buffer_position + position, *_HEADER.unpack_from(buffer, position))
     except struct.error:
         _refuse_old_format(buffer, position)
-        raise corrupt(f"{len(buffer) - position} bytes are no batch header") from None
+        raise corrupt(f"{len(buffer) - position} bytes are too few for a batch header") from None
     header = _new_tuple(BatchHeader, values)
     if header.magic != MAGIC:
         _refuse_old_format(buffer, position)
-        raise corrupt(f"no message format has the number {header.magic}")
+        raise corrupt(f"unknown message format {header.magic}")
     if header.length < HEADER_SIZE - LOG_OVERHEAD:
-        raise corrupt(f"a batch cannot be {header.length} bytes long")
+        raise corrupt(f"a batch length of {header.length} is impossible")
     return header
 
 
@@ -204,7 +198,7 @@ def _refuse_old_format(buffer: Buffer, position: int) -> None:
     if len(buffer) - position >= _MIN_OLD_SIZE and buffer[position + _MAGIC_AT] in (0, 1):
         raise error_for(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"message format {buffer[position + _MAGIC_AT]} is not taken: only record batches (format 2) are",
+            f"message format {buffer[position + _MAGIC_AT]} is not supported; use record batches (format 2)",
         )
 
 
@@ -226,8 +220,9 @@ def split(buffer: Buffer) -> list[BatchHeader]:
 
 
 def whole_batches(buffer: Buffer) -> list[BatchHeader]:
-    """The headers of the whole batches at the start of `buffer`, as a fetch answers them: its end may cut
-    a batch short, and that one is left out.
+    """The headers of the whole batches in `buffer`, the records of one fetch response.
+
+    The last batch may be cut off; it is left out.
 
     Raises BrokerError as `read_header` does.
     """
@@ -244,7 +239,7 @@ def whole_batches(buffer: Buffer) -> list[BatchHeader]:
 
 
 def has_valid_crc(buffer: Buffer, header: BatchHeader) -> bool:
-    """Whether the batch's checksum is that of its bytes; the whole batch must be in `buffer`."""
+    """Whether the batch's checksum matches its bytes. The whole batch must be in `buffer`."""
     position = header.position
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     covered = view[position + _ATTRIBUTES_AT : position + header.length + LOG_OVERHEAD]
@@ -252,21 +247,21 @@ def has_valid_crc(buffer: Buffer, header: BatchHeader) -> bool:
 
 
 def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
-    """Refuse what no broker may append as it stands: the checks that need no knowledge of the log.
+    """Raise for a batch that no broker may append, by the checks that need no knowledge of the log.
 
-    `max_bytes` is the largest batch that is taken (`max.message.bytes`). Raises BrokerError:
+    `max_bytes` is the size of the largest allowed batch (`max.message.bytes`). Raises BrokerError:
     MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (checksum), UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD.
     """
     size = header.length + LOG_OVERHEAD
     if size > max_bytes:
         raise error_for(
-            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, at most {max_bytes} are taken"
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, at most {max_bytes} are allowed"
         )
     if not has_valid_crc(buffer, header):
-        raise corrupt(f"the CRC-32C of the batch at byte {header.position} is not that of its header")
+        raise corrupt(f"the CRC-32C of the batch at byte {header.position} does not match its header")
     compression = header.attributes & _COMPRESSION_MASK
     if compression > _LAST_CODEC:
-        raise error_for(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {compression}")
+        raise error_for(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {compression}")
     record_count = header.record_count
     if record_count <= 0 or record_count != header.last_offset_delta + 1:
         raise _invalid(f"{record_count} records but last offset delta {header.last_offset_delta}")
@@ -289,8 +284,7 @@ def _invalid(message: str) -> BrokerError:
 
 
 def assign(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write the offset and the leader epoch of the batch at `position` into its bytes; its checksum covers
-    neither."""
+    """Write the offset and the leader epoch into the batch at `position`. The checksum covers neither."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
 
@@ -298,7 +292,7 @@ def assign(buffer: bytearray | memoryview, position: int, base_offset: int, lead
 def set_log_append_time(
     buffer: bytearray | memoryview, header: BatchHeader, timestamp_ms: int
 ) -> BatchHeader:
-    """Give the batch the broker's time as that of all its records; the header as it is afterwards."""
+    """Set the broker's time as the timestamp of all records of the batch. Returns the new header."""
     start = header.position
     attributes = header.attributes | _LOG_APPEND_TIME
     _ATTRIBUTES.pack_into(buffer, start + _ATTRIBUTES_AT, attributes)
@@ -338,7 +332,8 @@ def write_header(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> None:
-    """Fill the first 61 bytes of `batch`, of which the rest is the records, length and checksum included."""
+    """Write length, checksum and all other fields into the first 61 bytes of `batch`. Its records follow
+    them."""
     values = (
         attributes, last_offset_delta, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, record_count,
@@ -349,8 +344,10 @@ def write_header(
 
 
 def batch_size_at(buffer: Buffer, position: int) -> int | None:
-    """Bytes of the batch at `position`, its base offset and length being in the buffer; None where they are
-    not, or where no batch has that length."""
+    """The size in bytes of the batch at `position`.
+
+    None if the buffer ends before its length field, or if that length is impossible.
+    """
     if position + LOG_OVERHEAD > len(buffer):
         return None
     length: int = _OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]

@@ -1,7 +1,7 @@
 """CRC-32C, the checksum of record batches.
 
 One function, `crc32c(data, value=0)`. The `crc32c` package uses the processor's instruction and reads any
-contiguous buffer in place; where it cannot be installed, crcmod's loop, some fifty times slower, stands in.
+contiguous buffer in place. If it is not installed, crcmod is used, which is some fifty times slower.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ class Checksum(Protocol):
     """A checksum that can be continued."""
 
     def __call__(self, data: Buffer, value: int = 0, /) -> int:
-        """The checksum of `data`, an unsigned 32-bit number; `value` is that of the bytes before it."""
+        """The checksum of `data`, an unsigned 32-bit number. `value` is the checksum of the bytes before
+        it."""
         ...
 
 
 def by_instruction() -> Checksum:
-    """CRC-32C by the `crc32c` package. Raises ImportError where there is none."""
-    # The extension without its package, which looks up its own version at every import: a third of the time
-    # that importing a client would take.
+    """CRC-32C by the `crc32c` package. Raises ImportError if it is not installed."""
+    # Imports the extension without its package, which looks up its own version at import: that would be a
+    # third of the time to import a client.
     package = importlib.util.find_spec("crc32c")
     places = None if package is None else package.submodule_search_locations
     spec = None if places is None else PathFinder.find_spec("_crc32c", list(places))

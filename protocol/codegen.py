@@ -1,8 +1,8 @@
 """Encoders and decoders as Python source, one function for each message and version.
 
-The declaration is walked once, when a version is first used; the function that comes of it has the whole
-message inlined, nested structs and loops included. Neighbouring fields of fixed width, and the length in
-front of what follows them, are packed or unpacked by one `struct.Struct`.
+A function is generated when a version is first used. It has the whole message inlined, nested structs and
+loops included. Adjacent fields of fixed width, and the length that follows them, are packed or unpacked by
+one `struct.Struct`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from protocol.fields import (
 from protocol.frames import FileSlice, Part, Parts, parts_size
 
 Encoder: TypeAlias = Callable[[Any, list[Part], list[int]], None]
-"""(message, out, cuts): appends the pieces of the message to `out`, and to `cuts` the indexes in `out` of
-those pieces of records that are too large to copy."""
+"""(message, out, cuts): appends the pieces of the message to `out`, and to `cuts` the indexes in `out` of the
+records that are too large to copy."""
 Decoder: TypeAlias = Callable[[memoryview, int, int, int], tuple[Any, int]]
-"""(buffer, position, end, elements that it may have): the message, and the position after it."""
+"""(buffer, position, end, maximum number of elements): the message, and the position after it."""
 
 INLINE_RECORDS_BYTES = 2048
-"""Records up to this size are copied between their neighbours, which is cheaper than a part of their own."""
+"""Records up to this many bytes are copied, which is cheaper than a part of their own."""
 _UUID_CACHE_SIZE = 4096
 _PLAIN_ELEMENTS_SHIFT = 3
-"""Eight numbers in a list count for one element: so much less they cost than strings and structs."""
+"""Eight numbers in a list count as one element, since they need less memory than strings and structs."""
 
 
 def generate_encoder(cls: type, version: int, flexible: bool) -> Encoder:
@@ -64,7 +64,7 @@ def generate_decoder(cls: type, version: int, flexible: bool) -> Decoder:
 
 
 class _Source:
-    """Lines of Python, the names they use, and the run of fixed-width values not yet written out."""
+    """Lines of a generated function, and the constants that they use."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.version = version
@@ -89,7 +89,7 @@ class _Source:
         return f"{prefix}{self._names}"
 
     def constant(self, prefix: str, value: object) -> str:
-        """The name under which the generated function finds `value`."""
+        """The name of `value` in the generated function."""
         for name, known in self._globals.items():
             if known is value:
                 return name
@@ -115,7 +115,7 @@ class _EncoderSource(_Source):
         self._in_tag = False
 
     def flush(self) -> None:
-        """Writes out the pending run as one call of `struct.Struct.pack`."""
+        """Write the pending run as one call of `struct.Struct.pack`."""
         if not self._run:
             return
         layout = struct.Struct(">" + "".join(code for code, _ in self._run))
@@ -144,7 +144,7 @@ class _EncoderSource(_Source):
             self.line(f"{refuse}({value}, {field.name!r}, {self.version})")
 
     def _differs(self, field: Field, value: str) -> str:
-        """The condition that a field does not hold its default."""
+        """The condition that a field differs from its default."""
         match field.type, field.default:
             case _, None if not isinstance(field.type, Struct):
                 return f"{value} is not None"
@@ -228,7 +228,7 @@ class _EncoderSource(_Source):
     def _tagged_fields(self, type_: Struct, value: str) -> None:
         fields = [field for field in type_.fields if field.tag is not None and self.version in field.versions]
         if not fields:
-            self._run.append(("x", ""))  # the number of tagged fields: a zero byte, padded in
+            self._run.append(("x", ""))  # the number of tagged fields, zero: a pad byte
             return
         self.flush()
         tagged = self.name("tagged")
@@ -262,7 +262,7 @@ class _DecoderSource(_Source):
         self._after: list[str] = []
 
     def flush(self) -> None:
-        """Writes out the pending run as one call of `struct.Struct.unpack_from`."""
+        """Write the pending run as one call of `struct.Struct.unpack_from`."""
         if len(self._run) == 1 and self._run[0][0] == "B":
             self.line(f"{self._run[0][1]} = buf[pos]")
             self.line("pos += 1")
@@ -322,7 +322,7 @@ class _DecoderSource(_Source):
         self._after.append(f"{target} = {self.constant('uuid', _uuid)}({raw})")
 
     def _length(self, type_: WireType, path: str) -> str:
-        """Reads a length, which is negative for null; the name it is under."""
+        """Write code that reads a length, negative for null. Returns the name of its variable."""
         length = self.name("n")
         if not self.flexible:
             self._run.append((_length_code(type_), length))
@@ -380,7 +380,7 @@ class _DecoderSource(_Source):
     def _array_present(self, element: WireType, target: str, length: str, path: str) -> None:
         size = minimum_size(element, self.version, self.flexible)
         if size == 0:
-            raise SchemaError(f"{path}: elements of no bytes, so that nothing would bound their number")
+            raise SchemaError(f"{path}: elements without bytes, whose number could not be limited")
         with self.block(f"if not 0 <= {length} * {size} <= end - pos:"):
             self._refuse(path, length)
         is_plain = isinstance(element, Fixed) and element is not UUID128
@@ -448,16 +448,16 @@ def _refuse_field(message: object, field: str, version: int) -> None:
 
 
 def _refuse_length(path: str, length: int, left: int) -> None:
-    raise wire.MalformedMessage(f"{path}: a length of {length}; {left} bytes are left")
+    raise wire.MalformedMessage(f"{path}: a length of {length}; only {left} bytes remain")
 
 
 def _refuse_elements(path: str) -> None:
-    raise wire.TooManyElements(f"{path}: more elements than are taken of one message")
+    raise wire.TooManyElements(f"{path}: the message has too many elements")
 
 
 @lru_cache(_UUID_CACHE_SIZE)
 def _uuid(raw: bytes) -> UUID:
-    """Topic ids come again and again, and making one is the dearest step of reading it."""
+    """Cached: topic ids repeat, and creating a UUID is the most expensive step of reading one."""
     return UUID(bytes=raw)
 
 

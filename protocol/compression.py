@@ -1,8 +1,8 @@
-"""Compression of record batches: gzip, snappy, lz4 and zstd, each with a bound on what comes out.
+"""Compression of record batches: gzip, snappy, lz4 and zstd, each with a limit on the decompressed size.
 
 The framing is Kafka's: gzip members, lz4 frames of independent blocks, zstd frames, and for snappy the
 chunked form of the xerial library (a bare snappy block, as some clients write, is read too). A compressed
-kilobyte can stand for many megabytes, so `decompress` takes a limit and never holds more than that.
+kilobyte can decompress to many megabytes, so `decompress` takes a limit.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from protocol.batches import Compression
 from protocol.wire import Buffer
 
 DEFAULT_LIMIT = 256 * 1024 * 1024
-"""Bytes that one batch may come to when the caller has no limit of its own."""
+"""Limit of a decompressed batch, in bytes, for callers that give none."""
 
 
 def codec_named(name: str) -> Compression:
-    """The codec that `compression.type` calls `name`. Raises ValueError, saying which names there are."""
+    """The codec that `compression.type` calls `name`. Raises ValueError, which lists the known names."""
     try:
         return Compression[name.upper()]
     except KeyError:
@@ -30,12 +30,12 @@ def codec_named(name: str) -> Compression:
 
 
 class DecompressionError(ValueError):
-    """The data is damaged, or is more than the limit when decompressed."""
+    """The data is damaged, or exceeds the limit when decompressed."""
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """`data` compressed by `codec`. `level` is the scale of gzip and zstd, None their default; the others
-    know no levels."""
+    """`data` compressed by `codec`. `level` is for gzip and zstd, None for their default; other codecs
+    ignore it."""
     match codec:
         case Compression.NONE:
             return bytes(data)
@@ -52,10 +52,10 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 def decompress(
     codec: Compression, data: Buffer, limit: int = DEFAULT_LIMIT
 ) -> bytes | bytearray | memoryview:
-    """What `data` stands for; with `Compression.NONE` it is `data` itself, uncopied.
+    """`data` decompressed; with `Compression.NONE`, `data` itself without a copy.
 
-    Raises `DecompressionError` where the data is damaged or would come to more than `limit` bytes; no more
-    than a small multiple of `limit` is ever allocated on the way.
+    Raises `DecompressionError` if the data is damaged or exceeds `limit` bytes decompressed. At most a small
+    multiple of `limit` is allocated.
     """
     match codec:
         case Compression.NONE:
@@ -89,7 +89,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
     while len(rest):
         member = zlib.decompressobj(_GZIP_WINDOW)
         try:
-            # One byte more than is allowed tells "exactly the limit" from "more than the limit".
+            # One byte more than allowed, to distinguish "exactly the limit" from "more than the limit".
             members.append(member.decompress(rest, left + 1))
         except zlib.error as error:
             raise DecompressionError(f"gzip: {error}") from None
@@ -105,7 +105,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
 # snappy -----------------------------------------------------------------------------------------------
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, and the oldest one that can read it
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, and the oldest version that can read it
 _XERIAL_BLOCK_SIZE = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">i")
 
@@ -142,7 +142,7 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes | bytearray:
 def _decompress_snappy_block(block: memoryview, limit: int) -> bytearray:
     try:
         size = cramjam.snappy.decompress_raw_len(block)
-        # A block of n bytes stands for at most some 22 n: a header that claims more is not worth the memory.
+        # A block of n bytes decompresses to about 22 n at most: a header that claims far more is wrong.
         if size > limit or size > 64 * len(block):
             raise DecompressionError(f"snappy: {size} bytes claimed, {limit} allowed")
         output = bytearray(size)
@@ -159,7 +159,7 @@ def _decompress_snappy_block(block: memoryview, limit: int) -> bytearray:
 _LZ4_FRAME_HEADER = bytes.fromhex("04224d18 60 40 82")
 """Magic; version 1 with independent blocks and no checksums; blocks of 64 KiB; the checksum of these two.
 
-cramjam's own frames link their blocks, which Kafka's Java reader refuses.
+cramjam's own frames link their blocks, and Kafka's Java reader refuses such frames.
 """
 _LZ4_BLOCK_SIZE = 64 * 1024
 _LZ4_STORED = 0x80000000
@@ -184,7 +184,7 @@ def _compress_lz4(data: Buffer) -> bytes:
 # lz4 and zstd -----------------------------------------------------------------------------------------
 
 _FIRST_GUESS = 8
-"""Times the compressed size: the first output buffer to try."""
+"""The first output buffer is this many times the compressed size."""
 _LEAST_OUTPUT = 16 * 1024
 _GROWTH = 8
 
@@ -194,8 +194,9 @@ def _decompress_into(
 ) -> bytearray | memoryview:
     """Decompress into buffers of growing size, the last of which is `limit`.
 
-    Frames seldom say their size and cannot be believed when they do. The library reports a full buffer and
-    damaged data by the same exception, so damage is only certain when the largest buffer has failed too.
+    Frames seldom contain their decompressed size, and it could be a lie. The library reports a full buffer
+    and damaged data by the same exception, so damage is certain only after the largest buffer has failed
+    too.
     """
     size = min(limit, max(_LEAST_OUTPUT, _FIRST_GUESS * len(data)))
     while True:

@@ -1,4 +1,4 @@
-"""The numbers by which the configuration APIs name what they are about and what is done to it."""
+"""Enumerations of the configuration APIs: resource types, operations and sources of values."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import enum
 
 
 class ResourceType(enum.IntEnum):
-    """What a configuration belongs to."""
+    """The kind of resource that has a configuration."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class ConfigOperation(enum.IntEnum):
-    """What IncrementalAlterConfigs does to a value; the last two are for lists."""
+    """What IncrementalAlterConfigs does to a value. APPEND and SUBTRACT are for lists."""
 
     SET = 0
     DELETE = 1
@@ -22,7 +22,7 @@ class ConfigOperation(enum.IntEnum):
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a value comes from."""
+    """Where a configuration value comes from."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1

@@ -1,7 +1,7 @@
-"""What consumers of a classic group tell one another: subscriptions and assignments (KIP-429, -792, -881).
+"""What consumers of a classic group send to each other: subscriptions and assignments (KIP-429, -792, -881).
 
-The coordinator passes these bytes on unread. They begin with a version of their own; a version that is newer
-than ours is read as our newest, since fields are only ever added at the end.
+The coordinator forwards these bytes unread. They begin with a version of their own. A newer version than the
+newest known here is read as the newest known, since new versions only add fields at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from protocol.schema import (
 from protocol.wire import Buffer
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-"""The protocol type of groups whose members speak this."""
+"""The protocol type of groups whose members use these messages."""
 
 M = TypeVar("M", bound=ProtocolMessage)
 
@@ -41,8 +41,8 @@ class AssignedTopic:
 class Subscription(ProtocolMessage):
     """What a member wants to read.
 
-    `user_data` is its assignor's own. `owned_partitions` are those that it holds on to while it joins,
-    `generation_id` the generation in which it was given them, `rack_id` where it stands.
+    `user_data` belongs to its assignor. `owned_partitions` are the partitions that it keeps while it joins,
+    `generation_id` the generation in which they were assigned, `rack_id` its location.
     """
 
     topics: list[str]
@@ -62,7 +62,7 @@ class ConsumerAssignment(ProtocolMessage):
 
 @message(versions="0-1")
 class StickyUserData(ProtocolMessage):
-    """What members tell Kafka's sticky assignor: what they own. Version 0 lacks the generation."""
+    """The member's previous partitions, for Kafka's sticky assignor. Version 0 has no generation."""
 
     previous_assignment: list[AssignedTopic]
     generation: Int32 = wire("1+", default=-1, ignorable=True)
@@ -79,24 +79,24 @@ def encode_subscription(subscription: Subscription, version: int = 3) -> bytes:
 
 
 def decode_subscription(data: Buffer) -> Subscription:
-    """Raises MalformedMessage for bytes that are no subscription."""
+    """The subscription in JoinGroup's metadata. Raises MalformedMessage."""
     return _decoded(Subscription, data)
 
 
 def encode_assignment(partitions: Iterable[tuple[str, int]], version: int = 1) -> bytes:
-    """The bytes of SyncGroup's assignment. Every stock client reads version 1."""
+    """The bytes of SyncGroup's assignment. The default is version 1, which every stock client reads."""
     return _encoded(ConsumerAssignment(assigned_partitions=grouped(partitions)), version)
 
 
 def decode_assignment(data: Buffer) -> list[tuple[str, int]]:
-    """The partitions in their order. No bytes at all are no partitions. Raises MalformedMessage."""
+    """The partitions, in order; none for empty `data`. Raises MalformedMessage."""
     if not len(data):
         return []
     return flat(_decoded(ConsumerAssignment, data).assigned_partitions)
 
 
 def grouped(partitions: Iterable[tuple[str, int]]) -> list[AssignedTopic]:
-    """Partitions grouped by their topics, both in the order in which they come."""
+    """Partitions grouped by topic; topics and partitions keep the order in which they first appear."""
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
@@ -104,7 +104,7 @@ def grouped(partitions: Iterable[tuple[str, int]]) -> list[AssignedTopic]:
 
 
 def flat(topics: Iterable[AssignedTopic]) -> list[tuple[str, int]]:
-    """What `grouped` was made of."""
+    """The reverse of `grouped`: (topic, partition) pairs."""
     return [(row.topic, number) for row in topics for number in row.partitions]
 
 

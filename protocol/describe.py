@@ -1,4 +1,4 @@
-"""The table of the APIs in docs/protocol.md, made from their declarations.
+"""docs/protocol.md: tables of all APIs, generated from their declarations.
 
 python -m protocol.describe > docs/protocol.md
 """
@@ -14,11 +14,11 @@ FIRST_OWN_KEY = 30000
 _INTRODUCTION = """\
 # The protocol
 
-Holdfast speaks Kafka's wire protocol. This table is made from the declarations in `protocol/messages/` by
-`python -m protocol.describe`; the fields of a message are best read there.
+Holdfast speaks Kafka's wire protocol. `python -m protocol.describe` generates these tables from the
+declarations in `protocol/messages/`, which also have the fields of each message.
 
-*Versions* can be encoded and decoded; *advertised* are those that a broker with a handler for the API names
-in its ApiVersions response; *flexible* versions have compact lengths and tagged fields (KIP-482).
+*Versions* can be encoded and decoded. *Advertised* versions are in the ApiVersions response of a broker
+that has a handler for the API. *Flexible* versions have compact lengths and tagged fields (KIP-482).
 """
 
 

@@ -1,7 +1,7 @@
-"""Errors that a broker tells: one table, and the exceptions that they become.
+"""Error codes of the protocol in one table, and their exceptions.
 
-A row is a code, whether the same request may succeed when sent again, and what it means. Codes from -1 to 133
-are Kafka's; Holdfast's own start at 10000, so that no later Kafka collides with them.
+A row has the code, whether the same request may succeed when sent again, and its meaning. Codes from -1 to
+133 are Kafka's. Holdfast's own codes start at 10000, so that no later Kafka version collides with them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ RETRIABLE = True
 FATAL = False
 
 MESSAGE_LENGTH_MAX = 2000
-"""Characters of an error's text. It may quote what a client sent, and must fit a string of the protocol."""
+"""Maximum length of an error's text, in characters. It may quote a client's input, and must fit a string of
+the protocol."""
 
 
 class ErrorCode(IntEnum):
@@ -28,23 +29,23 @@ class ErrorCode(IntEnum):
         member.message = message
         return member
 
-    UNKNOWN_SERVER_ERROR = -1, FATAL, "The broker failed in a way it did not expect; its log says more."
+    UNKNOWN_SERVER_ERROR = -1, FATAL, "Unexpected failure of the broker; see its log."
     NONE = 0, FATAL, "No error."
-    OFFSET_OUT_OF_RANGE = 1, FATAL, "The partition does not hold the offset that was asked for."
+    OFFSET_OUT_OF_RANGE = 1, FATAL, "The partition does not have the requested offset."
     CORRUPT_MESSAGE = 2, RETRIABLE, "A record batch fails its checksum or is otherwise damaged."
     UNKNOWN_TOPIC_OR_PARTITION = 3, RETRIABLE, "The broker does not know this topic or partition."
     INVALID_FETCH_SIZE = 4, FATAL, "The number of bytes to fetch is not allowed."
-    LEADER_NOT_AVAILABLE = 5, RETRIABLE, "The partition has no leader at the moment."
+    LEADER_NOT_AVAILABLE = 5, RETRIABLE, "The partition currently has no leader."
     NOT_LEADER_OR_FOLLOWER = (
         6,
         RETRIABLE,
         "The broker does not lead the partition, or holds no replica of it.",
     )
-    REQUEST_TIMED_OUT = 7, RETRIABLE, "The request was not finished within its time."
+    REQUEST_TIMED_OUT = 7, RETRIABLE, "The request did not finish within its timeout."
     BROKER_NOT_AVAILABLE = 8, FATAL, "The broker is not available."
     REPLICA_NOT_AVAILABLE = 9, RETRIABLE, "The replica is not available on this broker."
     MESSAGE_TOO_LARGE = 10, FATAL, "The record batch is larger than the topic allows (max.message.bytes)."
-    STALE_CONTROLLER_EPOCH = 11, FATAL, "The request comes from a controller that has been replaced."
+    STALE_CONTROLLER_EPOCH = 11, FATAL, "The sending controller has been replaced."
     OFFSET_METADATA_TOO_LARGE = 12, FATAL, "The metadata committed with the offset is too long."
     NETWORK_EXCEPTION = 13, RETRIABLE, "The connection was lost before the response came."
     COORDINATOR_LOAD_IN_PROGRESS = 14, RETRIABLE, "The coordinator is still reading its state."
@@ -63,21 +64,21 @@ class ErrorCode(IntEnum):
         "The records were written, but fewer replicas than min.insync.replicas have them.",
     )
     INVALID_REQUIRED_ACKS = 21, FATAL, "acks must be -1, 0 or 1."
-    ILLEGAL_GENERATION = 22, FATAL, "The generation of the group has passed."
+    ILLEGAL_GENERATION = 22, FATAL, "The generation is not the group's current one."
     INCONSISTENT_GROUP_PROTOCOL = 23, FATAL, "The member shares no protocol with the rest of the group."
     INVALID_GROUP_ID = 24, FATAL, "The group id is not allowed."
     UNKNOWN_MEMBER_ID = 25, FATAL, "The group does not know this member."
-    INVALID_SESSION_TIMEOUT = 26, FATAL, "The session timeout is outside of what the broker allows."
+    INVALID_SESSION_TIMEOUT = 26, FATAL, "The session timeout is outside the range that the broker allows."
     REBALANCE_IN_PROGRESS = 27, FATAL, "The group is rebalancing: join again."
     INVALID_COMMIT_OFFSET_SIZE = 28, FATAL, "The commit is too large to be stored."
     TOPIC_AUTHORIZATION_FAILED = 29, FATAL, "Not authorised for the topic."
     GROUP_AUTHORIZATION_FAILED = 30, FATAL, "Not authorised for the group."
     CLUSTER_AUTHORIZATION_FAILED = 31, FATAL, "Not authorised for the cluster."
-    INVALID_TIMESTAMP = 32, FATAL, "The timestamp of a record is outside of what the topic allows."
+    INVALID_TIMESTAMP = 32, FATAL, "The timestamp of a record is outside the range that the topic allows."
     UNSUPPORTED_SASL_MECHANISM = 33, FATAL, "The broker does not offer this SASL mechanism."
     ILLEGAL_SASL_STATE = 34, FATAL, "The request does not fit the state of the authentication."
     UNSUPPORTED_VERSION = 35, FATAL, "The broker does not support this version of the API."
-    TOPIC_ALREADY_EXISTS = 36, FATAL, "A topic of this name exists."
+    TOPIC_ALREADY_EXISTS = 36, FATAL, "A topic with this name already exists."
     INVALID_PARTITIONS = 37, FATAL, "The number of partitions is not allowed."
     INVALID_REPLICATION_FACTOR = (
         38,
@@ -90,9 +91,9 @@ class ErrorCode(IntEnum):
     INVALID_REQUEST = 42, FATAL, "The request contradicts itself or the protocol; the broker's log says how."
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, FATAL, "The message format on the broker cannot carry this request."
     POLICY_VIOLATION = 44, FATAL, "A policy of the broker forbids the request."
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45, FATAL, "Records of this producer are missing before this batch."
-    DUPLICATE_SEQUENCE_NUMBER = 46, FATAL, "The broker has written this batch before."
-    INVALID_PRODUCER_EPOCH = 47, FATAL, "The producer's epoch has passed."
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45, FATAL, "Records of this producer before this batch are missing."
+    DUPLICATE_SEQUENCE_NUMBER = 46, FATAL, "The broker has already written this batch."
+    INVALID_PRODUCER_EPOCH = 47, FATAL, "The producer's epoch is outdated."
     INVALID_TXN_STATE = 48, FATAL, "The transaction is in a state that forbids this."
     INVALID_PRODUCER_ID_MAPPING = 49, FATAL, "The producer id does not belong to the transactional id."
     INVALID_TRANSACTION_TIMEOUT = 50, FATAL, "The transaction timeout is above what the broker allows."
@@ -104,7 +105,7 @@ class ErrorCode(IntEnum):
     KAFKA_STORAGE_ERROR = 56, RETRIABLE, "The broker's disk failed; the log directory is offline."
     LOG_DIR_NOT_FOUND = 57, FATAL, "The broker's configuration has no such log directory."
     SASL_AUTHENTICATION_FAILED = 58, FATAL, "Authentication failed."
-    UNKNOWN_PRODUCER_ID = 59, FATAL, "The broker has nothing, or nothing any more, of this producer."
+    UNKNOWN_PRODUCER_ID = 59, FATAL, "The broker has no state of this producer, or no longer."
     REASSIGNMENT_IN_PROGRESS = 60, FATAL, "The partition is being reassigned."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, FATAL, "Delegation tokens are not enabled."
     DELEGATION_TOKEN_NOT_FOUND = 62, FATAL, "There is no such delegation token."
@@ -121,27 +122,31 @@ class ErrorCode(IntEnum):
     GROUP_ID_NOT_FOUND = 69, FATAL, "There is no such group."
     FETCH_SESSION_ID_NOT_FOUND = 70, RETRIABLE, "There is no such fetch session."
     INVALID_FETCH_SESSION_EPOCH = 71, RETRIABLE, "The fetch session's epoch is not the expected one."
-    LISTENER_NOT_FOUND = 72, RETRIABLE, "The leader has no listener of the name that the request came by."
+    LISTENER_NOT_FOUND = (
+        72,
+        RETRIABLE,
+        "The leader has no listener with the name of the one that received the request.",
+    )
     TOPIC_DELETION_DISABLED = 73, FATAL, "Topics cannot be deleted (delete.topic.enable)."
     FENCED_LEADER_EPOCH = 74, RETRIABLE, "The leader epoch is older than the broker's."
     UNKNOWN_LEADER_EPOCH = 75, RETRIABLE, "The leader epoch is newer than the broker's."
     UNSUPPORTED_COMPRESSION_TYPE = 76, FATAL, "The client cannot read this compression type."
-    STALE_BROKER_EPOCH = 77, FATAL, "The broker has registered anew since the request was made."
+    STALE_BROKER_EPOCH = 77, FATAL, "The broker has registered again since the request was sent."
     OFFSET_NOT_AVAILABLE = 78, RETRIABLE, "The new leader has not yet found its high watermark."
     MEMBER_ID_REQUIRED = 79, FATAL, "Join again, with the member id that comes with this error."
     PREFERRED_LEADER_NOT_AVAILABLE = 80, RETRIABLE, "The preferred leader is not available."
-    GROUP_MAX_SIZE_REACHED = 81, FATAL, "The group has as many members as it may."
+    GROUP_MAX_SIZE_REACHED = 81, FATAL, "The group has its maximum number of members."
     FENCED_INSTANCE_ID = 82, FATAL, "Another member has taken over this group instance id."
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, RETRIABLE, "No replica that may become leader is available."
-    ELECTION_NOT_NEEDED = 84, RETRIABLE, "The partition has the leader that it should have."
+    ELECTION_NOT_NEEDED = 84, RETRIABLE, "The partition already has the leader that it should have."
     NO_REASSIGNMENT_IN_PROGRESS = 85, FATAL, "The partition is not being reassigned."
     GROUP_SUBSCRIBED_TO_TOPIC = 86, FATAL, "The group is subscribed to the topic, so its offsets stay."
-    INVALID_RECORD = 87, FATAL, "The broker refuses a record of the batch."
+    INVALID_RECORD = 87, FATAL, "The broker rejects a record of the batch."
     UNSTABLE_OFFSET_COMMIT = 88, RETRIABLE, "An offset of the partition is part of an unfinished transaction."
     THROTTLING_QUOTA_EXCEEDED = 89, RETRIABLE, "The quota is used up."
     PRODUCER_FENCED = 90, FATAL, "Another producer has taken over."
     RESOURCE_NOT_FOUND = 91, FATAL, "There is no such resource."
-    DUPLICATE_RESOURCE = 92, FATAL, "The request names a resource twice, or it exists."
+    DUPLICATE_RESOURCE = 92, FATAL, "The request names a resource twice, or the resource exists already."
     UNACCEPTABLE_CREDENTIAL = 93, FATAL, "The credential is not acceptable."
     INCONSISTENT_VOTER_SET = 94, FATAL, "The candidate is not among the voters."
     INVALID_UPDATE_VERSION = 95, FATAL, "The version to update to is not allowed."
@@ -149,9 +154,9 @@ class ErrorCode(IntEnum):
     PRINCIPAL_DESERIALIZATION_FAILURE = 97, FATAL, "The principal of a forwarded request cannot be read."
     SNAPSHOT_NOT_FOUND = 98, FATAL, "There is no such snapshot."
     POSITION_OUT_OF_RANGE = 99, FATAL, "The position is outside of the snapshot."
-    UNKNOWN_TOPIC_ID = 100, RETRIABLE, "The broker knows no topic of this id."
-    DUPLICATE_BROKER_REGISTRATION = 101, FATAL, "A live broker has this id."
-    BROKER_ID_NOT_REGISTERED = 102, FATAL, "No broker of this id is registered."
+    UNKNOWN_TOPIC_ID = 100, RETRIABLE, "The broker knows no topic with this id."
+    DUPLICATE_BROKER_REGISTRATION = 101, FATAL, "Another live broker has this id."
+    BROKER_ID_NOT_REGISTERED = 102, FATAL, "No broker with this id is registered."
     INCONSISTENT_TOPIC_ID = 103, RETRIABLE, "The topic id is not the one in the broker's log."
     INCONSISTENT_CLUSTER_ID = 104, FATAL, "The request belongs to another cluster."
     TRANSACTIONAL_ID_NOT_FOUND = 105, FATAL, "There is no such transactional id."
@@ -159,7 +164,7 @@ class ErrorCode(IntEnum):
     INELIGIBLE_REPLICA = 107, FATAL, "A replica of the proposed ISR may not be in it."
     NEW_LEADER_ELECTED = 108, FATAL, "The change of the ISR also elected a new leader."
     OFFSET_MOVED_TO_TIERED_STORAGE = 109, FATAL, "The offset has moved to tiered storage."
-    FENCED_MEMBER_EPOCH = 110, FATAL, "The member's epoch has passed: join again."
+    FENCED_MEMBER_EPOCH = 110, FATAL, "The member's epoch is outdated: join again."
     UNRELEASED_INSTANCE_ID = 111, FATAL, "Another member still uses this group instance id."
     UNSUPPORTED_ASSIGNOR = 112, FATAL, "The group's coordinator has no such assignor."
     STALE_MEMBER_EPOCH = 113, FATAL, "The member's epoch is behind: send the heartbeat first."
@@ -167,15 +172,15 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115, FATAL, "This kind of endpoint is not supported."
     UNKNOWN_CONTROLLER_ID = 116, FATAL, "There is no such controller."
     UNKNOWN_SUBSCRIPTION_ID = 117, FATAL, "The telemetry subscription is not the current one."
-    TELEMETRY_TOO_LARGE = 118, FATAL, "The telemetry is larger than the broker takes."
+    TELEMETRY_TOO_LARGE = 118, FATAL, "The telemetry is larger than the broker allows."
     INVALID_REGISTRATION = 119, FATAL, "The controller refuses the broker's registration."
-    TRANSACTION_ABORTABLE = 120, FATAL, "The transaction must be aborted; the producer may go on."
+    TRANSACTION_ABORTABLE = 120, FATAL, "The transaction must be aborted; the producer may continue."
     INVALID_RECORD_STATE = 121, FATAL, "The record's state forbids this acknowledgement."
     SHARE_SESSION_NOT_FOUND = 122, RETRIABLE, "There is no such share session."
     INVALID_SHARE_SESSION_EPOCH = 123, RETRIABLE, "The share session's epoch is not the expected one."
-    FENCED_STATE_EPOCH = 124, FATAL, "The share coordinator's state epoch has passed."
+    FENCED_STATE_EPOCH = 124, FATAL, "The share coordinator's state epoch is outdated."
     INVALID_VOTER_KEY = 125, FATAL, "The voter's key does not match."
-    DUPLICATE_VOTER = 126, FATAL, "The voter is among the voters."
+    DUPLICATE_VOTER = 126, FATAL, "The voter already exists."
     VOTER_NOT_FOUND = 127, FATAL, "There is no such voter."
     INVALID_REGULAR_EXPRESSION = 128, FATAL, "The regular expression is not valid."
     REBOOTSTRAP_REQUIRED = (
@@ -185,24 +190,23 @@ class ErrorCode(IntEnum):
     )
     STREAMS_INVALID_TOPOLOGY = 130, FATAL, "The topology is not valid."
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, FATAL, "The topology's epoch is not valid."
-    STREAMS_TOPOLOGY_FENCED = 132, FATAL, "The topology's epoch has passed."
-    SHARE_SESSION_LIMIT_REACHED = 133, RETRIABLE, "The broker has as many share sessions as it may."
+    STREAMS_TOPOLOGY_FENCED = 132, FATAL, "The topology's epoch is outdated."
+    SHARE_SESSION_LIMIT_REACHED = 133, RETRIABLE, "The broker has its maximum number of share sessions."
 
-    OWNERSHIP_FENCED = 10_000, FATAL, "The resource is not this owner's any more: do not go on with it."
-    STALE_GENERATION = 10_001, FATAL, "The generation in force is higher than the one that the claim names."
-    RESOURCE_OWNED = 10_002, FATAL, "Another owns the resource, and the claim takes from nobody."
-    CLAIM_QUEUED = 10_003, RETRIABLE, "The claim stands in the queue of the resource."
-    INVALID_GENERATION = 10_004, FATAL, "The generation is outside of what may be claimed."
-    OFFSET_MISMATCH = 10_005, FATAL, "The log does not end at the offset that was expected."
+    OWNERSHIP_FENCED = 10_000, FATAL, "This owner has lost the resource and must stop using it."
+    STALE_GENERATION = 10_001, FATAL, "The resource's generation is higher than the one in the claim."
+    RESOURCE_OWNED = 10_002, FATAL, "Another owns the resource, and the claim does not take it over."
+    CLAIM_QUEUED = 10_003, RETRIABLE, "The claim waits in the queue of the resource."
+    INVALID_GENERATION = 10_004, FATAL, "The generation is outside the range that may be claimed."
+    OFFSET_MISMATCH = 10_005, FATAL, "The log does not end at the expected offset."
     OWNERSHIP_DETACHED = 10_006, FATAL, "The owner has lost its connection: resume on this one."
 
 
 class BrokerError(Exception):
-    """An error with a code of the protocol: told by a broker, or about to be.
+    """An error with a code of the protocol, received from a broker or to be sent by one.
 
-    `code` is the row, `retriable` what it says, and the text is `message` where one is given, else the row's.
-    Subclasses exist for what users want to catch; `error_for` picks the right one. A text of more than
-    `MESSAGE_LENGTH_MAX` characters is cut.
+    `code` is the row of the table. `message` is the given text, else the row's; it is cut after
+    `MESSAGE_LENGTH_MAX` characters. `error_for` chooses the subclass that belongs to a code.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -231,7 +235,7 @@ class CorruptMessageError(BrokerError):
 
 
 class UnknownTopicOrPartitionError(BrokerError):
-    """The cluster has no such topic or partition, or has not heard of it yet."""
+    """The cluster has no such topic or partition, or the broker does not know it yet."""
 
 
 class NotLeaderOrFollowerError(BrokerError):
@@ -239,11 +243,11 @@ class NotLeaderOrFollowerError(BrokerError):
 
 
 class LeaderNotAvailableError(BrokerError):
-    """The partition has no leader at the moment."""
+    """The partition currently has no leader."""
 
 
 class RequestTimedOutError(BrokerError):
-    """The request was not finished within its time. A write may or may not have happened."""
+    """The request did not finish within its timeout. A write may or may not have happened."""
 
 
 class MessageTooLargeError(BrokerError):
@@ -251,7 +255,7 @@ class MessageTooLargeError(BrokerError):
 
 
 class NotCoordinatorError(BrokerError):
-    """The group is coordinated by another broker, or by none at the moment."""
+    """Another broker, or currently none, coordinates the group."""
 
 
 class InvalidTopicError(BrokerError):
@@ -263,7 +267,7 @@ class NotEnoughReplicasError(BrokerError):
 
 
 class GroupRebalanceError(BrokerError):
-    """The member's place in its group has passed: it must join again."""
+    """The group has removed the member or is rebalancing: join again."""
 
 
 class FencedInstanceIdError(BrokerError):
@@ -291,11 +295,11 @@ class UnsupportedVersionError(BrokerError):
 
 
 class TopicExistsError(BrokerError):
-    """A topic of this name exists."""
+    """A topic with this name already exists."""
 
 
 class InvalidConfigError(BrokerError):
-    """A configuration is not allowed."""
+    """A configuration value is not allowed."""
 
 
 class NotControllerError(BrokerError):
@@ -307,34 +311,35 @@ class InvalidRequestError(BrokerError):
 
 
 class OutOfOrderSequenceError(BrokerError):
-    """Records of this idempotent producer are missing before the batch."""
+    """Records of this idempotent producer before the batch are missing."""
 
 
 class ProducerFencedError(BrokerError):
-    """Another producer has taken over; this one must not write any more."""
+    """Another producer has taken over; this one can no longer write."""
 
 
 class OwnershipFencedError(BrokerError):
-    """The resource was lost to another, or the session has ended. It is not taken back unasked."""
+    """The owner has lost the resource: another took it, or the session ended. Clients do not claim it again
+    on their own."""
 
 
 class OwnershipRefusedError(BrokerError):
-    """The claim was refused: the generation in force is higher, or the owner is not to be disturbed."""
+    """The claim was refused: the resource's generation is higher, or another owns it."""
 
 
 class OwnershipDetachedError(BrokerError):
-    """The ownership stands, but on another connection: it has to be resumed."""
+    """The owner still has the resource, but on another connection: resume it."""
 
 
 class ClaimQueuedError(BrokerError):
-    """The claim was not granted yet: it stands in the queue."""
+    """The claim is not granted yet: it waits in the queue."""
 
 
 class OffsetMismatchError(BrokerError):
     """The log did not end at the expected offset, and nothing was appended (KIP-27).
 
-    `next_offset` is where it ends, and all before it is committed; `last_leader_epoch` is the leader epoch of
-    its last record. Both are -1 where the broker did not say.
+    `next_offset` is the offset where it ends; everything before it is committed. `last_leader_epoch` is the
+    leader epoch of its last record. Both are -1 if the broker did not say.
     """
 
     def __init__(
@@ -358,11 +363,11 @@ class StorageError(BrokerError):
 
 
 class FencedLeaderEpochError(BrokerError):
-    """The leader epoch in the request is older than the broker's: fetch metadata."""
+    """The leader epoch in the request is older than the broker's: fetch metadata and retry."""
 
 
 class UnknownLeaderEpochError(BrokerError):
-    """The leader epoch in the request is newer than the broker's: ask again later."""
+    """The leader epoch in the request is newer than the broker's: retry later."""
 
 
 class QuotaExceededError(BrokerError):
@@ -422,9 +427,9 @@ _EXCEPTIONS: dict[ErrorCode, type[BrokerError]] = {
 
 
 def error_for(code: int, message: str | None = None) -> BrokerError:
-    """The exception for a code from the wire, of the subclass that users catch for it.
+    """The exception for an error code, of the code's subclass of BrokerError.
 
-    A code that this version does not know becomes UNKNOWN_SERVER_ERROR, and its text gives the number.
+    An unknown code becomes UNKNOWN_SERVER_ERROR, with the number in its text.
     """
     try:
         row = ErrorCode(code)

@@ -1,6 +1,6 @@
-"""What a declared field is: its wire type, the versions that have it, its default.
+"""Declared fields: wire type, the versions that have the field, default.
 
-The wire type is read from the field's annotation: `Int32` is an int to Python and four bytes on the wire.
+The wire type comes from the field's annotation: `Int32` is an int in Python and four bytes on the wire.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ZERO_UUID = UUID(int=0)
 
 
 class SchemaError(TypeError):
-    """A declaration that makes no sense: a mistake in the source, found when the module is imported."""
+    """An invalid declaration: a programming error, found when the module is imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ NO_VERSIONS = Versions(0, -1)
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A value of fixed width. `code` is its letter in the `struct` module's formats."""
+    """A value of fixed width (`size` bytes). `code` is its letter in the `struct` module's formats."""
 
     name: str
     code: str
@@ -87,7 +87,7 @@ Uint32: TypeAlias = Annotated[int, UINT32]
 Int64: TypeAlias = Annotated[int, INT64]
 Float64: TypeAlias = Annotated[float, FLOAT64]
 Records: TypeAlias = Annotated[bytes | bytearray | memoryview | FileSlice | Parts, Variable.RECORDS]
-"""Record batches. Decoded, it is a memoryview of the buffer; to encode, whatever holds the bytes."""
+"""Record batches. After decoding, a memoryview of the buffer; for encoding, any of these types."""
 
 _PLAIN_TYPES: dict[object, Fixed | Variable] = {
     bool: BOOLEAN,
@@ -122,9 +122,9 @@ WireType: TypeAlias = Fixed | Variable | Array | Struct
 class Field:
     """One field of one struct, in all versions.
 
-    `default` is the value in versions without the field; for arrays an empty tuple stands for a new list,
-    and for structs it is None. `tag` is the number of a tagged field. An `ignorable` field is dropped from
-    versions without it; any other must then hold its default.
+    `default` is the value in versions without the field. For an array, an empty tuple stands for a new
+    list; for a struct it is None. `tag` is the number of a tagged field. An `ignorable` field is dropped in
+    versions without it; any other field must then have its default.
     """
 
     name: str
@@ -140,7 +140,7 @@ FIELDS_ATTRIBUTE = "__wire_fields__"
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """The declared fields of a struct, in wire order. Raises SchemaError for a class that is none."""
+    """The declared fields of a struct, in wire order. Raises SchemaError if `cls` is not a struct."""
     try:
         return typing.cast("tuple[Field, ...]", vars(cls)[FIELDS_ATTRIBUTE])
     except KeyError:
@@ -157,7 +157,7 @@ def wire_type(annotation: object) -> tuple[WireType, bool]:
         (element,) = typing.get_args(annotation)
         element_type, nullable = wire_type(element)
         if nullable or isinstance(element_type, Array):
-            raise SchemaError(f"{annotation}: no array of arrays or of values that may be null")
+            raise SchemaError(f"{annotation}: arrays of arrays or of nullable values are not supported")
         return Array(element_type), False
     if annotation in _PLAIN_TYPES:
         return _PLAIN_TYPES[annotation], False
@@ -174,7 +174,7 @@ def _marker(annotation: Any) -> WireType:
 
 
 def _optional(annotation: object) -> WireType:
-    """The type of `X | None`. A union inside of `X` was flattened into Annotated already, or is an error."""
+    """The type of `X | None`. Raises SchemaError for other unions."""
     others = [argument for argument in typing.get_args(annotation) if argument is not types.NoneType]
     if len(others) != 1:
         raise SchemaError(f"{annotation} has no form on the wire")
@@ -182,7 +182,7 @@ def _optional(annotation: object) -> WireType:
 
 
 def implicit_default(type_: WireType, nullable: bool) -> object:
-    """Kafka's default for a field whose declaration names none: zero, empty or false."""
+    """Kafka's default for a field declared without one: zero, empty or false."""
     match type_:
         case Fixed():
             return type_.default
@@ -199,7 +199,8 @@ def implicit_default(type_: WireType, nullable: bool) -> object:
 
 
 def minimum_size(type_: WireType, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of the type takes: what bounds an array's length before it is read."""
+    """The minimum size of a value of the type, in bytes. It limits an array's length before the array is
+    read."""
     match type_:
         case Fixed():
             return type_.size

@@ -1,8 +1,7 @@
 """What travels on a connection: size-delimited frames, and responses made of parts.
 
-A response is a list of *parts*. Most parts are bytes; a `FileSlice` stands for bytes that are still in a
-file, so that a transport can hand them to the kernel (`os.sendfile`) without their ever becoming a Python
-object.
+A response is a list of *parts*. Most parts are bytes. A `FileSlice` stands for bytes that are still in a
+file, so that a transport can pass them to the kernel (`os.sendfile`) without reading them into Python.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 SIZE = struct.Struct(">i")
-"""The length that precedes every frame: a signed 32-bit integer, the length itself not counted."""
+"""The length before every frame: a signed 32-bit integer that does not count itself."""
 
 
 class SliceSource(Protocol):
     """An open file of which a `FileSlice` is a piece."""
 
     def fileno(self) -> int:
-        """The descriptor to send from; raises `OSError` where the file is not one of the system's."""
+        """The descriptor to send from. Raises `OSError` if the file has none."""
         ...
 
     def pread(self, length: int, offset: int) -> bytes:
-        """At most `length` bytes from byte `offset` on; fewer only at the end of the file."""
+        """Up to `length` bytes from byte `offset` on; fewer only at the end of the file."""
         ...
 
 
@@ -32,7 +31,7 @@ class SliceSource(Protocol):
 class FileSlice:
     """Bytes `offset` to `offset + length` of `file`, not yet read.
 
-    A value, and never changed: it is not declared frozen because that makes the making four times as dear.
+    Never changed. Not declared frozen, because a frozen dataclass takes four times as long to create.
     """
 
     file: SliceSource
@@ -43,13 +42,13 @@ class FileSlice:
         return self.length
 
     def read(self) -> bytes:
-        """The bytes themselves, for those that cannot send from a file.
+        """The bytes themselves, for transports that cannot send from a file.
 
-        Raises EOFError where the file is shorter than the slice.
+        Raises EOFError if the file is shorter than the slice.
         """
         data = self.file.pread(self.length, self.offset)
         if len(data) != self.length:
-            raise EOFError(f"{self.length} bytes wanted at offset {self.offset}, the file has {len(data)}")
+            raise EOFError(f"expected {self.length} bytes at offset {self.offset}, the file has {len(data)}")
         return data
 
 
@@ -58,10 +57,10 @@ Parts: TypeAlias = list[Part]
 
 
 def parts_size(parts: Sequence[Part]) -> int:
-    """How many bytes `parts` make on the wire."""
+    """The total size of `parts`, in bytes."""
     return len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
 
 
 def join_parts(parts: Sequence[Part]) -> bytes:
-    """`parts` as one bytes object: for tests and for transports that know no files."""
+    """`parts` as one bytes object."""
     return b"".join(part.read() if isinstance(part, FileSlice) else part for part in parts)

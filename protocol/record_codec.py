@@ -1,12 +1,12 @@
-"""The two loops over the records of a batch, in Python: encoding all of them, and taking them apart.
+"""The two loops over the records of a batch, in Python: one encodes all records, the other decodes them.
 
-A record is, every number but the attributes a zigzag varint:
+The layout of a record; every number except the attributes is a zigzag varint:
 
     length | attributes (int8) | timestamp delta | offset delta | key length, key | value length, value
     | header count | (key length, key, value length, value) of each header
 
-Length -1 stands for null. `_record_codec.c` is the same, compiled, for installations that had a compiler;
-both give the same values and the same errors, and `protocol.records` takes whichever there is.
+Length -1 stands for null. `_record_codec.c` is the compiled equivalent, for installations with a compiler.
+Both give the same values and the same errors; `protocol.records` uses the compiled one if it is there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import TypeAlias
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 _MIN_RECORD_SIZE = 7
-"""Length, attributes, timestamp, offset, key, value and number of headers: one byte each at the least."""
+"""Length, attributes, timestamp, offset, key, value and number of headers: at least one byte each."""
 
 
 def zigzag_varint(number: int) -> bytes:
-    """`number`, of at most 64 bits, as Kafka writes signed numbers of variable length."""
+    """`number`, a signed integer of at most 64 bits, as Kafka's zigzag varint."""
     rest = (number << 1) ^ (number >> 63)
     encoded = bytearray()
     while rest > 0x7F:
@@ -35,10 +35,10 @@ def zigzag_varint(number: int) -> bytes:
 _VARINT_COUNT = 8192
 _VARINTS = [bytes((twice,)) for twice in range(0, 0x80, 2)]
 _VARINTS += [bytes((twice & 0x7F | 0x80, twice >> 7)) for twice in range(0x80, 2 * _VARINT_COUNT, 2)]
-"""Encoded ahead: all that take one or two bytes, which is nearly every number in nearly every record."""
+"""Encoded in advance: all varints of one or two bytes, which covers nearly every number in a record."""
 _NULL = zigzag_varint(-1)
 NO_HEADERS = zigzag_varint(0)
-"""What a record ends with that has none."""
+"""The end of a record without headers."""
 
 
 def _varint(number: int) -> bytes:
@@ -46,7 +46,7 @@ def _varint(number: int) -> bytes:
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """A record's headers as it ends with them, their number first."""
+    """A record's headers encoded, with their number first: the end of the record."""
     parts = [_varint(len(headers))]
     for key, value in headers:
         name = key.encode()
@@ -65,14 +65,15 @@ def encode(
     values: list[bytes | None],
     tails: list[bytes] | None,
 ) -> bytearray:
-    """All records, after `prefix_size` bytes of zero.
+    """`prefix_size` zero bytes, then all records.
 
-    The columns are of one length. `tails` are the encoded headers; None where no record has any.
+    The columns have the same length. `tails` has the encoded headers of each record; None if no record has
+    any.
     """
     pieces = [bytes(prefix_size)]
     varints, known, slow = _VARINTS, _VARINT_COUNT, zigzag_varint
     base = last = timestamps[0] if timestamps else 0
-    start = b"\0\0"  # attributes and timestamp delta, which seldom change from one record to the next
+    start = b"\0\0"  # attributes and timestamp delta, usually the same for many records
     ends: Iterable[bytes] = repeat(NO_HEADERS) if tails is None else tails
     for delta, (timestamp, key, value, tail) in enumerate(zip(timestamps, keys, values, ends, strict=False)):
         if timestamp != last:
@@ -99,14 +100,15 @@ def encode(
 def decode(
     data: bytes, record_count: int, last_offset_delta: int, base_offset: int, base_timestamp: int
 ) -> tuple[list[int] | None, list[int], list[bytes | None], list[bytes | None], list[Headers] | None]:
-    """Offsets, timestamps, keys, values and headers of `record_count` records, which all of `data` must be.
+    """Offsets, timestamps, keys, values and headers of `record_count` records, which must fill `data`
+    exactly.
 
-    Offsets are None where none is missing in between, headers where no record has any. Raises IndexError
-    where the data ends before the records do, UnicodeDecodeError for a header's key that is not UTF-8, and
-    ValueError, which says what is wrong, for all else.
+    Offsets are None if none is missing; headers are None if no record has any. Raises IndexError if the
+    data ends before the records do, UnicodeDecodeError for a header key that is not UTF-8, and ValueError,
+    with the reason, for any other damage.
 
-    The loop is one function on purpose: calls would cost more than what they do. Its pattern for a varint:
-    one byte, else two, else the general case.
+    The loop is one function on purpose, because calls would cost more than their bodies. Its pattern for a
+    varint: one byte, else two, else the general case.
     """
     if record_count > len(data) // _MIN_RECORD_SIZE:
         raise IndexError("the records of a batch end early")
@@ -211,7 +213,7 @@ def decode(
 
 
 def _zigzag(data: bytes, position: int) -> tuple[int, int]:
-    """The varint at `position`, its zigzag not undone, and where it ends."""
+    """The varint at `position`, still in zigzag form, and the position after it."""
     number = shift = 0
     while True:
         byte = data[position]

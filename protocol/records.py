@@ -1,9 +1,10 @@
-"""The records inside a batch: many appended, encoded together; one batch decoded into columns.
+"""The records inside a batch: many appended and encoded together, or one batch decoded into columns.
 
-Records come in batches and are treated so: a `BatchBuilder` keeps references until the batch is built, then
-encodes all records in one loop; `decode_columns` takes a batch apart in one loop into a list for each field.
-Whoever wants records one by one has `iterate`. The loops themselves are in `protocol.record_codec`, or in its
-compiled twin where there is one; the environment variable HOLDFAST_PURE_PYTHON does without that.
+Records are handled by batch, for speed: a `BatchBuilder` keeps references until the batch is built, then
+encodes all records in one loop; `decode_columns` decodes a batch in one loop into a list for each field.
+`iterate` gives the records one by one. The loops are in the compiled `protocol._record_codec` if it is
+installed, else in `protocol.record_codec`; the environment variable HOLDFAST_PURE_PYTHON selects the
+latter.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ def _fastest_codec() -> ModuleType:
 _codec = _fastest_codec()
 
 TYPICAL_OVERHEAD = 14
-"""What a record of a middling batch takes besides its key and value: short varints and the attributes."""
+"""Bytes of an average record besides its key and value: short varints and the attributes."""
 
 
 class Record(NamedTuple):
-    """One record of a batch. `timestamp` is in milliseconds since the epoch, -1 where it has none."""
+    """One record of a batch. `timestamp` is in ms since the epoch, -1 if there is none."""
 
     offset: int
     timestamp: int
@@ -68,10 +69,9 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Columns:
-    """The records of one batch, a column for each field; all columns are of one length.
+    """The records of one batch, a column for each field; all columns have the same length.
 
-    `offsets` is a range where no record is missing in between, as it is until a log is compacted. `headers`
-    is None where no record has any.
+    `offsets` is a range unless compaction has removed records. `headers` is None if no record has any.
     """
 
     offsets: Sequence[int]
@@ -88,29 +88,29 @@ class Columns:
 
 
 class BatchBuilder:
-    """Records on their way to becoming one batch.
+    """Collects records for one batch.
 
-    Appending keeps references and adds up sizes; the work is done in `build`, which a sending thread calls.
+    Appending keeps references and adds up sizes; `build`, which a sending thread calls, does the work.
     """
 
     __slots__ = ("_compression", "_headers", "_level", "keys", "size", "timestamps", "values")
 
     def __init__(self, compression: Compression = Compression.NONE, level: int | None = None) -> None:
         self.size = HEADER_SIZE
-        """About how many bytes the batch would have uncompressed."""
+        """Estimated size of the uncompressed batch, in bytes."""
         self._compression = compression
         self._level = level
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
         self.timestamps: list[int] = []
-        """Of each record, in ms."""
+        """The timestamp of each record, in ms."""
         self._headers: dict[int, bytes] = {}
 
     def __len__(self) -> int:
         return len(self.values)
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-        """Add a record, which must not change any more; its offset delta in the batch. `timestamp` in ms."""
+        """Add a record, which must not change afterwards. Returns its offset delta. `timestamp` is in ms."""
         delta = len(self.values)
         size = self.size + TYPICAL_OVERHEAD
         if key is not None:
@@ -129,7 +129,7 @@ class BatchBuilder:
     def extend(
         self, timestamp: int, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int
     ) -> None:
-        """Add records of one time, without headers, which are about `size` bytes together."""
+        """Add records with one `timestamp` (ms) and without headers, of about `size` bytes in total."""
         self.keys.extend(keys)
         self.values.extend(values)
         self.timestamps.extend(repeat(timestamp, len(values)))
@@ -143,7 +143,7 @@ class BatchBuilder:
         base_sequence: int = NO_SEQUENCE,
         base_offset: int = 0,
     ) -> bytearray:
-        """The batch, checksum included; there must be a record in it. May be called again."""
+        """The batch, checksum included. It must have at least one record. May be called repeatedly."""
         if self._compression is Compression.NONE:
             batch = self._encode(HEADER_SIZE)
         else:
@@ -173,7 +173,7 @@ class BatchBuilder:
 
 
 def set_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Stamp a built batch anew, its checksum included."""
+    """Change the producer id, epoch and sequence of a built batch, and update its checksum."""
     header = read_header(batch)
     write_header(
         batch,
@@ -208,9 +208,9 @@ def decode_columns(
 ) -> Columns:
     """The records of the batch that `header` (by default the first in `buffer`) describes.
 
-    The checksum is not looked at; that is `protocol.batches.has_valid_crc`. No more than `limit` bytes are
-    decompressed. Raises BrokerError: CORRUPT_MESSAGE for anything that is no whole batch of well-formed
-    records, UNSUPPORTED_COMPRESSION_TYPE for a codec that has no name.
+    The checksum is not verified; `protocol.batches.has_valid_crc` does that. At most `limit` bytes are
+    decompressed. Raises BrokerError: CORRUPT_MESSAGE unless the bytes are a whole batch of well-formed
+    records, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
     if header is None:
         header = read_header(buffer)
@@ -241,10 +241,10 @@ def _records_of(buffer: Buffer, header: BatchHeader, limit: int) -> bytes:
         codec = Compression(header.compression)
     except ValueError:
         raise BrokerError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.compression}"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {header.compression}"
         ) from None
     try:
-        # One copy of the batch, so that keys and values become bytes by slicing, at C's speed.
+        # Copied once, so that keys and values become bytes by slicing, at C speed.
         return bytes(decompress(codec, memoryview(buffer)[header.position + HEADER_SIZE : header.end], limit))
     except DecompressionError as error:
         raise corrupt(str(error)) from None

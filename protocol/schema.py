@@ -1,16 +1,16 @@
-"""Messages as declarations: one class for each struct, for all its versions.
+"""Messages as declarations: one class per struct, for all its versions.
 
     @struct
     class MetadataRequestTopic:
         topic_id: UUID = wire("10+", ignorable=True)
         name: str | None = wire(nullable="10+")
 
-A field's annotation gives its type on the wire (see `protocol.fields`); `wire(...)` says what a plain
-annotation cannot: the versions that have the field, those in which it may be null, its tag, its default. A
-field with no value at all is in every version and must be given to the constructor. All arguments are
-keyword arguments, and names are Kafka's in snake case.
+A field's annotation gives its type on the wire (see `protocol.fields`). `wire(...)` adds what an annotation
+cannot express: the versions that have the field, those in which it may be null, its tag, its default. A
+field without a value is in every version, and the constructor requires it. Constructors take keyword
+arguments only; names are Kafka's in snake case.
 
-`encode` and `decode` are derived from the declarations, see `protocol.codegen`.
+`encode` and `decode` use functions that `protocol.codegen` generates from the declarations.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ M = TypeVar("M", bound="ProtocolMessage")
 
 
 class ProtocolMessage:
-    """A struct that travels by itself: what `encode` takes and `decode` gives."""
+    """A complete message, as `encode` takes and `decode` returns."""
 
     __slots__ = ()
 
@@ -110,7 +110,7 @@ def wire(
 
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
-    """Declares the class a struct and makes it a dataclass with slots. Raises SchemaError."""
+    """Declares the class as a struct and makes it a dataclass with slots. Raises SchemaError."""
     hints = typing.get_type_hints(cls, include_extras=True)
     fields = [_field(cls, name, hints[name]) for name in cls.__annotations__]
     for field in fields:
@@ -126,7 +126,7 @@ def _field(cls: type, name: str, hint: object) -> Field:
     except SchemaError as error:
         raise SchemaError(f"{cls.__qualname__}.{name}: {error}") from None
     if nullable and isinstance(type_, Fixed | Struct):
-        raise SchemaError(f"{cls.__qualname__}.{name}: neither structs nor numbers can be null")
+        raise SchemaError(f"{cls.__qualname__}.{name}: structs and numbers cannot be null")
     declared = vars(cls).get(name, _IMPLICIT)
     if not isinstance(declared, _Wire):
         declared = _Wire(ALL_VERSIONS, declared, None, None, False)
@@ -152,14 +152,14 @@ def _dataclass_field(owner: type, field: Field) -> Any:
 
 
 def set_versions(cls: type[ProtocolMessage], versions: str, flexible: str) -> None:
-    """Says which versions of the message there are, and which of them are flexible."""
+    """Set the versions of a message, and which of them are flexible."""
     cls.versions = Versions.parse(versions)
     cls.flexible_versions = Versions.parse(flexible)
 
 
 @dataclass_transform(kw_only_default=True)
 def message(*, versions: str, flexible: str = "none") -> Callable[[type[M]], type[M]]:
-    """Declares a message that belongs to no API, such as the key of a record in an internal topic."""
+    """Declares a message outside of any API, such as the key of a record in an internal topic."""
 
     def declare(cls: type[M]) -> type[M]:
         declared = struct(cls)
@@ -174,7 +174,7 @@ _decoders: dict[tuple[type[ProtocolMessage], int], codegen.Decoder] = {}
 
 
 def encode(message: ProtocolMessage, version: int) -> bytes:
-    """The message on the wire. `encode_parts` spares the copy of large records.
+    """The encoded message as one bytes object. `encode_parts` does not copy large records.
 
     Raises InvalidMessage (UnsupportedField among them) and UnsupportedVersion.
     """
@@ -182,7 +182,7 @@ def encode(message: ProtocolMessage, version: int) -> bytes:
 
 
 def encode_parts(message: ProtocolMessage, version: int, prefix: bytes = b"") -> Parts:
-    """`prefix` and the message on the wire. Large records and pieces of files are parts of their own.
+    """`prefix` and the encoded message. Large records and pieces of files are parts of their own.
 
     The first part is always bytes.
 
@@ -200,7 +200,7 @@ def encode_parts(message: ProtocolMessage, version: int, prefix: bytes = b"") ->
 
 
 def _split(out: list[Part], cuts: Sequence[int]) -> Parts:
-    """`out` with all but the pieces at `cuts` joined to their neighbours."""
+    """`out`, in which all pieces except those at `cuts` are joined with their neighbours."""
     parts: Parts = []
     start = 0
     for cut in cuts:
@@ -214,9 +214,9 @@ def _split(out: list[Part], cuts: Sequence[int]) -> Parts:
 
 
 def decode(cls: type[M], version: int, buffer: Buffer) -> M:
-    """The message at the start of `buffer`; bytes after it are ignored. Records are views of the buffer.
+    """The message at the start of `buffer`; later bytes are ignored. Records are views of the buffer.
 
-    Raises MalformedMessage and UnsupportedVersion, and nothing else, whatever the bytes.
+    For any bytes, it raises nothing but MalformedMessage and UnsupportedVersion.
     """
     return decode_from(cls, version, buffer)[0]
 
@@ -224,11 +224,10 @@ def decode(cls: type[M], version: int, buffer: Buffer) -> M:
 def decode_from(
     cls: type[M], version: int, buffer: Buffer, position: int = 0, elements_max: int = sys.maxsize
 ) -> tuple[M, int]:
-    """The message at `position` of `buffer` and the position after it; raises as `decode` does.
+    """The message at `position` of `buffer`, and the position after it. Raises as `decode` does.
 
-    `elements_max` bounds the memory and the time that it may take: the elements of all arrays together, with
-    eight numbers of a plain list for one, and unknown tagged fields. Beyond it TooManyElements is raised,
-    which is a MalformedMessage.
+    `elements_max` limits memory and time: it counts the elements of all arrays together (eight numbers of a
+    plain list count as one) and tagged fields. Above it TooManyElements is raised, a MalformedMessage.
     """
     decoder = _decoders.get((cls, version)) or _make_decoder(cls, version)
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
@@ -258,8 +257,8 @@ def _is_flexible(cls: type[ProtocolMessage], version: int) -> bool:
 
 
 def received_records(records: Part | Parts | None) -> memoryview:
-    """The records of a decoded message as the memoryview that they are; none for null."""
+    """The records of a decoded message as a memoryview, empty for null."""
     if records is None:
         return memoryview(b"")
-    assert isinstance(records, memoryview), "records of a message that was not decoded"
+    assert isinstance(records, memoryview), "the message was not decoded"
     return records

@@ -1,4 +1,4 @@
-"""Single values on the wire: unsigned varints, lengths, tagged fields, and what can be wrong with them."""
+"""Single values on the wire: unsigned varints, lengths, tagged fields, and their errors."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes to decode from. A memoryview is never copied."""
 
 MAX_STRING_BYTES = 0x7FFF
-"""Kafka's bound on every string, whatever the encoding of its length could carry."""
+"""Kafka's limit for every string, in bytes."""
 MAX_TAGGED_FIELDS = 127
-"""Of one struct, known or not; Kafka's have a handful."""
+"""Maximum number of tagged fields in one struct, known or not. Kafka's structs have a handful."""
 _MAX_VARINT_SHIFT = 28
 _MAX_UINT32 = 0xFFFF_FFFF
 
 
 class MalformedMessage(ValueError):
-    """Bytes that are no message of the kind and version they were said to be: the peer's fault."""
+    """Received bytes that are not a message of the expected class and version: the peer's error."""
 
 
 class TooManyElements(MalformedMessage):
-    """A message with more elements than its reader is ready to make: a few bytes of it are many of memory."""
+    """A message with more elements than its reader allows. Few bytes can stand for many elements in
+    memory."""
 
 
 class InvalidMessage(ValueError):
-    """A message that cannot be encoded, because a field holds what its type cannot carry: our own fault."""
+    """A message that cannot be encoded, since a value does not fit its field's type: the sender's error."""
 
 
 class UnsupportedField(InvalidMessage):
-    """A field is set that the version to encode does not have, and that must not be dropped silently."""
+    """A field is set that the version does not have, and that must not be dropped silently."""
 
 
 class UnsupportedVersion(ValueError):
@@ -49,13 +50,14 @@ def uvarint(value: int) -> bytes:
 
 
 SMALL_UVARINTS = tuple(uvarint(value) for value in range(128))
-"""The varints of one byte, which nearly all are."""
+"""All varints of one byte."""
 
 
 def uvarint_rest(buffer: memoryview, position: int, first: int) -> tuple[int, int]:
-    """The value of a varint whose `first` byte, already read, said that more follow; the position after it.
+    """The value of a varint of several bytes, and the position after it. `first` is its first byte.
 
-    Raises MalformedMessage over 32 bits, IndexError at the end of the buffer.
+    `position` is that of the second byte. Raises MalformedMessage for more than 32 bits, IndexError at the
+    end of the buffer.
     """
     value = first & 0x7F
     shift = 7
@@ -74,7 +76,7 @@ def uvarint_rest(buffer: memoryview, position: int, first: int) -> tuple[int, in
 
 
 def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
-    """The varint at `position` and the position after it; raises as `uvarint_rest` does."""
+    """The varint at `position`, and the position after it. Raises as `uvarint_rest` does."""
     first = buffer[position]
     if first < 0x80:
         return first, position + 1
@@ -82,12 +84,12 @@ def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
 
 
 def compact_length(length: int) -> bytes:
-    """The length of a compact array, bytes or records: one more than it is, so that 0 means null."""
+    """The encoded length of a compact array, bytes or records: length plus one, since 0 means null."""
     return SMALL_UVARINTS[length + 1] if length < 127 else uvarint(length + 1)
 
 
 def compact_string_length(length: int) -> bytes:
-    """The length of a compact string. Raises InvalidMessage over Kafka's bound, which every peer checks."""
+    """The encoded length of a compact string. Raises InvalidMessage above MAX_STRING_BYTES."""
     if length > MAX_STRING_BYTES:
         raise InvalidMessage(f"a string of {length} bytes; at most {MAX_STRING_BYTES} are allowed")
     return compact_length(length)
@@ -96,32 +98,32 @@ def compact_string_length(length: int) -> bytes:
 def read_tag(buffer: memoryview, position: int, end: int) -> tuple[int, int, int]:
     """The tag of the tagged field at `position`, where its value starts, and where it ends.
 
-    Raises MalformedMessage where the value would end beyond `end`.
+    Raises MalformedMessage if the value would end after `end`.
     """
     tag, position = read_uvarint(buffer, position)
     size, position = read_uvarint(buffer, position)
     if position + size > end:
-        raise MalformedMessage(f"tagged field {tag} of {size} bytes; {end - position} are left")
+        raise MalformedMessage(f"tagged field {tag} of {size} bytes; only {end - position} remain")
     return tag, position, position + size
 
 
 def skip_tagged_fields(buffer: memoryview, position: int, end: int, first: int) -> int:
-    """The position after the tagged fields of a struct of which none is known.
+    """The position after the tagged fields of a struct that declares none.
 
-    `first` is the first byte of their number, already read. Raises MalformedMessage for more of them than
-    `MAX_TAGGED_FIELDS`, so that skipping costs next to nothing.
+    `first` is the first byte of their number, already read. Raises MalformedMessage for more than
+    `MAX_TAGGED_FIELDS`, so that skipping stays cheap.
     """
     count = first
     if first > 0x7F:
         count, position = uvarint_rest(buffer, position, first)
         if count > MAX_TAGGED_FIELDS:
-            raise MalformedMessage(f"{count} tagged fields; at most {MAX_TAGGED_FIELDS} are taken")
+            raise MalformedMessage(f"{count} tagged fields; at most {MAX_TAGGED_FIELDS} are allowed")
     for _ in range(count):
         _tag, _start, position = read_tag(buffer, position, end)
     return position
 
 
 DECODE_ERRORS = (struct.error, IndexError, UnicodeDecodeError)
-"""What generated decoders raise, next to MalformedMessage, when the bytes end early or are no UTF-8."""
+"""What generated decoders raise, besides MalformedMessage, if the bytes end early or are not UTF-8."""
 ENCODE_ERRORS = (struct.error, AttributeError, TypeError, OverflowError, UnicodeEncodeError)
-"""What generated encoders raise when a field holds a value that its type cannot carry."""
+"""What generated encoders raise if a value does not fit its field's type."""

@@ -1,4 +1,4 @@
 """One file per API: its request and its response, one declaration for all versions.
 
-What a message means belongs to the handlers and the clients; here stands only what it looks like.
+Only the form of messages is here; handlers and clients implement their meaning.
 """

@@ -10,7 +10,7 @@ from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 @struct
 class AlteredPartition:
-    """The state that holds now, whether or not the change was made."""
+    """The current state, whether or not the change was made."""
 
     partition_index: Int32
     error_code: Int16
@@ -44,7 +44,7 @@ class BrokerState:
 
 @struct
 class ProposedPartition:
-    """The ISR as the leader would have it, and the `partition_epoch` that this is a change of."""
+    """The ISR that the leader proposes, and the `partition_epoch` of the state that it changes."""
 
     partition_index: Int32
     leader_epoch: Int32

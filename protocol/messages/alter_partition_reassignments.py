@@ -29,7 +29,7 @@ class AlterPartitionReassignmentsResponse(Response):
 
 @struct
 class ReassignablePartition:
-    """The replicas to move to, in order of preference; null cancels a move."""
+    """The new replicas, in order of preference. Null cancels a reassignment."""
 
     partition_index: Int32
     replicas: list[Int32] | None = None

@@ -1,4 +1,4 @@
-"""ApiVersions: what a broker speaks (KIP-35, KIP-511, KIP-584)."""
+"""ApiVersions: the APIs and versions of a broker (KIP-35, KIP-511, KIP-584)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.schema import Int16, Int32, Int64, struct, wire
 
 @struct
 class ApiVersion:
-    """The versions of one API that the broker speaks."""
+    """The versions of one API that the broker supports."""
 
     api_key: Int16
     min_version: Int16
@@ -17,7 +17,7 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
-    """The versions of one feature that the broker can do; the minimum is at least 1."""
+    """The versions of one feature that the broker supports. The minimum is at least 1."""
 
     name: str
     min_version: Int16
@@ -35,7 +35,7 @@ class FinalizedFeatureKey:
 
 @struct
 class ApiVersionsResponse(Response):
-    """Versions and features. `finalized_features_epoch` is -1 where it is not known (KIP-584)."""
+    """Versions and features. `finalized_features_epoch` is -1 if unknown (KIP-584)."""
 
     error_code: Int16
     api_keys: list[ApiVersion]

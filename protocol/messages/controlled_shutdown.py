@@ -1,4 +1,4 @@
-"""ControlledShutdown: a broker is about to stop, and wants to lead nothing."""
+"""ControlledShutdown: a broker is about to stop, and hands over the partitions that it leads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RemainingPartition:
 
 @struct
 class ControlledShutdownResponse(Response):
-    """Which partitions the broker still leads; it asks again until there are none."""
+    """The partitions that the broker still leads. It repeats the request until there are none."""
 
     error_code: Int16
     remaining_partitions: list[RemainingPartition]

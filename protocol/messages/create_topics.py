@@ -19,7 +19,8 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """Configurations and numbers are those of the new topic (KIP-525), -1 and null on error."""
+    """Configurations and numbers of the new topic (KIP-525). On error the numbers are -1, the
+    configurations null."""
 
     name: str
     topic_id: UUID = wire("7+", ignorable=True)
@@ -51,9 +52,8 @@ class CreatableTopicConfig:
 
 @struct
 class CreatableTopic:
-    """`num_partitions` and `replication_factor` are -1 for the broker's defaults, and where there are
-    assignments.
-    """
+    """`num_partitions` and `replication_factor` are -1 for the broker's defaults, or if `assignments` are
+    given."""
 
     name: str
     num_partitions: Int32

@@ -1,4 +1,4 @@
-"""DeleteAcls: the access rules that match filters go (KIP-140, KIP-290)."""
+"""DeleteAcls: delete the access rules that match filters (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: empty groups and their offsets go (KIP-229)."""
+"""DeleteGroups: delete empty groups and their offsets (KIP-229)."""
 
 from __future__ import annotations
 

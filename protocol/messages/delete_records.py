@@ -29,7 +29,7 @@ class DeleteRecordsResponse(Response):
 
 @struct
 class DeleteRecordsPartition:
-    """Records before `offset` go; -1 stands for the high watermark."""
+    """Records before `offset` are deleted; -1 stands for the high watermark."""
 
     partition_index: Int32
     offset: Int64

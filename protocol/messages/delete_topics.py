@@ -1,4 +1,4 @@
-"""DeleteTopics: topics and their records go, by name or by id (KIP-4, KIP-516)."""
+"""DeleteTopics: delete topics and their records, by name or by id (KIP-4, KIP-516)."""
 
 from __future__ import annotations
 

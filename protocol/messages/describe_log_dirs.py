@@ -8,8 +8,8 @@ from protocol.schema import Int16, Int32, Int64, struct, wire
 
 @struct
 class DescribeLogDirsPartition:
-    """`partition_size` is in bytes; `offset_lag` is how far the log is behind the high watermark, or, for a
-    log that is being moved here (`is_future_key`), behind the current one.
+    """`partition_size` is in bytes. `offset_lag` is the number of offsets that the log is behind the high
+    watermark, or, for a log that is being moved here (`is_future_key`), behind the present log.
     """
 
     partition_index: Int32
@@ -48,6 +48,6 @@ class DescribableLogDirTopic:
 
 @request(key=35, versions="0-4", flexible="2+")
 class DescribeLogDirsRequest(Request[DescribeLogDirsResponse]):
-    """Topics null asks for all of them."""
+    """If `topics` is null, all topics are described."""
 
     topics: list[DescribableLogDirTopic] | None

@@ -1,4 +1,4 @@
-"""DescribeProducers: the producers that a partition remembers (KIP-664)."""
+"""DescribeProducers: the producers whose state a partition keeps (KIP-664)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from protocol.schema import Int16, Int32, Int64, struct
 
 @struct
 class ProducerState:
-    """`last_sequence` and `last_timestamp` (ms) are those of its last batch; `current_txn_start_offset` is -1
-    outside of a transaction.
+    """`last_sequence` and `last_timestamp` (ms) are of the producer's last batch.
+    `current_txn_start_offset` is -1 outside of a transaction.
     """
 
     producer_id: Int64

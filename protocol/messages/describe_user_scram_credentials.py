@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: which SCRAM credentials users have (KIP-554)."""
+"""DescribeUserScramCredentials: the SCRAM credentials of users (KIP-554)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred or unclean leader election by hand (KIP-183, KIP-460)."""
+"""ElectLeaders: preferred or unclean leader election on request (KIP-183, KIP-460)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from protocol.schema import Int8, Int16, Int32, struct, wire
 
 
 class ElectionType(enum.IntEnum):
-    """Whom to elect.
+    """The replica to elect.
 
-    PREFERRED: the first replica, if it is in sync. UNCLEAN: for a partition without a leader, any replica
-    that is alive, at the price of acknowledged records.
+    PREFERRED: the first replica, if it is in sync. UNCLEAN: any live replica of a partition without a leader;
+    acknowledged records may be lost.
     """
 
     PREFERRED = 0
@@ -47,7 +47,7 @@ class TopicPartitions:
 
 @request(key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest(Request[ElectLeadersResponse]):
-    """`election_type` is 0 for preferred, 1 for unclean. Partitions null means all of them."""
+    """`election_type` is 0 for preferred, 1 for unclean. If `topic_partitions` is null, all are elected."""
 
     election_type: Int8 = wire("1+")
     topic_partitions: list[TopicPartitions] | None

@@ -35,10 +35,9 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """What one partition gave. `records` are whole batches, the first of which may begin before the fetch
-    offset.
+    """The result for one partition. `records` are whole batches; the first may begin before the fetch offset.
 
-    `error_message` is Holdfast's: why a consumer may not read, and what to do about it.
+    `error_message` is Holdfast's own: why a consumer may not read, and what to do about it.
     """
 
     partition_index: Int32
@@ -66,7 +65,7 @@ class FetchableTopicResponse:
 
 @struct
 class FetchResponse(Response):
-    """One answer for all partitions. Session id 0 means that the broker keeps no session."""
+    """Results of all partitions. With session id 0 the broker keeps no session."""
 
     throttle_time_ms: Int32
     error_code: Int16 = wire("7+", ignorable=True)
@@ -77,7 +76,7 @@ class FetchResponse(Response):
 
 @struct
 class ReplicaState:
-    """The follower that asks, and the epoch of its registration (KIP-903)."""
+    """The follower that fetches, and the epoch of its registration (KIP-903)."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
@@ -86,7 +85,7 @@ class ReplicaState:
 @struct
 class FetchPartition:
     """Where to read. `current_leader_epoch` fences (KIP-320), `last_fetched_epoch` finds divergence
-    (KIP-595); -1 leaves either out. `log_start_offset` is a follower's.
+    (KIP-595); -1 omits either check. `log_start_offset` is that of a follower's log.
     """
 
     partition: Int32

@@ -1,4 +1,4 @@
-"""FindCoordinator: the broker that looks after a group (KIP-699: several keys from v4)."""
+"""FindCoordinator: the broker that coordinates a group (KIP-699: several keys from v4)."""
 
 from __future__ import annotations
 

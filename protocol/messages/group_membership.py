@@ -16,7 +16,7 @@ from protocol.schema import Int16, Int32, Int64, struct, wire
 
 NOT_ADVERTISED = "none"
 FEATURE = "holdfast.groups"
-"""What a broker announces that has these APIs."""
+"""The feature that a broker with these APIs announces."""
 
 
 @struct
@@ -30,13 +30,13 @@ class CreateGroupRequest(Request[CreateGroupResponse]):
     """To any server. `session_timeout` is in ms.
 
     An `ephemeral` group (named in the client rewrite's table, not in its message) goes when its last member
-    does. `assignment_strategy` is not in the client rewrite: "range", "roundrobin", "sticky", or empty for
-    the default.
+    does. `assignment_strategy` is "range", "roundrobin", "sticky", or empty for the default. Not in the
+    client rewrite.
 
-    `forwarded`, in this request and others to any server, is set by a broker that asks the group's controller
-    for a client: the request is not passed on again. Not in the client rewrite.
+    A broker sets `forwarded`, in this request and others to any server, when it forwards a client's request
+    to the group's controller, so that it is not forwarded again. Not in the client rewrite.
 
-    `single_reader`: the leaders of partitions let nobody of the group read but the member that has them (see
+    `single_reader`: within the group, the leader of a partition lets only its assigned member read (see
     `group_readers`). Not in the client rewrite.
     """
 
@@ -89,7 +89,7 @@ class ListConsumerGroupsResponse(Response):
 
 @request(key=30012, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class ListConsumerGroupsRequest(Request[ListConsumerGroupsResponse]):
-    """To any server: the groups named, or all active ones where none is named."""
+    """To any server: the named groups, or all active groups if none is named."""
 
     consumer_groups: list[str]
     forwarded: bool = wire("0+", tag=0, default=False)
@@ -97,7 +97,7 @@ class ListConsumerGroupsRequest(Request[ListConsumerGroupsResponse]):
 
 @struct
 class PartitionToOwn:
-    """`offset` is where to start; -1 where the group has none, and the consumer's configuration decides."""
+    """`offset` is where to start; -1 if the group has none, and the consumer's configuration decides."""
 
     topic: str
     partition: Int32
@@ -106,8 +106,8 @@ class PartitionToOwn:
 
 @struct
 class RegisterConsumerResponse(Response):
-    """`controller_generation`, to be named in heartbeats and commits, is not in the client rewrite, nor is
-    `single_reader`: before it fetches a partition the member has to attach itself at its leader."""
+    """Heartbeats and commits must name `controller_generation`. With `single_reader` the member must attach
+    itself at a partition's leader before it fetches. Neither field is in the client rewrite."""
 
     consumer_group: str
     partitions_to_own: list[PartitionToOwn]
@@ -118,7 +118,7 @@ class RegisterConsumerResponse(Response):
 
 @request(key=30013, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
 class RegisterConsumerRequest(Request[RegisterConsumerResponse]):
-    """To the controller of the group, which answers when all whom the change concerns have registered."""
+    """To the group's controller, which answers when all members that the change concerns have registered."""
 
     consumer_group: str
     consumer_id: str
@@ -136,9 +136,9 @@ class ConsumerHeartbeatResponse(Response):
 class ConsumerHeartbeatRequest(Request[ConsumerHeartbeatResponse]):
     """To the controller of the group.
 
-    `session_timeout`, in ms, asks for a shorter session than the group's; -1 takes the group's. Not in the
-    client rewrite, where the connection says who is speaking: the group, the consumer, and the generation
-    that it has.
+    `session_timeout`, in ms, requests a shorter session than the group's; -1 takes the group's. The group,
+    the consumer and its generation are not in the client rewrite, where the connection identifies the
+    member.
     """
 
     session_timeout: Int64
@@ -156,7 +156,7 @@ class NewOffset:
 
 @struct
 class ActualOffset:
-    """Where a partition stands now; -1 with an error."""
+    """The partition's offset after the rewind; -1 with an error."""
 
     topic: str
     partition: Int32
@@ -166,7 +166,7 @@ class ActualOffset:
 
 @struct
 class RewindConsumerResponse(Response):
-    """`controller_generation` is not in the client rewrite: a member that asked goes on under it."""
+    """The requesting member continues in `controller_generation`, which is not in the client rewrite."""
 
     consumer_group: str
     actual_offsets: list[ActualOffset]
@@ -177,8 +177,9 @@ class RewindConsumerResponse(Response):
 class RewindConsumerRequest(Request[RewindConsumerResponse]):
     """To the controller of the group.
 
-    Not in the client rewrite: `consumer_id` and `controller_generation`, which a member of the group gives,
-    so that it is not asked to stop what it has stopped already. Tools leave them out.
+    A member of the group sets `consumer_id` and `controller_generation`, so that the controller does not
+    ask it to stop fetching: it has stopped already. Tools leave them out. Neither field is in the client
+    rewrite.
     """
 
     consumer_group: str

@@ -36,8 +36,8 @@ class JoinGroupRequestProtocol:
 
 @request(key=11, versions="0-9", flexible="6+")
 class JoinGroupRequest(Request[JoinGroupResponse]):
-    """`session_timeout_ms` and `rebalance_timeout_ms`: how long a member may be silent, and may take to join
-    again.
+    """`session_timeout_ms` is the maximum time between two heartbeats, `rebalance_timeout_ms` the maximum
+    time to join again.
     """
 
     group_id: str

@@ -28,8 +28,8 @@ class LeaderAndIsrResponse(Response):
 
 @struct
 class LeaderAndIsrPartitionState:
-    """The state of the partition in ZooKeeper; `partition_epoch` is the version of its znode. `leader` is -1
-    for none, -2 while the topic is being deleted. `is_new` says that no replica has existed before.
+    """The partition's state in ZooKeeper; `partition_epoch` is the version of its znode. `leader` is -1 for
+    none, -2 while the topic is being deleted. `is_new`: no replica of the partition has existed before.
     """
 
     partition_index: Int32
@@ -61,7 +61,7 @@ class LeaderAndIsrLiveLeader:
 
 @request(key=4, versions="5-7", flexible="4+", internal=True)
 class LeaderAndIsrRequest(Request[LeaderAndIsrResponse]):
-    """`type` is 0 where that is not known, 1 for some partitions, 2 for all of the broker (KIP-516)."""
+    """`type` is 0 if unknown, 1 for some of the broker's partitions, 2 for all (KIP-516)."""
 
     controller_id: Int32
     is_kraft_controller: bool = wire("7+")

@@ -1,4 +1,4 @@
-"""What a refused Produce or Fetch says about the partition's leader (KIP-951): who it is and where."""
+"""The partition's leader and its address, in the answer to a refused Produce or Fetch (KIP-951)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from protocol.schema import Int32, struct
 
 @struct
 class LeaderIdAndEpoch:
-    """The partition's leader and its epoch, with NOT_LEADER_OR_FOLLOWER; -1 where that is not known."""
+    """The partition's leader and its epoch, with NOT_LEADER_OR_FOLLOWER; -1 if unknown."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1

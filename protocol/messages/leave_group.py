@@ -1,4 +1,4 @@
-"""LeaveGroup: members go (KIP-345: several from v3)."""
+"""LeaveGroup: members leave their group (KIP-345: several from v3)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 @struct
 class ListOffsetsPartitionResponse:
-    """Offset and timestamp are -1 where nothing was found."""
+    """Offset and timestamp are -1 if nothing was found."""
 
     partition_index: Int32
     error_code: Int16

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: replicas on the move (KIP-455)."""
+"""ListPartitionReassignments: reassignments in progress (KIP-455)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata: the brokers, and where partitions are (KIP-4, KIP-516)."""
+"""Metadata: the brokers, and the leaders and replicas of partitions (KIP-4, KIP-516)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MetadataResponseBroker:
 
 @struct
 class MetadataResponsePartition:
-    """`leader_id` is -1 where there is none at the moment."""
+    """`leader_id` is -1 if there is currently no leader."""
 
     error_code: Int16
     partition_index: Int32
@@ -41,7 +41,7 @@ class MetadataResponseTopic:
 
 @struct
 class MetadataResponse(Response):
-    """The authorized operations are a set of bits; -2147483648 where nobody asked."""
+    """The authorized operations are a bit set; -2147483648 if not requested."""
 
     throttle_time_ms: Int32 = wire("3+", ignorable=True)
     brokers: list[MetadataResponseBroker]
@@ -61,7 +61,7 @@ class MetadataRequestTopic:
 
 @request(key=3, versions="0-12", flexible="9+")
 class MetadataRequest(Request[MetadataResponse]):
-    """Topics null asks for all of them; in version 0, which has no null, no topics does."""
+    """If `topics` is null, all topics are returned; in version 0, which has no null, if it is empty."""
 
     topics: list[MetadataRequestTopic] | None = wire(nullable="1+")
     allow_auto_topic_creation: bool = wire("4+", default=True)

@@ -1,4 +1,4 @@
-"""OffsetCommit: store how far a group has read."""
+"""OffsetCommit: store a group's read positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetFetch: how far groups have read (KIP-709: several groups from v8)."""
+"""OffsetFetch: the committed offsets of groups (KIP-709: several groups from v8)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OffsetFetchRequestGroup:
 
 @request(key=9, versions="1-8", flexible="6+")
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
-    """Topics null asks for all. From version 8 on `groups` replace `group_id` and `topics` (KIP-709)."""
+    """If `topics` is null, all are returned. From version 8 on `groups` replaces both fields (KIP-709)."""
 
     group_id: str = wire("1-7", ignorable=True)
     topics: list[OffsetFetchRequestTopic] | None = wire("1-7", nullable="2-7", ignorable=True)

@@ -8,9 +8,8 @@ from protocol.schema import Int16, Int32, Int64, struct, wire
 
 @struct
 class EpochEndOffset:
-    """The largest epoch not above the one asked for, and the offset after its last record; -1 where there is
-    none.
-    """
+    """The largest epoch not above the requested one, and the offset after its last record; -1 if there is
+    none."""
 
     error_code: Int16
     partition: Int32
@@ -32,7 +31,7 @@ class OffsetForLeaderEpochResponse(Response):
 
 @struct
 class OffsetForLeaderPartition:
-    """`current_leader_epoch` is -1 where the caller does not know it."""
+    """`current_leader_epoch` is -1 if the caller does not know it."""
 
     partition: Int32
     current_leader_epoch: Int32 = -1

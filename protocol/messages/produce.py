@@ -7,12 +7,12 @@ from protocol.messages.leader_hint import LeaderIdAndEpoch, NodeEndpoint
 from protocol.schema import Int16, Int32, Int64, Records, struct, wire
 
 FIRST_OWN_TAG = 10_000
-"""Tags from here on are Holdfast's, so that no later version of Kafka's messages collides with them."""
+"""Holdfast's own tags start here, so that no later version of Kafka's messages collides with them."""
 
 
 @struct
 class BatchIndexAndErrorMessage:
-    """A record that was refused, by its index in the batch."""
+    """A refused record, by its index in the batch."""
 
     batch_index: Int32
     batch_index_error_message: str | None = None
@@ -22,9 +22,9 @@ class BatchIndexAndErrorMessage:
 class PartitionProduceResponse:
     """`base_offset` is that of the first record, -1 on error; `log_append_time_ms` is -1 for CreateTime.
 
-    In answer to a condition Holdfast says where the log ends, and before that all is committed: `next_offset`
-    is the offset of the next record, `last_leader_epoch` the leader epoch of the last one (-1: there is
-    none).
+    In answer to a condition, Holdfast's own fields say where the log ends, and everything before is
+    committed: `next_offset` is the offset of the next record, `last_leader_epoch` the leader epoch of the
+    last record (-1: none).
     """
 
     index: Int32
@@ -47,7 +47,7 @@ class TopicProduceResponse:
 
 @struct
 class ProduceResponse(Response):
-    """What became of each partition. There is none where `acks` was 0."""
+    """The result of each partition. With `acks` 0 there is no response."""
 
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = wire("1+", ignorable=True)
@@ -58,11 +58,11 @@ class ProduceResponse(Response):
 class PartitionProduceData:
     """Record batches of one partition, one after the other.
 
-    Holdfast's own fields make it a condition (KIP-27); they are sent only to brokers
-    with the feature `holdfast.expected.offset`. The log has to end at `expected_offset`, and the record
-    before it to have `expected_leader_epoch`; -1: any. Without records the partition is a guard for the
-    others of the request. `attempt` is raised by a client that has seen a refusal: what it sent under the
-    refused attempt is refused as well; -1: it has one request in flight.
+    Holdfast's own fields make the append conditional (KIP-27). They are sent only to brokers with the
+    feature `holdfast.expected.offset`. The log must end at `expected_offset`, and the record before it must
+    have `expected_leader_epoch`; -1: any. Without records the partition is a guard for the others of the
+    request. A client raises `attempt` after a refusal: requests of the refused attempt are refused as well;
+    -1: the client has one request in flight.
     """
 
     index: Int32
@@ -80,8 +80,9 @@ class TopicProduceData:
 
 @request(key=0, versions="0-11", flexible="9+")
 class ProduceRequest(Request[ProduceResponse]):
-    """Batches for any number of partitions. `acks` is 0 (no answer), 1 (the leader has them) or -1 (the whole
-    ISR).
+    """Batches for any number of partitions.
+
+    `acks` is 0 (no response), 1 (the leader has the batches) or -1 (the whole ISR has them).
     """
 
     transactional_id: str | None = wire("3+", default=None)

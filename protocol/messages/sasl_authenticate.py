@@ -8,7 +8,7 @@ from protocol.schema import Int16, Int64, struct, wire
 
 @struct
 class SaslAuthenticateResponse(Response):
-    """`session_lifetime_ms` is 0 where the client need not authenticate again (KIP-368)."""
+    """`session_lifetime_ms` is 0 if the client need not authenticate again (KIP-368)."""
 
     error_code: Int16
     error_message: str | None = None

@@ -1,4 +1,4 @@
-"""StopReplica: the controller tells a broker to let go of replicas, or to delete them."""
+"""StopReplica: the controller tells a broker to stop using replicas, or to delete them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StopReplicaResponse(Response):
 
 @struct
 class StopReplicaPartitionState:
-    """`leader_epoch` is -1 where it is not to be checked, -2 while the topic is being deleted (KIP-570)."""
+    """`leader_epoch` is -1 if it must not be checked, -2 while the topic is being deleted (KIP-570)."""
 
     partition_index: Int32
     leader_epoch: Int32 = -1

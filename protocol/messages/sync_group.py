@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands out assignments, every member gets its own."""
+"""SyncGroup: the leader sends all assignments, and every member receives its own."""
 
 from __future__ import annotations
 

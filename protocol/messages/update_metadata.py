@@ -1,4 +1,4 @@
-"""UpdateMetadata: the controller tells a broker what clients ask of it: who lives, who leads."""
+"""UpdateMetadata: the controller tells a broker which brokers are alive and which lead partitions."""
 
 from __future__ import annotations
 

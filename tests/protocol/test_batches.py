@@ -120,7 +120,6 @@ def test_what_is_written_is_read(
         producer_epoch,
         sequence,
     )
-    assert header.has_producer_id == (producer_id >= 0)
     assert header.compression == attributes & 7
     assert header.timestamp_type == bool(attributes & 8)
     assert header.is_transactional == bool(attributes & 16)

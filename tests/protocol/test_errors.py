@@ -51,7 +51,7 @@ def test_a_code_becomes_the_exception_that_is_caught_for_it(code: int, exception
 
 
 def test_the_brokers_own_text_goes_before_the_tables() -> None:
-    assert str(error_for(36)) == "TOPIC_ALREADY_EXISTS: A topic of this name exists."
+    assert str(error_for(36)) == "TOPIC_ALREADY_EXISTS: A topic with this name already exists."
     assert str(error_for(36, "Topic 'a' exists.")) == "TOPIC_ALREADY_EXISTS: Topic 'a' exists."
 
 
