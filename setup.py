@@ -1,4 +1,4 @@
-"""What setup.cfg cannot say: a part that is compiled where there is a compiler, and else left out."""
+"""The optional C extension, which setup.cfg cannot declare: built if a compiler is available."""
 
 from setuptools import Extension, setup
 

@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# Show which requests each broker takes. See --help.
+# Show which requests each broker accepts. See --help.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 run_python -m clients.tools.broker_api_versions "$@"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What every script here needs: the checkout, its Python, its Java. To be sourced, not run.
+# Common functions of all scripts: find the checkout, its Python, its Java. Source this file, do not run it.
 #
 #   . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 #   run_python -m clients.tools.topics "$@"
@@ -13,24 +13,24 @@ export HOLDFAST_HOME
 
 HOLDFAST_MODULES=(twisted kazoo crcmod cramjam javaproperties click rich)
 
-# Ends the script with a message and status 1.
+# End the script with a message and status 1.
 fail() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2
     exit 1
 }
 
-# Where install.sh puts the environment, and where every script looks first.
+# Print the directory of the virtual environment: install.sh creates it, and every script tries it first.
 venv_directory() {
     printf '%s\n' "${HOLDFAST_VENV:-$HOLDFAST_HOME/.venv}"
 }
 
-# Does this interpreter see the packages that Holdfast imports?
+# Succeed if this interpreter has the packages that Holdfast imports.
 has_dependencies() {
     "$1" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' \
         "${HOLDFAST_MODULES[@]}" 2>/dev/null
 }
 
-# Prints the interpreter to use: our environment's, or the active one where it has what we need.
+# Print the interpreter to use: the environment's, or the active one if it has the packages.
 find_python() {
     local venv active
     venv=$(venv_directory)
@@ -38,7 +38,7 @@ find_python() {
         printf '%s\n' "$venv/bin/python"
         return
     fi
-    [[ -z ${HOLDFAST_VENV:-} ]] || fail "nothing is installed in $venv (HOLDFAST_VENV). Run scripts/install.sh first."
+    [[ -z ${HOLDFAST_VENV:-} ]] || fail "Holdfast is not installed in $venv (HOLDFAST_VENV). Run scripts/install.sh first."
     active=$(command -v python3 || true)
     if [[ -n $active ]] && has_dependencies "$active"; then
         printf '%s\n' "$active"
@@ -47,7 +47,7 @@ find_python() {
     fail "Holdfast is not installed yet. Run scripts/install.sh first."
 }
 
-# Prints the major version of the Java at $1, or 0.
+# Print the major version of the Java at $1, or 0.
 java_major() {
     local version
     version=$("$1" -version 2>&1 | sed -n 's/.*version "\([^"]*\)".*/\1/p' | head -n 1) || true
@@ -55,8 +55,7 @@ java_major() {
     printf '%s\n' "${version:-0}"
 }
 
-# Prints the home of a Java that Spark and ZooKeeper run on (17 or later), or fails. An empty line stands
-# for "the java on PATH will do".
+# Print the home of a Java for Spark and ZooKeeper (17 or later), or fail. An empty line means the java on PATH.
 find_java_home() {
     local own
     if [[ -n ${JAVA_HOME:-} && -x $JAVA_HOME/bin/java && $(java_major "$JAVA_HOME/bin/java") -ge 17 ]]; then
@@ -72,10 +71,10 @@ find_java_home() {
     printf '%s\n' "$own"
 }
 
-# For scripts that start ZooKeeper or Spark: sets JAVA_HOME and PATH, or ends with what to do.
+# For scripts that start ZooKeeper or Spark: set JAVA_HOME and PATH, or end the script with advice.
 use_java() {
     local home
-    home=$(find_java_home) || fail "no Java 17 or later was found. Run scripts/install.sh, which brings one."
+    home=$(find_java_home) || fail "no Java 17 or later was found. Run scripts/install.sh, which installs one."
     if [[ -n $home ]]; then
         export JAVA_HOME=$home PATH=$home/bin:$PATH
     else
@@ -83,8 +82,8 @@ use_java() {
     fi
 }
 
-# Replaces the script by Python: run_python -m module arguments…
-# -P keeps the caller's directory off the import path: a folder of his named clients must not become ours.
+# Replace the script's process by Python: run_python -m module arguments…
+# -P keeps the caller's directory off the import path, where a folder named clients could hide Holdfast's.
 run_python() {
     local python
     python=$(find_python)

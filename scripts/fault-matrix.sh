@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Strike brokers and ZooKeeper of real clusters that are written to, and count what became of records. See --help.
+# Inject faults into real brokers and ZooKeeper under load, and check every record. See --help.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 use_java
 cd "$HOLDFAST_HOME"

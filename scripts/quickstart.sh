@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tour: install, start a cluster, write real data, read it by three ways, stop everything. See --help.
+# The tour: install, start a cluster, write real data, read it three ways, stop everything. See --help.
 
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -8,8 +8,8 @@ if [[ $# -gt 0 ]]; then
 Usage: scripts/quickstart.sh
 
 Installs what is needed into .venv, starts ZooKeeper and a broker on free loopback ports, writes the 336,776
-flights that left New York in 2013 to a topic, reads them with our consumer, with a stock client and with Spark,
-and checks every count. Everything that it starts it stops, also after Ctrl-C. What Spark has written stays in
+flights that left New York in 2013 to a topic, reads them with Holdfast's consumer, with a stock client and with
+Spark, and checks every count. It stops everything that it has started, also after Ctrl-C. Spark's output stays in
 var/quickstart.
 END
     [[ $1 == --help || $1 == -h ]]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Start a broker:  server-start.sh [-daemon] config/server.properties [--override key=value]...
-# With -daemon it goes to the background once it serves; what it prints is then in $LOG_DIR/server.out (default:
-# var/log/).
+# With -daemon the broker runs in the background, and this script ends when it serves; the broker's output is then in
+# $LOG_DIR/server.out (default: var/log/).
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if [[ ${1:-} != -daemon ]]; then
     run_python -m broker "$@"
@@ -17,8 +17,8 @@ broker=$!
 while [[ ! -s $ready ]]; do
     if ! kill -0 "$broker" 2>/dev/null; then
         tail -n 3 "$logs/server.out" >&2
-        fail "the broker did not start; all it said is in $logs/server.out"
+        fail "the broker did not start; its output is in $logs/server.out"
     fi
     sleep 0.1
 done
-printf 'The broker has started (process %s), its log is %s\n' "$broker" "$logs/server.out"
+printf 'The broker has started (process %s). Its log is %s\n' "$broker" "$logs/server.out"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Have two processes take a topic from each other, and count what the fenced one gets in: nothing. See --help.
+# Have two processes take a topic from each other, and count appends by the fenced one: none. See --help.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 use_java
 cd "$HOLDFAST_HOME"

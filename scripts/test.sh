@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests need, then runs every check that a change must pass. See --help.
+# Install what the tests need, then run every check that a change must pass. See --help.
 
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -7,9 +7,9 @@ if [[ ${1:-} == --help || ${1:-} == -h ]]; then
     cat <<'END'
 Usage: scripts/test.sh [pytest arguments]
 
-Sets itself up (scripts/install.sh --with-tests, kcat where apt-get can bring it, and a second environment with
-kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first that finds something.
-Arguments go to pytest: scripts/test.sh tests/protocol -k records
+Installs what it needs (scripts/install.sh --with-tests, kcat if apt-get can install it, and a second environment with
+kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first check that fails.
+Arguments are passed to pytest: scripts/test.sh tests/protocol -k records
 Tests run two at a time; -n 0 runs them one by one.
 
 The tests start ZooKeeper and brokers of their own, on free loopback ports, and stop them.
@@ -17,7 +17,7 @@ END
     exit 0
 fi
 
-# The environment beside the main one that holds the older major version of kafka-python, which people still run.
+# Create a second environment with the older major version of kafka-python, which many programs still use.
 install_kafka_python_2() {
     local venv=$HOLDFAST_HOME/.venv-kafka-python-2 wanted='kafka-python>=2.3,<3'
     if [[ ! -f $venv/holdfast-fingerprint || $(<"$venv/holdfast-fingerprint") != "$wanted" ]]; then
@@ -35,13 +35,13 @@ install_kcat() {
         printf 'Installing kcat\n'
         apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends kcat
     else
-        printf 'kcat is not installed: the tests that use it will be skipped. On Debian: apt-get install kcat\n'
+        printf 'kcat is not installed: the tests that use it are skipped. On Debian: apt-get install kcat\n'
     fi
 }
 
 bash "$HOLDFAST_HOME/scripts/install.sh" --with-tests --quiet
 python=$(find_python)
-# Only the tests need these two: the checks before them leave time.
+# Only the tests need these two, so they are installed while the checks run.
 install_kafka_python_2 &
 kafka_python_2=$!
 install_kcat &
@@ -59,7 +59,7 @@ printf 'mypy\n'
 "$python" -m mypy
 wait "$kafka_python_2"
 wait "$kcat"
-# Brokers and tools start by the hundred, and each would compile what it imports.
+# Let Python cache compiled modules: the tests start hundreds of brokers and tools.
 unset PYTHONDONTWRITEBYTECODE
-# Two at a time: those that start brokers mostly wait.
+# Two at a time: tests that start brokers mostly wait.
 run_python -m pytest -n 2 --dist worksteal "$@"

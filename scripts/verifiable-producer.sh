@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# Write numbers and tell of each in JSON. See --help.
+# Write numbers, and report each in JSON. See --help.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 run_python -m clients.tools.verifiable_producer "$@"
