@@ -83,7 +83,7 @@ class DecidedResources:
         self._unreadable: dict[ResourceKey, None] = {}
         """Resources whose records cannot be decoded: no client can claim them."""
 
-    # -- leadership ----------------------------------------------------------------------------
+    # -- leadership ------------------------------------------------------------------------------------
 
     def prepare(self, request: LeaderAndIsrRequest) -> Deferred[None]:
         """Read the records of the partitions that this broker is about to lead. To be awaited before it
@@ -174,7 +174,7 @@ class DecidedResources:
         self._unreadable.pop(found.key, None)
         self._table.load(found.key, found.record, found.version, self._now_ms())
 
-    # -- requests -----------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------
 
     def locate(self, group: str, name: str, index: int) -> ResourceKey:
         """The key of a resource that this broker decides about.

@@ -241,7 +241,7 @@ class Resource:
             if entry.grant is not None and (entry.group == group or (Access.WRITE in access and entry.writes))
         ]
 
-    # -- records -----------------------------------------------------------------------------------
+    # -- records ---------------------------------------------------------------------------------------
 
     def record(self) -> OwnershipRecord:
         """The record of the resource as it is now."""
@@ -290,7 +290,7 @@ class Resource:
             elif entry.history:
                 entry.history = record.histories[group]
 
-    # -- the queue -----------------------------------------------------------------------------------------
+    # -- the queue -------------------------------------------------------------------------------------
 
     def join(self, waiter: Waiter) -> None:
         """Append a waiter to the queue."""

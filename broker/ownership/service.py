@@ -115,7 +115,7 @@ class OwnershipService:
         """The time of the monotonic clock, by which sessions are timed."""
         return int(self._monotonic_s() * 1000)
 
-    # -- requests ------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------
 
     def submit(
         self, connection: ServerConnection | None, operation: Operation, timeout_ms: int
@@ -196,7 +196,7 @@ class OwnershipService:
             return outcome(named.key, refusal.code, refusal.message)
         return self.table.standing(requester, named)
 
-    # -- what the table asks for ------------------------------------------------------------------------
+    # -- what the table asks for -----------------------------------------------------------------------
 
     def _log_ends(self, key: PartitionKey) -> LogEnds:
         partition = self.decided.partition(key)
@@ -224,7 +224,7 @@ class OwnershipService:
         """What has happened to all resources since the broker started."""
         return self.table.totals()
 
-    # -- changes in the cluster -----------------------------------------------------------------------------
+    # -- changes in the cluster ------------------------------------------------------------------------
 
     def prepare(self, request: LeaderAndIsrRequest) -> Deferred[None]:
         """Read the records of the partitions that the controller has this broker lead: before it leads
@@ -256,7 +256,7 @@ class OwnershipService:
         if writer is not None:
             writer.counts.mismatches += 1
 
-    # -- effects -------------------------------------------------------------------------
+    # -- effects ---------------------------------------------------------------------------------------
 
     def _perform(self) -> None:
         """Perform the table's effects. Effects that arise meanwhile are performed after them, not in between.
@@ -344,7 +344,7 @@ class OwnershipService:
         if failure.check(SessionExpired) is None:
             _log.error("Ownership records could not be written or read: %s", failure.getTraceback())
 
-    # -- fences --------------------------------------------------------------------------------------------
+    # -- fences ----------------------------------------------------------------------------------------
 
     def _is_committed(self, fence: Fence) -> bool:
         partition = self.decided.partition(fence.key)
@@ -379,7 +379,7 @@ class OwnershipService:
         self.table.fence_committed(fence)
         self._answers.committed(fence)
 
-    # -- time ----------------------------------------------------------------------------------------------
+    # -- time ------------------------------------------------------------------------------------------
 
     def _set_timers(self) -> None:
         if self._is_stopped:

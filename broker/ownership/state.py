@@ -88,7 +88,7 @@ class TableState:
         if holdings is not None:
             holdings.keys[key] = None
 
-    # -- grants ------------------------------------------------------------------------------------------
+    # -- grants ----------------------------------------------------------------------------------------
 
     def revive(self, resource: Resource, entry: Entry, session_timeout_ms: int, *, is_written: bool) -> None:
         """Put the latest grant into force again, with this session timeout, whether it had ended or not."""
@@ -249,7 +249,7 @@ class TableState:
         if known_ms is None or at_ms < known_ms:
             self.deadlines.set(deadline, at_ms)
 
-    # -- sharers and waiters -------------------------------------------------------------
+    # -- sharers and waiters ---------------------------------------------------------------------------
 
     def share(
         self, resource: Resource, owner: Owner, connection: int, now_ms: int, *, is_written: bool
@@ -367,7 +367,7 @@ class TableState:
             )
         )
 
-    # -- records loaded and unloaded ---------------------------------------------------------
+    # -- records loaded and unloaded -------------------------------------------------------------------
 
     def restore(self, key: ResourceKey, record: OwnershipRecord, version: int, now_ms: int) -> None:
         """Replace a resource by its record. Its owners are detached, unless they are attached to this broker

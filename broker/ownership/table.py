@@ -86,7 +86,7 @@ class OwnershipTable:
         self._to_retry: dict[ResourceKey, None] = {}
         """Resources with waiters whose promotion could not be written."""
 
-    # -- reading -------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------
 
     def resource(self, key: ResourceKey) -> Resource | None:
         """The resource; None if it was never owned, and has neither waiters nor sharers."""
@@ -128,7 +128,7 @@ class OwnershipTable:
         changed, self._state.changed_partitions = self._state.changed_partitions, {}
         return list(changed)
 
-    # -- operations ----------------------------------------------------------------------------------------
+    # -- operations ------------------------------------------------------------------------------------
 
     def submit(self, operation: Operation, now_ms: int, ticket: int | None = None) -> None:
         """Have an operation carried out when its turn has come, and answer `ticket` with its result."""
@@ -220,7 +220,7 @@ class OwnershipTable:
                 del self._queues[key]
                 self._state.forget_if_blank(key)
 
-    # -- durability ----------------------------------------------------------------------------------------
+    # -- durability ------------------------------------------------------------------------------------
 
     def written(self, number: int, versions: Mapping[ResourceKey, int], now_ms: int) -> None:
         """The records of a write are durable, under these versions of their znodes."""
@@ -307,7 +307,7 @@ class OwnershipTable:
         if portion:
             yield portion
 
-    # -- records loaded and unloaded -----------------------------------------------------------------------
+    # -- records loaded and unloaded -------------------------------------------------------------------
 
     def load(self, key: ResourceKey, record: OwnershipRecord, version: int, now_ms: int) -> None:
         """Take over the record of a resource, unless this or a later version of it is known already."""
@@ -337,7 +337,7 @@ class OwnershipTable:
         self._state.unload(key, reason)
         self._settle(now_ms)
 
-    # -- connections and time ------------------------------------------------------------------------------
+    # -- connections and time --------------------------------------------------------------------------
 
     def connection_opened(self, connection: int) -> None:
         """Keep the holdings of a connection from now on, until `connection_closed`."""

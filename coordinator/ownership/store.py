@@ -106,7 +106,7 @@ class OwnershipStore:
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper
 
-    # -- reading -----------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------
 
     async def read_partitions(self, keys: Sequence[PartitionKey]) -> list[FoundRecord]:
         """The records of those partitions that have one. Raises `SessionExpired` once ZooKeeper is closed."""
@@ -153,7 +153,7 @@ class OwnershipStore:
 
         return next(iter(await on_any_session(self._zookeeper, read)), None)
 
-    # -- writing -----------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------
 
     async def write(self, replacements: Sequence[Replacement]) -> list[int]:
         """Write all records, or none. Returns the versions of their znodes.

@@ -112,7 +112,7 @@ class Client:
         return self.machine.table.standing(self.requester, NamedGrant(key, self.incarnations.get(key, -1)))
 
     def reconnect(self) -> None:
-        """Come by another connection. The broker has not noticed, if it had not, that the old one is gone."""
+        """Open another connection. The broker does not notice that the old one is gone."""
         self.machine.connect(self)
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class Machine(TableHost):
         self.perform()
 
     def advance(self, ms: int, *alive: Client) -> None:
-        """Let time pass, in which `alive` are heard of all the time."""
+        """Let time pass, while the clients in `alive` keep sending requests."""
         until_ms = self.now_ms + ms
         while True:
             due_ms = self.table.next_deadline_ms
@@ -203,7 +203,7 @@ class Machine(TableHost):
         self.perform()
 
     def record(self, key: ResourceKey) -> OwnershipRecord:
-        """What is written of a resource."""
+        """The record of a resource."""
         return decode_ownership(key.path, self.znodes[key][0])
 
     def fail_over(self) -> None:
@@ -218,7 +218,7 @@ class Machine(TableHost):
         self.perform()
 
     def resource(self, key: ResourceKey) -> Resource:
-        """What the table knows of a resource, which it has to know."""
+        """A resource in the table, which has to be there."""
         resource = self.table.resource(key)
         assert resource is not None
         return resource
@@ -227,7 +227,7 @@ class Machine(TableHost):
         return self.resource(key).entries[group]
 
     def owner_of(self, key: ResourceKey, group: str = "app") -> str | None:
-        """The owner id of the one that owns the resource and is connected."""
+        """The owner id of the connected owner; None if there is none."""
         resource = self.table.resource(key)
         entry = None if resource is None else resource.entries.get(group)
         if entry is None or entry.grant is None or entry.connection is None:

@@ -50,7 +50,7 @@ def fetch(world: OwnershipWorld, client: Client, replica_id: int = -1) -> int:
     return only_fetched(client.call(fetch_request(world.topic_id(T), replica_id=replica_id))).error_code
 
 
-def test_a_client_that_shows_no_messages_finds_them_in_the_log_once(
+def test_the_log_has_the_message_of_a_refused_write_once_for_each_connection(
     world: OwnershipWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "broker.ownership.guards")
@@ -78,7 +78,7 @@ def test_only_the_owner_writes_while_there_is_one(world: OwnershipWorld) -> None
     assert write(stock) == 0
 
 
-def test_nothing_is_asked_where_nobody_owns(world: OwnershipWorld) -> None:
+def test_a_partition_has_guards_only_while_it_has_an_owner(world: OwnershipWorld) -> None:
     assert not is_guarded(world)
     anna = world.owner("anna")
     anna.claim(T)
@@ -88,7 +88,7 @@ def test_nothing_is_asked_where_nobody_owns(world: OwnershipWorld) -> None:
     assert not is_guarded(world)
 
 
-def test_where_an_owner_is_required_nobody_else_ever_writes(tmp_path: Path) -> None:
+def test_with_single_writer_required_only_an_owner_writes(tmp_path: Path) -> None:
     world = OwnershipWorld(tmp_path, topic_config={"single.writer": "required"})
     world.lead(T)
     stock, anna = world.client(), world.owner("anna")
@@ -104,7 +104,7 @@ def held(incarnation: int) -> HeldResource:
     return HeldResource(name=T, partition=0, incarnation=incarnation)
 
 
-def test_where_it_is_off_owners_are_severed_and_nothing_else(tmp_path: Path) -> None:
+def test_with_single_writer_off_losers_are_severed_and_appends_are_not_checked(tmp_path: Path) -> None:
     world = OwnershipWorld(tmp_path, topic_config={"single.writer": "off"})
     world.lead(T)
     anna, ben = world.owner("anna"), world.owner("ben")
@@ -123,7 +123,7 @@ def test_case_12_an_owner_writes_with_acks_all(world: OwnershipWorld, acks: int)
     assert anna.write(T, acks=acks) == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_case_2_what_is_queued_behind_a_theft_is_judged_at_the_append(world: OwnershipWorld) -> None:
+def test_case_2_a_write_queued_behind_a_theft_is_judged_at_the_append(world: OwnershipWorld) -> None:
     """ "Check the generation where the offset is assigned, not at the socket": both requests are in the
     broker when the owner changes between them."""
     anna, ben = world.owner("anna"), world.owner("ben")
@@ -141,7 +141,7 @@ def test_case_2_what_is_queued_behind_a_theft_is_judged_at_the_append(world: Own
     assert world.replicas.partition(T, 0).log.log_end_offset == 1
 
 
-def test_a_retry_of_what_is_in_the_log_is_not_refused(world: OwnershipWorld) -> None:
+def test_a_retry_of_a_batch_in_the_log_is_not_refused(world: OwnershipWorld) -> None:
     stock, anna = world.client(), world.owner("anna")
     records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     stock.call(produce_request(T, records))
@@ -195,7 +195,7 @@ def test_a_fetch_that_waits_is_refused_when_its_group_has_another_reader(world: 
     assert only_fetched(answer).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_where_a_reader_is_required_all_others_are_refused(tmp_path: Path) -> None:
+def test_with_single_reader_required_only_an_owner_reads(tmp_path: Path) -> None:
     world = OwnershipWorld(tmp_path, topic_config={"single.reader": "required"})
     world.lead(T)
     anna = world.owner("anna", "readers", Access.READ)
@@ -217,7 +217,7 @@ def test_case_8_a_silent_owner_is_severed_in_time(world: OwnershipWorld) -> None
     assert write(world.client()) == 0
 
 
-def test_any_request_shows_that_an_owner_lives(world: OwnershipWorld) -> None:
+def test_any_request_extends_an_owners_session(world: OwnershipWorld) -> None:
     anna = world.owner("anna")
     anna.claim(T)
     for _ in range(5):
@@ -226,7 +226,7 @@ def test_any_request_shows_that_an_owner_lives(world: OwnershipWorld) -> None:
     assert is_open(anna)
 
 
-def test_an_owner_that_the_broker_does_not_listen_to_is_not_silent(world: OwnershipWorld) -> None:
+def test_an_owner_whose_connection_is_muted_keeps_its_session(world: OwnershipWorld) -> None:
     anna = world.owner("anna")
     anna.claim(T)
     anna.client.connection.mute(SESSION_MS + 5000)
@@ -234,7 +234,7 @@ def test_an_owner_that_the_broker_does_not_listen_to_is_not_silent(world: Owners
     assert is_open(anna)
 
 
-def test_time_in_which_the_broker_stood_still_does_not_count(world: OwnershipWorld) -> None:
+def test_time_in_which_the_broker_stood_still_ends_no_session(world: OwnershipWorld) -> None:
     """After the stop the owner's requests are still in the socket: they are read before it is judged."""
     anna = world.owner("anna")
     anna.claim(T)
@@ -245,9 +245,10 @@ def test_time_in_which_the_broker_stood_still_does_not_count(world: OwnershipWor
     assert is_open(anna)
 
 
-def test_the_silent_are_missed_after_a_standstill_however_busy_the_broker_is(world: OwnershipWorld) -> None:
-    """Each claim looks when the next one is to be looked after: never before what was sent meanwhile is read,
-    and not later either."""
+def test_silent_owners_are_severed_after_a_standstill_however_busy_the_broker_is(
+    world: OwnershipWorld,
+) -> None:
+    """Each claim sets the timer: not before the requests sent meanwhile are read, and not later either."""
     anna, ben = world.owner("anna"), world.owner("ben")
     anna.claim(T)
     world.clock.advance(SESSION_MS / 1000 + 30)
@@ -257,7 +258,7 @@ def test_the_silent_are_missed_after_a_standstill_however_busy_the_broker_is(wor
     assert not is_open(anna)
 
 
-def test_a_renew_waits_for_what_happens(world: OwnershipWorld) -> None:
+def test_a_renew_waits_until_its_owners_standing_changes(world: OwnershipWorld) -> None:
     anna, ben = world.owner("anna"), world.owner("ben")
     anna.claim(T)
     anna.renew(T)
@@ -266,8 +267,8 @@ def test_a_renew_waits_for_what_happens(world: OwnershipWorld) -> None:
 
     ben.claim(T, generation=-1, wait_timeout_ms=-1)
 
-    (told,) = anna.client.answers()
-    assert (told.resources[0].error_code, told.resources[0].is_contended) == (0, True)
+    (answer,) = anna.client.answers()
+    assert (answer.resources[0].error_code, answer.resources[0].is_contended) == (0, True)
     ben.renew(T)
     ben.ask(ben.renew_request(T, max_wait_ms=3000))
     anna.client.connection.close("gone")
@@ -276,7 +277,7 @@ def test_a_renew_waits_for_what_happens(world: OwnershipWorld) -> None:
     assert ben.write(T) == 0
 
 
-def test_a_renew_that_waits_is_answered_in_the_end(world: OwnershipWorld) -> None:
+def test_a_waiting_renew_is_answered_after_max_wait_ms(world: OwnershipWorld) -> None:
     anna = world.owner("anna")
     anna.claim(T)
     anna.renew(T)
@@ -284,8 +285,8 @@ def test_a_renew_that_waits_is_answered_in_the_end(world: OwnershipWorld) -> Non
     world.clock.advance(2.9)
     assert anna.client.answers() == []
     world.clock.advance(0.2)
-    (told,) = anna.client.answers()
-    assert told.resources[0].error_code == 0
+    (answer,) = anna.client.answers()
+    assert answer.resources[0].error_code == 0
 
 
 def test_a_claim_that_zookeeper_does_not_answer_times_out_and_can_be_repeated(world: OwnershipWorld) -> None:
@@ -299,7 +300,7 @@ def test_a_claim_that_zookeeper_does_not_answer_times_out_and_can_be_repeated(wo
     assert anna.claim(T).generation == 1
 
 
-def test_a_write_whose_answer_was_lost_is_looked_into(world: OwnershipWorld) -> None:
+def test_the_outcome_of_a_write_whose_answer_was_lost_is_read(world: OwnershipWorld) -> None:
     anna, ben = world.owner("anna"), world.owner("ben")
     anna.claim(T)
     world.zookeeper.loses_answer = True
@@ -308,7 +309,7 @@ def test_a_write_whose_answer_was_lost_is_looked_into(world: OwnershipWorld) -> 
     assert ben.write(T) == 0
 
 
-def test_a_change_of_the_isr_does_not_get_into_a_claims_way(world: OwnershipWorld) -> None:
+def test_a_claim_succeeds_after_a_change_of_the_isr(world: OwnershipWorld) -> None:
     anna = world.owner("anna")
     path = partition_state_path(T, 0)
     data, version = world.zookeeper.znodes[path]
@@ -317,7 +318,7 @@ def test_a_change_of_the_isr_does_not_get_into_a_claims_way(world: OwnershipWorl
 
 
 def test_a_leader_that_has_been_replaced_grants_nothing(world: OwnershipWorld) -> None:
-    """A zombie leader: it has not heard of its successor, but ZooKeeper has."""
+    """A zombie leader does not know its successor, but ZooKeeper does."""
     anna = world.owner("anna")
     path = partition_state_path(T, 0)
     state = PartitionState(2, 1, (2,), 1)
@@ -330,12 +331,12 @@ def test_a_leader_that_has_been_replaced_grants_nothing(world: OwnershipWorld) -
     assert world.replicas.partition(T, 0).admission is None
 
 
-def test_what_another_leader_has_granted_is_known_when_leading_begins(world: OwnershipWorld) -> None:
+def test_a_new_leader_knows_the_grants_of_the_leader_before_it(world: OwnershipWorld) -> None:
     anna = world.owner("anna")
     anna.claim(T)
     world.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
     assert anna.write(T) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert is_open(anna), "it may go on elsewhere, and here with other partitions"
+    assert is_open(anna), "its owner may resume at the other broker, and still owns other partitions here"
 
     world.lead(T, leader_epoch=2)
 
@@ -345,7 +346,7 @@ def test_what_another_leader_has_granted_is_known_when_leading_begins(world: Own
     assert anna.write(T) == 0
 
 
-def test_a_claim_is_answered_when_all_before_its_fence_is_committed(tmp_path: Path) -> None:
+def test_a_claim_is_answered_once_everything_before_its_fence_is_committed(tmp_path: Path) -> None:
     world = OwnershipWorld(tmp_path)
     world.lead(T, replicas=(1, 2))
     world.client().ask(produce_request(T, batch(b"x")))
@@ -357,7 +358,7 @@ def test_a_claim_is_answered_when_all_before_its_fence_is_committed(tmp_path: Pa
     assert (answer.resources[0].error_code, answer.resources[0].fence_offset) == (0, 1)
 
 
-def test_a_claim_is_not_answered_by_a_leader_that_was(tmp_path: Path) -> None:
+def test_a_former_leader_answers_no_claim(tmp_path: Path) -> None:
     world = OwnershipWorld(tmp_path)
     world.lead(T, replicas=(1, 2))
     world.client().ask(produce_request(T, batch(b"x")))
@@ -375,7 +376,7 @@ def test_a_claim_is_not_answered_by_a_leader_that_was(tmp_path: Path) -> None:
     assert cleo.client.answers()[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_broker_that_stops_promotes_nobody(world: OwnershipWorld) -> None:
+def test_a_broker_that_stops_promotes_no_waiter(world: OwnershipWorld) -> None:
     anna, ben = world.owner("anna"), world.owner("ben")
     anna.claim(T)
     ben.claim(T, generation=-1, wait_timeout_ms=-1)
@@ -409,7 +410,7 @@ def access(world: OwnershipWorld, owner: Owner, mode: ProducerAccessMode, **fiel
     return response.error_code
 
 
-def test_an_exclusive_producer_keeps_out_those_who_never_asked(world: OwnershipWorld) -> None:
+def test_an_exclusive_producer_keeps_out_producers_without_access(world: OwnershipWorld) -> None:
     """ "the particular instance of that application is guaranteed to be only writer on that topic"
     (PIP-68)."""
     producer, stock = world.owner("producer"), world.client()
@@ -432,7 +433,7 @@ def test_an_exclusive_producer_keeps_out_those_who_never_asked(world: OwnershipW
         ("required", ProducerAccessMode.EXCLUSIVE, ErrorCode.NONE),
     ],
 )
-def test_no_access_is_given_that_the_policy_does_not_hold(
+def test_no_access_is_granted_that_single_writer_does_not_enforce(
     tmp_path: Path, policy: str, mode: ProducerAccessMode, error: ErrorCode
 ) -> None:
     world = OwnershipWorld(tmp_path, topic_config={"single.writer": policy})
@@ -440,7 +441,7 @@ def test_no_access_is_given_that_the_policy_does_not_hold(
     assert access(world, world.owner("producer"), mode) == error
 
 
-def test_bad_questions_for_access_are_refused(world: OwnershipWorld) -> None:
+def test_bad_requests_for_access_are_refused(world: OwnershipWorld) -> None:
     owner = world.owner("producer")
     assert access(world, owner, 9) == ErrorCode.INVALID_REQUEST  # type: ignore[arg-type]
     exclusive = ProducerAccessMode.EXCLUSIVE
@@ -462,8 +463,8 @@ def test_names_are_owned_at_their_groups_coordinator(world: OwnershipWorld) -> N
     assert ben.resume("leader", -1).generation == 2
 
 
-def test_a_record_that_cannot_be_read_is_not_built_upon(world: OwnershipWorld) -> None:
-    """Failing closed: a generation of 1 would begin anew what goes on elsewhere."""
+def test_a_resource_whose_record_cannot_be_decoded_cannot_be_claimed(world: OwnershipWorld) -> None:
+    """Failing closed: to start again at generation 1 would let stale owners in."""
     anna = world.owner("anna")
     anna.claim(T)
     key = PartitionKey(world.topic_id(T), 0, T)
@@ -496,8 +497,8 @@ def test_owners_are_described_with_their_history(world: OwnershipWorld) -> None:
     assert world.client().call(DescribeOwnersRequest(groups=["other"])).resources == []
 
 
-def test_names_are_described_also_where_nobody_has_asked_about_them_yet(world: OwnershipWorld) -> None:
-    """A broker that has just begun to coordinate their groups shows who owns them."""
+def test_names_are_described_before_any_client_has_claimed_them_at_this_broker(world: OwnershipWorld) -> None:
+    """A broker that has just begun to coordinate a group describes the owners of its names."""
     world.lead(OFFSETS)
     for group in ("app", "other"):
         world.owner("anna", group).claim("leader", partition=-1)
@@ -566,8 +567,8 @@ def test_bad_claims_are_refused(world: OwnershipWorld, fields: dict[str, int], e
     assert response.error_message
 
 
-def test_names_take_no_more_room_than_zookeeper_has(world: OwnershipWorld) -> None:
-    """It closes the connection of a broker that writes 1 MB at once: no client may bring that about."""
+def test_names_of_any_length_fit_into_a_write_to_zookeeper(world: OwnershipWorld) -> None:
+    """ZooKeeper closes the connection of a broker that writes 1 MB at once: no client may cause that."""
     world.lead(OFFSETS)
     anna = world.owner("\N{GREEK SMALL LETTER ALPHA}" * 255)
     too_long = world.owner("\N{GRINNING FACE}" * 255)
@@ -591,7 +592,7 @@ def test_names_take_no_more_room_than_zookeeper_has(world: OwnershipWorld) -> No
     assert anna.claim("leader", partition=-1).error_code == 0
 
 
-def test_nothing_is_kept_of_questions_about_what_nobody_owns(world: OwnershipWorld) -> None:
+def test_requests_about_resources_without_owner_leave_nothing_behind(world: OwnershipWorld) -> None:
     world.lead(OFFSETS)
     anna = world.owner("anna")
     for number in range(50):
@@ -600,7 +601,7 @@ def test_nothing_is_kept_of_questions_about_what_nobody_owns(world: OwnershipWor
     assert [str(resource.key) for resource in world.ownership.service.resources()] == ["t-0"]
 
 
-def test_a_policy_that_changes_is_held_to_at_once(world: OwnershipWorld) -> None:
+def test_a_changed_single_writer_setting_is_enforced_at_once(world: OwnershipWorld) -> None:
     stock = world.client()
     world.logs.settings.set_topic(T, {"single.writer": "required"})
     world.ownership.service.topic_changed(T)

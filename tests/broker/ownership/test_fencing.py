@@ -24,7 +24,7 @@ def machine() -> Machine:
     return Machine()
 
 
-def test_case_1_success_is_told_when_it_is_persisted(machine: Machine) -> None:
+def test_case_1_a_claim_is_answered_once_it_is_persisted(machine: Machine) -> None:
     """ "Persist before success. Concurrent claims wait for the write"."""
     anna, ben = machine.client("anna"), machine.client("ben")
     machine.holds_writes = True
@@ -43,7 +43,7 @@ def test_case_1_success_is_told_when_it_is_persisted(machine: Machine) -> None:
     assert machine.owner_of(P0) == "ben"
 
 
-def test_case_1_a_failed_write_burns_no_number(machine: Machine) -> None:
+def test_case_1_a_failed_write_uses_up_no_generation(machine: Machine) -> None:
     """ "A failed persist must not keep raising the number (kafka#8239 ran out of epochs)"."""
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
@@ -76,7 +76,7 @@ def test_case_2_the_fence_is_where_the_log_ends_when_the_grant_comes_into_force(
     assert machine.owner_of(P0) == "ben"
 
 
-def test_case_2_a_claim_is_answered_when_all_before_its_fence_is_committed(machine: Machine) -> None:
+def test_case_2_a_claim_is_answered_once_everything_before_its_fence_is_committed(machine: Machine) -> None:
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
     machine.grow(P0, 5, committed=False)
@@ -91,9 +91,9 @@ def test_case_2_a_claim_is_answered_when_all_before_its_fence_is_committed(machi
     assert ben.renew(P0).error_code == 0
 
 
-def test_case_2_a_fence_beyond_what_survived_is_drawn_in(machine: Machine) -> None:
-    """The leader has failed with records that were never committed: to wait for them would be for ever, since
-    nobody but the owner may write."""
+def test_case_2_a_fence_beyond_the_new_leaders_log_is_lowered(machine: Machine) -> None:
+    """The leader has failed with records that were never committed: to wait for them would take for ever,
+    since only the owner may write."""
     anna = machine.client("anna")
     machine.grow(P0, 10)
     machine.grow(P0, 5, committed=False)
@@ -140,7 +140,7 @@ def test_case_3_a_close_while_the_theft_is_being_written_changes_nothing(machine
 
 
 @pytest.mark.parametrize("outcome", ["refused", "not written"])
-def test_case_4_nobody_is_evicted_for_a_claim_that_fails(machine: Machine, outcome: str) -> None:
+def test_case_4_no_owner_is_evicted_for_a_claim_that_fails(machine: Machine, outcome: str) -> None:
     """ "Never close the incumbent before the claimant's epoch has been accepted"."""
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
@@ -155,8 +155,8 @@ def test_case_4_nobody_is_evicted_for_a_claim_that_fails(machine: Machine, outco
     assert anna.renew(P0).error_code == 0
 
 
-def test_case_4_nobody_is_evicted_for_one_that_has_left(machine: Machine) -> None:
-    """Its claim waited for another's, and it went meanwhile."""
+def test_case_4_no_owner_is_evicted_for_a_claimant_that_has_left(machine: Machine) -> None:
+    """A claim waits for another, and its claimant leaves meanwhile."""
     anna, ben, cleo = machine.client("anna"), machine.client("ben"), machine.client("cleo")
     anna.claim(P0)
     machine.holds_writes = True
@@ -181,9 +181,9 @@ def test_case_5_a_waking_zombie_cannot_steal_back(machine: Machine) -> None:
     assert machine.owner_of(P0) == "ben"
 
 
-def test_case_6_every_grant_raises_the_number(machine: Machine) -> None:
-    """ "Event Hubs keeps it: two epoch-0 readers took each other's place 15 times in 86 s". Of two who have
-    seen the same number one wins."""
+def test_case_6_every_grant_raises_the_generation(machine: Machine) -> None:
+    """ "Event Hubs keeps it: two epoch-0 readers took each other's place 15 times in 86 s". Of two claimants
+    that have seen the same generation one wins."""
     first = machine.client("first")
     assert first.claim(P0).generation == 1
     anna, ben = machine.client("anna"), machine.client("ben")
@@ -194,7 +194,7 @@ def test_case_6_every_grant_raises_the_number(machine: Machine) -> None:
     assert machine.owner_of(P0) == "anna"
 
 
-def test_case_7_the_same_owner_goes_on_without_a_raise(machine: Machine) -> None:
+def test_case_7_the_same_owner_resumes_without_a_raise(machine: Machine) -> None:
     """ "Same owner reconnecting resumes without a raise; the old connection's queued writes are refused"."""
     anna = machine.client("anna")
     anna.claim(P0)
@@ -209,7 +209,7 @@ def test_case_7_the_same_owner_goes_on_without_a_raise(machine: Machine) -> None
     assert machine.entry(P0).connection == anna.connection
 
 
-def test_case_7_an_owner_may_come_back_while_nobody_has_come_between(machine: Machine) -> None:
+def test_case_7_an_owner_may_resume_until_another_owner_is_granted_the_resource(machine: Machine) -> None:
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
     anna.close()
@@ -223,7 +223,7 @@ def test_case_7_an_owner_may_come_back_while_nobody_has_come_between(machine: Ma
     assert anna.resume(P0).error_code == ErrorCode.OWNERSHIP_FENCED
 
 
-def test_case_7_a_writer_of_another_group_between_ends_it_too(machine: Machine) -> None:
+def test_case_7_an_owner_may_not_resume_after_a_writer_of_another_group(machine: Machine) -> None:
     anna, ben = machine.client("anna", "left"), machine.client("ben", "right")
     anna.claim(P0)
     anna.close()
@@ -233,8 +233,8 @@ def test_case_7_a_writer_of_another_group_between_ends_it_too(machine: Machine) 
     assert anna.resume(P0).error_code == ErrorCode.OWNERSHIP_FENCED
 
 
-def test_case_7_a_writer_of_another_group_between_is_not_forgotten(machine: Machine) -> None:
-    """However many grants to readers have pushed it out of the history."""
+def test_case_7_a_writer_of_another_group_is_remembered_beyond_the_history(machine: Machine) -> None:
+    """Grants to readers have pushed the writer out of the history."""
     anna = machine.client("anna", "left")
     anna.claim(P0)
     anna.close()
@@ -299,7 +299,7 @@ def test_case_8_on_contention_the_owner_is_asked_for_a_sign_of_life() -> None:
     assert machine.owner_of(P0) == "ben"
 
 
-def test_case_8_an_owner_that_shows_that_it_lives_keeps_what_it_has() -> None:
+def test_case_8_an_owner_that_answers_a_ping_keeps_its_resource() -> None:
     machine = Machine(OwnershipSettings(ping_timeout_ms=500))
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
@@ -315,7 +315,7 @@ def test_case_8_an_owner_that_shows_that_it_lives_keeps_what_it_has() -> None:
 
 
 def test_case_8_a_sign_of_life_in_the_same_millisecond_counts() -> None:
-    """An owner on the same machine asks again that soon, and is then silent until its next Renew is due."""
+    """An owner on the same machine renews that soon, and is then silent until its next Renew is due."""
     machine = Machine(OwnershipSettings(ping_timeout_ms=500))
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
@@ -358,8 +358,8 @@ def test_case_9_after_the_grace_the_resource_is_free(machine: Machine) -> None:
     assert ben.claim(P0, -1).generation == 112
 
 
-def test_case_9_a_grant_that_nobody_heard_of_holds_after_a_restart(machine: Machine) -> None:
-    """The leader fails between the write and the answer: the next one knows of the grant, and fences by
+def test_case_9_a_grant_that_was_never_answered_holds_after_a_restart(machine: Machine) -> None:
+    """The leader fails between the write and the answer: the next leader knows the grant, and fences by
     it."""
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
@@ -378,9 +378,9 @@ def test_case_9_a_grant_that_nobody_heard_of_holds_after_a_restart(machine: Mach
     assert (again.error_code, again.generation, again.fence_offset) == (0, 2, 4)
 
 
-def test_case_9_one_that_has_come_back_is_not_free_after_a_restart(machine: Machine) -> None:
-    """It was told that it has it, so others wait for its session: to go on with what was free is durable
-    before it is answered."""
+def test_case_9_a_resumed_grant_holds_after_a_restart(machine: Machine) -> None:
+    """Its owner was answered that it owns the name, so other clients wait for its session: a resumed grant
+    that had ended is durable before the answer."""
     anna = machine.client("anna")
     anna.claim(NAME)
     anna.close()
@@ -396,7 +396,7 @@ def test_case_9_one_that_has_come_back_is_not_free_after_a_restart(machine: Mach
     assert ben.claim(NAME, -1).generation == 2
 
 
-def test_case_9_an_exclusive_producer_that_has_come_back_is_not_free_after_a_restart(
+def test_case_9_the_access_of_a_resumed_exclusive_producer_holds_after_a_restart(
     machine: Machine,
 ) -> None:
     anna = machine.client("anna")
@@ -412,7 +412,7 @@ def test_case_9_an_exclusive_producer_that_has_come_back_is_not_free_after_a_res
     assert ben.access_to(P0, ProducerAccessMode.EXCLUSIVE).error_code == ErrorCode.RESOURCE_OWNED
 
 
-def test_case_9_one_that_comes_back_and_goes_again_while_that_is_written_is_gone(machine: Machine) -> None:
+def test_case_9_an_owner_that_leaves_while_its_resume_is_written_is_gone(machine: Machine) -> None:
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
     anna.close()
@@ -430,8 +430,8 @@ def test_case_9_one_that_comes_back_and_goes_again_while_that_is_written_is_gone
     assert ben.claim(P0, -1).generation == 2
 
 
-def test_what_is_read_again_undoes_no_release(machine: Machine) -> None:
-    """A leader begins a new epoch before it has written down what it has ended."""
+def test_loading_a_record_again_undoes_no_release(machine: Machine) -> None:
+    """A leader begins a new epoch before it has written a release."""
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
     machine.flush()
@@ -442,8 +442,8 @@ def test_what_is_read_again_undoes_no_release(machine: Machine) -> None:
     assert ben.claim(P0, -1).generation == 2
 
 
-def test_a_grant_that_is_read_before_it_is_known_to_be_written_is_one_grant(machine: Machine) -> None:
-    """ZooKeeper's answer was lost, and a new epoch of the leader has come before it was asked again."""
+def test_a_grant_that_is_loaded_before_its_write_is_answered_is_granted_once(machine: Machine) -> None:
+    """ZooKeeper's answer was lost, and the leader has begun a new epoch before it asked again."""
     anna = machine.client("anna")
     machine.holds_writes = True
     ticket = anna.ask_claim((P0, 1))
@@ -479,8 +479,8 @@ def test_case_10_generations_outlive_idleness(machine: Machine) -> None:
     assert ben.claim(NAME, -1).generation == 2
 
 
-def test_case_10_groups_come_and_go_without_an_end(machine: Machine) -> None:
-    """Of many groups those are forgotten that have been free for longest; not how far they had come."""
+def test_case_10_a_forgotten_group_keeps_its_generation(machine: Machine) -> None:
+    """The groups that have been free for longest are forgotten, but not how high their generations were."""
     first = machine.client("first", "g")
     assert [first.claim(P0, number).generation for number in (1, 5, 7)] == [1, 5, 7]
     first.release(P0)
@@ -496,7 +496,7 @@ def test_case_10_groups_come_and_go_without_an_end(machine: Machine) -> None:
     assert (late.claim(P0, 1).error_code, late.claim(P0, -1).generation) == (ErrorCode.STALE_GENERATION, 8)
 
 
-def test_case_16_several_resources_are_had_together_or_not_at_all(machine: Machine) -> None:
+def test_case_16_several_resources_are_granted_together_or_not_at_all(machine: Machine) -> None:
     """ "Several resources: atomic within one broker; the rest get OPERATION_NOT_ATTEMPTED"."""
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P1)
@@ -542,7 +542,7 @@ def test_case_17_the_deletion_of_a_topic_fences(machine: Machine) -> None:
     assert machine.client("ben").claim(again).generation == 1
 
 
-def test_case_19_one_that_waits_is_promoted_when_the_last_sharer_leaves(machine: Machine) -> None:
+def test_case_19_a_waiter_is_promoted_when_the_last_sharer_leaves(machine: Machine) -> None:
     """ "Waiters are promoted when the last shared writer leaves, too (pulsar#24516 is still open)"."""
     sharers = [machine.client(f"shared {number}") for number in range(2)]
     for sharer in sharers:
@@ -583,7 +583,7 @@ def test_a_reset_revives_no_old_owner(machine: Machine) -> None:
     assert zombie.resume(P0).error_code == ErrorCode.OWNERSHIP_FENCED
 
 
-def test_owners_that_read_do_not_fence_those_that_write(machine: Machine) -> None:
+def test_readers_do_not_fence_writers(machine: Machine) -> None:
     reader, writer = machine.client("reader", "r", Access.READ), machine.client("writer", "w")
     assert reader.claim(P0).error_code == writer.claim(P0).error_code == 0
     assert machine.severed == []

@@ -35,7 +35,7 @@ GROUP = "billing"
 
 
 class Leader(OwnershipWorld):
-    """Leads t-0 and t-1, and is told by a coordinator who reads them."""
+    """Leads t-0 and t-1, whose readers a coordinator assigns."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -51,7 +51,7 @@ class Leader(OwnershipWorld):
         group: str = GROUP,
         decided: tuple[int, int] | None = None,
     ) -> AssignReadersResponse:
-        """As the coordinator does, later than all before unless it is said when it was decided."""
+        """Assign partitions as the coordinator does; without `decided`, later than all decisions before."""
         self.offset += 1
         epoch, offset = decided or (0, self.offset)
         reader = AssignedReader(
@@ -92,7 +92,7 @@ class Member:
         return self.client.call(request).partitions
 
     def code(self, index: int = 0, generation: int = 1) -> int:
-        """What attaching comes to."""
+        """The error code of attaching to a partition."""
         (row,) = self.attach(index, generation=generation)
         return row.error_code
 
@@ -128,12 +128,14 @@ class TestReading:
         assert [row.error_code for row in anna.attach(0, 1)] == [0, 0]
         assert anna.reads(0) and anna.reads(1)
 
-    def test_one_that_the_leader_does_not_know_of_yet_asks_again(self, leader: Leader, anna: Member) -> None:
+    def test_a_member_whose_assignment_has_not_arrived_is_asked_to_retry(
+        self, leader: Leader, anna: Member
+    ) -> None:
         assert anna.code() == ErrorCode.CLAIM_QUEUED
         leader.assign_reader("anna")
-        assert anna.code(generation=2) == 0, "of generation 2 the leader is told next"
+        assert anna.code(generation=2) == 0, "the assignment of generation 2 may still arrive"
 
-    def test_from_the_moment_of_the_assignment_the_member_before_reads_no_more(
+    def test_an_assignment_stops_the_fetches_of_the_member_before_at_once(
         self, leader: Leader, anna: Member, bert: Member
     ) -> None:
         leader.assign_reader("anna", 0, 1)
@@ -169,7 +171,7 @@ class TestReading:
         assert only_fetched(answer).error_code == ErrorCode.OWNERSHIP_FENCED
         assert only_fetched(answer).records == b""
 
-    def test_its_former_self_is_fenced_too(self, leader: Leader, anna: Member) -> None:
+    def test_a_member_that_was_replaced_under_its_id_is_fenced(self, leader: Leader, anna: Member) -> None:
         """A process with the same group.instance.id took over."""
         leader.assign_reader("anna", generation=1)
         anna.attach(generation=1)
@@ -180,15 +182,15 @@ class TestReading:
         assert successor.code(generation=2) == 0
         assert successor.reads() and not anna.reads()
 
-    def test_who_comes_by_another_connection_goes_on_there(self, leader: Leader, anna: Member) -> None:
+    def test_a_member_that_reconnects_reads_on_its_new_connection(self, leader: Leader, anna: Member) -> None:
         leader.assign_reader("anna")
         anna.attach()
         anna.reconnect()
         assert anna.code() == 0
         assert anna.reads()
 
-    def test_nobody_is_missed_here(self, leader: Leader, anna: Member) -> None:
-        """Whether a member lives is for the group's coordinator to say."""
+    def test_a_leader_ends_no_member_for_its_silence(self, leader: Leader, anna: Member) -> None:
+        """The group's coordinator decides whether a member is alive."""
         leader.assign_reader("anna")
         anna.attach()
         leader.clock.advance(3600)
@@ -197,7 +199,7 @@ class TestReading:
         leader.clock.advance(3600)
         assert Member(leader, "anna").code() == 0
 
-    def test_groups_are_nothing_to_each_other_nor_to_who_has_named_none(
+    def test_groups_do_not_exclude_each_other_nor_clients_without_a_group(
         self, leader: Leader, anna: Member
     ) -> None:
         other = Member(leader, "otto", group="audit")
@@ -208,7 +210,7 @@ class TestReading:
         assert not anna.reads() and other.reads()
         assert Member(leader, "stock").reads()
 
-    def test_when_no_member_is_left_nobody_owns_the_partition(self, leader: Leader, anna: Member) -> None:
+    def test_a_partition_without_members_has_no_owner(self, leader: Leader, anna: Member) -> None:
         leader.assign_reader("anna")
         anna.attach()
         leader.assign_reader(NOBODY, generation=2)
@@ -220,26 +222,30 @@ class TestReading:
 
 
 class TestDecisions:
-    def test_the_later_one_counts_whatever_comes_first(self, leader: Leader) -> None:
+    def test_the_later_decision_counts_whichever_arrives_first(self, leader: Leader) -> None:
         leader.assign_reader("bert", generation=2, decided=(0, 20))
         (refused,) = leader.assign_reader("anna", generation=1, decided=(0, 10)).refused
         assert refused.error_code == ErrorCode.STALE_GENERATION
         assert refused.error_message is not None and "assigned to bert later" in refused.error_message
         assert Member(leader, "bert").code(generation=2) == 0
 
-    def test_the_next_coordinators_are_later_though_its_log_is_shorter(self, leader: Leader) -> None:
+    def test_decisions_of_the_next_coordinator_are_later_even_if_its_log_is_shorter(
+        self, leader: Leader
+    ) -> None:
         leader.assign_reader("anna", generation=5, decided=(3, 100))
         assert leader.assign_reader("bert", generation=4, decided=(4, 50)).refused == []
         assert leader.assign_reader("anna", generation=6, decided=(3, 200)).refused != []
         assert Member(leader, "bert").code(generation=4) == 0
 
-    def test_a_group_that_was_made_anew_begins_with_1_again(self, leader: Leader, bert: Member) -> None:
+    def test_a_group_created_again_starts_at_generation_1(self, leader: Leader, bert: Member) -> None:
         leader.assign_reader("anna", generation=57)
         leader.assign_reader("bert", generation=1)
         assert bert.code(generation=1) == 0
         assert bert.reads()
 
-    def test_what_the_next_coordinator_repeats_disturbs_nobody(self, leader: Leader, anna: Member) -> None:
+    def test_a_decision_repeated_by_the_next_coordinator_changes_nothing(
+        self, leader: Leader, anna: Member
+    ) -> None:
         leader.assign_reader("anna", decided=(0, 10))
         anna.attach()
         before = dict(leader.zookeeper.znodes)
@@ -247,13 +253,15 @@ class TestDecisions:
         assert anna.reads()
         assert leader.zookeeper.znodes == before, "nothing is written"
 
-    def test_partitions_that_are_led_elsewhere_are_refused_and_no_others(self, leader: Leader) -> None:
+    def test_only_partitions_led_by_other_brokers_are_refused(self, leader: Leader) -> None:
         leader.assign(T, 1, leader=2, leader_epoch=1, replicas=(1, 2))
         (refused,) = leader.assign_reader("anna", 0, 1).refused
         assert (refused.partition, refused.error_code) == (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert Member(leader, "anna").code(0) == 0
 
-    def test_one_that_could_not_be_written_is_not_in_force(self, leader: Leader, anna: Member) -> None:
+    def test_an_assignment_that_could_not_be_written_is_not_in_force(
+        self, leader: Leader, anna: Member
+    ) -> None:
         leader.assign_reader("anna")
         anna.attach()
         path = partition_state_path(T, 0)
@@ -264,7 +272,7 @@ class TestDecisions:
 
 
 class TestFailover:
-    def test_the_next_leader_knows_who_reads(self, leader: Leader, anna: Member, bert: Member) -> None:
+    def test_the_next_leader_knows_the_reader(self, leader: Leader, anna: Member, bert: Member) -> None:
         leader.assign_reader("anna")
         leader.assign_reader("bert", generation=2)
         leader.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
@@ -273,7 +281,9 @@ class TestFailover:
         assert bert.code(generation=2) == 0
         assert bert.reads()
 
-    def test_it_waits_for_a_member_that_does_not_come(self, leader: Leader, anna: Member) -> None:
+    def test_the_next_leader_keeps_the_assignment_of_an_absent_member(
+        self, leader: Leader, anna: Member
+    ) -> None:
         leader.assign_reader("anna")
         leader.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
         leader.lead(T, leader_epoch=2)
@@ -282,7 +292,9 @@ class TestFailover:
 
 
 class TestOwners:
-    def test_a_member_stands_among_the_owners(self, leader: Leader, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_member_is_described_as_an_owner(
+        self, leader: Leader, caplog: pytest.LogCaptureFixture
+    ) -> None:
         with caplog.at_level(logging.INFO, "broker.ownership.audit"):
             leader.assign_reader("anna", generation=7)
         assert "granted: t-0 in group 'billing', generation 7" in caplog.text
@@ -291,7 +303,9 @@ class TestOwners:
         assert described.session_remaining_ms == -1, "it has none here"
 
     @pytest.mark.parametrize("generation", [-1, 1, 50])
-    def test_who_is_no_member_cannot_take_its_partition(self, leader: Leader, generation: int) -> None:
+    def test_a_client_outside_the_group_cannot_take_a_members_partition(
+        self, leader: Leader, generation: int
+    ) -> None:
         leader.assign_reader("anna")
         thief = leader.owner("thief", GROUP, Access.READ)
         standing = thief.claim(T, generation)
@@ -299,7 +313,7 @@ class TestOwners:
         assert standing.error_message is not None
         assert "join that group, or name another" in standing.error_message
 
-    def test_an_administrator_can(self, leader: Leader, anna: Member) -> None:
+    def test_an_administrator_can_release_a_members_partition(self, leader: Leader, anna: Member) -> None:
         leader.assign_reader("anna")
         anna.attach()
         released = ResourceToRelease(name=T, partition=0, generation=-1)

@@ -1,5 +1,4 @@
-"""Partitions and groups that move to another broker, while owners hold what is decided about there, and
-others wait for it."""
+"""Partitions and groups that move to another broker while their resources have owners and waiters."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def wait_for_news(owner: Owner, name: str, partition: int) -> None:
     owner.ask(owner.renew_request(name, partition, max_wait_ms=30_000))
 
 
-def told(owner: Owner) -> ErrorCode:
+def answered(owner: Owner) -> ErrorCode:
     (answer,) = owner.client.answers()
     assert isinstance(answer, RenewResponse)
     return ErrorCode(answer.resources[0].error_code)
@@ -43,11 +42,11 @@ def told(owner: Owner) -> ErrorCode:
         (NAME, NO_PARTITION, OFFSETS, ErrorCode.NOT_COORDINATOR),
     ],
 )
-def test_those_who_wait_for_news_are_sent_to_the_next_broker(
+def test_waiting_renews_are_answered_when_their_resource_moves(
     world: OwnershipWorld, name: str, partition: int, topic: str, error: ErrorCode
 ) -> None:
-    """Neither is the owner fenced, nor has the other given up its place: a leader that goes in good order
-    leaves the connections open."""
+    """The owner is not fenced, and the waiter has not given up its place: a leader that stops properly leaves
+    the connections open."""
     anna, ben = world.owner("anna"), world.owner("ben")
     anna.claim(name, partition=partition)
     ben.claim(name, generation=-1, partition=partition, wait_timeout_ms=-1)
@@ -56,17 +55,17 @@ def test_those_who_wait_for_news_are_sent_to_the_next_broker(
 
     world.assign(topic, leader=2, leader_epoch=1, replicas=(1, 2))
 
-    assert (told(anna), told(ben)) == (error, error)
+    assert (answered(anna), answered(ben)) == (error, error)
 
 
-def test_names_that_are_being_read_anew_are_nobodys_loss(world: OwnershipWorld) -> None:
-    """The same broker coordinates the group, in another epoch: it has to read first."""
+def test_owners_keep_their_names_while_these_are_read_again(world: OwnershipWorld) -> None:
+    """The same broker coordinates the group in another epoch: it has to read the names first."""
     anna = world.owner("anna")
     anna.claim(NAME, partition=NO_PARTITION)
     wait_for_news(anna, NAME, NO_PARTITION)
 
     world.lead(OFFSETS, leader_epoch=1)
 
-    assert told(anna) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert answered(anna) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert anna.renew(NAME, NO_PARTITION).error_code == ErrorCode.OWNERSHIP_DETACHED
     assert anna.resume(NAME, NO_PARTITION).generation == 1

@@ -1,5 +1,6 @@
-"""Random histories of owners that come, go, pause and are cut off, of writes that fail and brokers that are
-replaced; after every step the promises are checked against what everybody was told.
+"""Random histories of owners that come, go, pause and are cut off, of failing writes and replaced brokers.
+
+After every step the guarantees are checked against all answers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ keys = st.sampled_from(KEYS)
 
 @dataclass(frozen=True)
 class Appended:
-    """A record in a log: who was told that it is his to write, in which incarnation."""
+    """A record in a log, and the owner and incarnation that wrote it."""
 
     incarnation: int
     owner_id: str
@@ -88,7 +89,9 @@ class Histories(RuleBasedStateMachine):
         if key in client.incarnations and not self.machine.holds_writes:
             standing = client.resume(key)
             if standing.error_code == 0:
-                assert standing.incarnation == max(self.writers_of(key, client)), "nobody came between"
+                assert standing.incarnation == max(self.writers_of(key, client)), (
+                    "another owner was granted it in between"
+                )
 
     @rule(number=clients, key=keys)
     def release(self, number: int, key: ResourceKey) -> None:
@@ -102,12 +105,12 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=clients)
     def be_forgotten(self, number: int) -> None:
-        """The client comes by another connection; the broker does not know that the old one is dead."""
+        """The client opens another connection; the broker does not know that the old one is dead."""
         self.clients[number].reconnect()
 
     @rule(number=clients, key=st.sampled_from([P0, P1]), is_committed=st.booleans())
     def append(self, number: int, key: PartitionKey, is_committed: bool) -> None:
-        """Whoever believes that it owns the partition writes; the guard judges by connection."""
+        """A client that believes that it owns the partition writes; the guard judges by connection."""
         client = self.clients[number]
         resource = self.machine.table.resource(key)
         writer = None if resource is None else resource.writer
@@ -148,8 +151,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(writes_landed=st.booleans())
     def fail_over(self, writes_landed: bool) -> None:
-        """Another broker leads: it has what is committed, and reads what is written, the last write with it
-        or not."""
+        """Another broker leads: it has all committed records, and loads the ownership records with the last
+        write or without it."""
         if writes_landed:
             for write in self.machine.writes:
                 self.machine.land(write)
@@ -167,7 +170,7 @@ class Histories(RuleBasedStateMachine):
     # -- what must hold ----------------------------------------------------------------------------------
 
     def hear(self) -> None:
-        """Take note of what has been answered: from then on it is a promise."""
+        """Take note of the answers: from then on they are guarantees."""
         for ticket, wanted in list(self.pending):
             if not self.machine.is_answered(ticket):
                 continue
@@ -198,7 +201,7 @@ class Histories(RuleBasedStateMachine):
         ]
 
     @invariant()
-    def nobody_writes_beside_another(self) -> None:
+    def a_partition_has_one_writer(self) -> None:
         for resource in self.machine.table.resources():
             writers = [entry for entry in resource.entries.values() if entry.writes]
             assert len(writers) <= 1
@@ -236,14 +239,14 @@ class Histories(RuleBasedStateMachine):
                 assert all(each >= incarnation for each in behind)
 
     @invariant()
-    def whoever_waits_has_reason_to(self) -> None:
+    def waiters_wait_only_for_resources_that_are_owned_or_shared(self) -> None:
         if self.machine.writes or self.machine.table.has_unwritten:
             return
         for resource in self.machine.table.resources():
             key = resource.key
             if resource.waiters and not self.machine.holds_writes:
                 is_held = any(entry.grant is not None for entry in resource.entries.values())
-                assert is_held or resource.sharers, f"{key} is free, and somebody waits"
+                assert is_held or resource.sharers, f"{key} is free, but has waiters"
 
     @invariant()
     def owners_are_connected_or_detached_for_a_while(self) -> None:

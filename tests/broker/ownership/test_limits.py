@@ -1,5 +1,5 @@
-"""What clients can make the broker keep, and do, is bounded: nothing piles up behind a ZooKeeper that is
-away, in queues, or of what was asked."""
+"""Limits on what clients can make a broker keep and do: while ZooKeeper is away, in queues, and of
+requests."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def world(tmp_path: Path) -> OwnershipWorld:
 
 
 def queued(world: OwnershipWorld) -> int:
-    """Operations that wait for their turn with the partition."""
+    """The number of operations that wait for their turn with the partition."""
     return len(world.ownership.service.table._queues.get(PartitionKey(world.topic_id(T), 0), ()))
 
 
-def test_claims_whose_time_is_over_do_not_wait_for_zookeeper(world: OwnershipWorld) -> None:
+def test_claims_that_have_timed_out_do_not_wait_for_zookeeper(world: OwnershipWorld) -> None:
     world.zookeeper.is_held = True
     anna = world.owner("anna")
     for _ in range(50):
@@ -50,7 +50,7 @@ def test_claims_whose_time_is_over_do_not_wait_for_zookeeper(world: OwnershipWor
     assert anna.claim(T, generation=-1).incarnation == 1
 
 
-def test_claims_of_connections_that_are_gone_do_not_wait_for_zookeeper(world: OwnershipWorld) -> None:
+def test_claims_of_closed_connections_do_not_wait_for_zookeeper(world: OwnershipWorld) -> None:
     world.zookeeper.is_held = True
     for number in range(20):
         owner = world.owner(f"owner-{number}")
@@ -65,7 +65,7 @@ def test_claims_of_connections_that_are_gone_do_not_wait_for_zookeeper(world: Ow
     assert world.owner("anna").claim(T, generation=-1).generation == 2
 
 
-def test_nothing_is_kept_of_those_who_leave_while_names_are_read(world: OwnershipWorld) -> None:
+def test_connections_that_close_while_names_are_read_leave_nothing_behind(world: OwnershipWorld) -> None:
     world.lead(OFFSETS)
     world.zookeeper.is_held = True
     for number in range(10):
@@ -81,7 +81,7 @@ def test_nothing_is_kept_of_those_who_leave_while_names_are_read(world: Ownershi
     assert service.table._state.names == 0
 
 
-def test_zookeeper_is_asked_to_write_a_few_things_at_a_time(world: OwnershipWorld) -> None:
+def test_a_limited_number_of_writes_is_sent_to_zookeeper_at_a_time(world: OwnershipWorld) -> None:
     world.lead(OFFSETS)
     owners = [world.owner(f"owner-{number}") for number in range(2 * WRITES_MAX)]
     owners[0].renew("any", -1)
@@ -96,7 +96,7 @@ def test_zookeeper_is_asked_to_write_a_few_things_at_a_time(world: OwnershipWorl
 
 
 @pytest.mark.parametrize("length", [0, 256, 32_000])
-def test_a_group_has_the_length_of_a_name(world: OwnershipWorld, length: int) -> None:
+def test_a_group_name_has_1_to_255_characters(world: OwnershipWorld, length: int) -> None:
     world.lead(OFFSETS)
     owner = world.owner("anna", "g" * length)
     renew = owner.renew_request("any", -1)
@@ -105,14 +105,14 @@ def test_a_group_has_the_length_of_a_name(world: OwnershipWorld, length: int) ->
     assert codes == [ErrorCode.INVALID_REQUEST] * 2
 
 
-def test_nobody_asks_about_groups_of_any_length(world: OwnershipWorld) -> None:
+def test_describing_a_group_with_a_long_name_is_refused(world: OwnershipWorld) -> None:
     world.lead(OFFSETS)
     response = world.client().call(DescribeOwnersRequest(groups=["", "g" * 256], include_history=False))
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_who_lets_go_and_leaves_has_let_go(world: OwnershipWorld) -> None:
-    """Its release waits behind what is being written, and is not forgotten with the connection it came by."""
+def test_a_release_is_carried_out_after_its_connection_has_closed(world: OwnershipWorld) -> None:
+    """The release waits behind a write, and its connection closes meanwhile."""
     anna, ben = world.owner("anna"), world.owner("ben", "other", Access.READ)
     anna.claim(T)
     world.zookeeper.is_held = True
@@ -129,8 +129,9 @@ def test_who_lets_go_and_leaves_has_let_go(world: OwnershipWorld) -> None:
     assert resource.writer is None
 
 
-def test_each_connection_is_told_once_of_what_has_changed() -> None:
-    """One connection may stand in a queue a thousand times: to tell it each time keeps the broker busy."""
+def test_each_connection_is_notified_once() -> None:
+    """One connection may have a thousand waiters in a queue: to notify it for each would keep the broker
+    busy."""
     machine = Machine(OwnershipSettings(waiters_max=2000))
     machine.client("anna").claim(NAME)
     crowd = machine.client("crowd")
@@ -142,13 +143,13 @@ def test_each_connection_is_told_once_of_what_has_changed() -> None:
 
     machine.table.connection_closed(crowd.connection, machine.now_ms)
 
-    told = [effect.connection for effect in machine.table.take_effects() if isinstance(effect, Notify)]
-    assert sorted(told) == [crowd.connection, last.connection]
+    notified = [effect.connection for effect in machine.table.take_effects() if isinstance(effect, Notify)]
+    assert sorted(notified) == [crowd.connection, last.connection]
     assert last.renew(NAME).position == 1
 
 
-def test_a_connection_has_no_more_than_can_be_let_go_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has let go of, or does not wait for any more, does not count."""
+def test_a_connection_has_a_limited_number_of_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resources that it has released, or no longer waits for, do not count."""
     monkeypatch.setattr(limits, "CONNECTION_RESOURCES_MAX", 3)
     machine = Machine()
     anna, ben = machine.client("anna"), machine.client("ben")
@@ -166,7 +167,7 @@ def test_a_connection_has_no_more_than_can_be_let_go_of_at_once(monkeypatch: pyt
     assert [machine.owner_of(name) for name in names] == [None] * 5 + ["ben"]
 
 
-def test_what_many_have_lost_is_written_bit_by_bit() -> None:
+def test_many_lost_resources_are_written_in_portions() -> None:
     machine = Machine()
     anna = machine.client("anna")
     for start in range(0, 1200, 100):
@@ -188,7 +189,7 @@ def test_a_claim_that_finds_the_queue_full_is_counted_as_refused() -> None:
     assert machine.table.totals().refusals == 1
 
 
-def test_of_groups_that_a_connection_has_named_the_last_are_remembered() -> None:
+def test_the_groups_that_a_connection_named_last_are_remembered() -> None:
     machine = Machine()
     anna = machine.client("anna")
     for number in range(1500):
@@ -201,7 +202,7 @@ def test_of_groups_that_a_connection_has_named_the_last_are_remembered() -> None
     assert "g1499" in groups
 
 
-def test_what_owners_know_is_remembered_of_the_last_that_asked() -> None:
+def test_the_standings_answered_last_are_remembered() -> None:
     machine = Machine()
 
     def standings(*_: object) -> list[ResourceStanding]:

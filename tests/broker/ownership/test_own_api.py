@@ -1,4 +1,4 @@
-"""The own API, sentence by sentence (own API): what a claim does, on the machine that decides it."""
+"""The own API, sentence by sentence: what a claim does to the ownership table."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_free_resource_keeps_its_generation(machine: Machine) -> None:
     assert anna.claim(P0, 2).generation == 3
 
 
-def test_a_number_from_outside_is_kept(machine: Machine) -> None:
+def test_a_generation_chosen_by_the_client_is_kept(machine: Machine) -> None:
     """A job's attempt as generation: the earlier attempt cannot take it back."""
     second, third = machine.client("attempt 2"), machine.client("attempt 3")
     second.claim(P0, 2)
@@ -147,7 +147,7 @@ def test_a_number_from_outside_is_kept(machine: Machine) -> None:
     assert second.claim(P0, 2).error_code == ErrorCode.STALE_GENERATION
 
 
-def test_what_is_free_can_be_claimed_without_taking_from_anybody(machine: Machine) -> None:
+def test_a_claim_of_generation_minus_1_takes_only_a_free_resource(machine: Machine) -> None:
     anna, ben = machine.client("anna"), machine.client("ben")
     assert anna.claim(P0, -1).generation == 1
 
@@ -170,7 +170,7 @@ def test_only_one_group_writes_a_partition(machine: Machine) -> None:
     assert machine.owner_of(P0, "left") is None
 
 
-def test_one_that_waits_gets_what_becomes_free_first_come_first_served(machine: Machine) -> None:
+def test_waiters_are_promoted_first_come_first_served(machine: Machine) -> None:
     anna, ben, cleo = machine.client("anna"), machine.client("ben"), machine.client("cleo")
     anna.claim(P0)
     assert ben.claim(P0, -1, wait_ms=60_000).position == 1
@@ -185,7 +185,7 @@ def test_one_that_waits_gets_what_becomes_free_first_come_first_served(machine: 
     assert machine.owner_of(P0) == "cleo"
 
 
-def test_nobody_waits_for_longer_than_it_said(machine: Machine) -> None:
+def test_a_waiter_leaves_the_queue_after_its_wait_timeout(machine: Machine) -> None:
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
     ben.claim(P0, -1, wait_ms=1000)
@@ -199,7 +199,7 @@ def test_nobody_waits_for_longer_than_it_said(machine: Machine) -> None:
     assert machine.owner_of(P0) is None
 
 
-def test_one_that_waits_in_silence_loses_its_place(machine: Machine) -> None:
+def test_a_silent_waiter_loses_its_place(machine: Machine) -> None:
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
     ben.claim(P0, -1, wait_ms=-1)
@@ -209,7 +209,7 @@ def test_one_that_waits_in_silence_loses_its_place(machine: Machine) -> None:
     assert ben.renew(P0).error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_an_owner_that_lets_go_cannot_go_on(machine: Machine) -> None:
+def test_an_owner_cannot_resume_after_a_release(machine: Machine) -> None:
     anna = machine.client("anna")
     anna.claim(P0)
 

@@ -1,4 +1,4 @@
-"""Exclusive producers, sentence by sentence (PIP-68), on the machine that decides about them."""
+"""PIP-68, sentence by sentence: what exclusive producers do to the ownership table."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_several_producers_can_share(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("there", [SHARED, EXCLUSIVE])
-def test_exclusive_fails_at_once_where_a_producer_is(machine: Machine, there: ProducerAccessMode) -> None:
+def test_exclusive_fails_at_once_if_there_is_a_producer(machine: Machine, there: ProducerAccessMode) -> None:
     """ "Require exclusive access for producer. Fail immediately if there's already a producer connected"."""
     machine.client("first").access_to(P0, there)
     refused = machine.client("second").access_to(P0, EXCLUSIVE)
     assert refused.error_code == ErrorCode.RESOURCE_OWNED
 
 
-def test_others_fail_or_wait_while_there_is_an_exclusive_producer(machine: Machine) -> None:
+def test_other_producers_fail_or_wait_while_there_is_an_exclusive_one(machine: Machine) -> None:
     """ "Other producers trying to produce on this topic, will either receive an error immediately (if using
     Exclusive or Shared access mode) or will have to wait until the current exclusive producer session is
     closed"."""
@@ -56,13 +56,13 @@ def test_others_fail_or_wait_while_there_is_an_exclusive_producer(machine: Machi
     assert waiter.renew(P0).generation == 2
 
 
-def test_waiting_succeeds_at_once_where_nobody_is(machine: Machine) -> None:
+def test_waiting_for_exclusive_succeeds_at_once_without_other_producers(machine: Machine) -> None:
     """ "Same as before but, if there are producers connected, suspend the producer creation until we can be
     promoted to be exclusive producer"."""
     assert machine.client("first").access_to(P0, WAIT, wait_ms=-1).generation == 1
 
 
-def test_those_who_wait_are_picked_in_their_order(machine: Machine) -> None:
+def test_waiting_producers_are_promoted_in_their_order(machine: Machine) -> None:
     """ "this producer will be evicted and a new producer will be picked to be the next exclusive
     producer"."""
     first, *rest = [machine.client(str(number)) for number in range(4)]
@@ -78,7 +78,7 @@ def test_those_who_wait_are_picked_in_their_order(machine: Machine) -> None:
 
 
 def test_exclusive_and_waiting_producers_keep_new_shared_ones_out(machine: Machine) -> None:
-    """Waiters and Exclusive refuse new Shared producers: else one that waits might wait for ever."""
+    """Waiters and exclusive producers keep out new sharers: otherwise a waiter might wait for ever."""
     sharer, waiter = machine.client("sharer"), machine.client("waiter")
     sharer.access_to(P0, SHARED)
     waiter.access_to(P0, WAIT, wait_ms=-1)
@@ -153,7 +153,7 @@ def test_a_lower_or_unknown_epoch_is_fenced_for_good(machine: Machine, epoch: in
         assert refused.error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_producer_does_not_go_on_beside_those_who_came_to_share(machine: Machine) -> None:
+def test_an_exclusive_producer_cannot_resume_beside_sharers(machine: Machine) -> None:
     first = machine.client("first")
     first.access_to(P0, EXCLUSIVE)
     first.close()
@@ -163,9 +163,11 @@ def test_a_producer_does_not_go_on_beside_those_who_came_to_share(machine: Machi
 
 
 @pytest.mark.parametrize("loses_its_leader", [False, True])
-def test_nor_does_it_go_on_when_they_have_left(machine: Machine, *, loses_its_leader: bool) -> None:
+def test_an_exclusive_producer_cannot_resume_after_sharers_have_left(
+    machine: Machine, *, loses_its_leader: bool
+) -> None:
     """ "Once a producer looses the exclusive access, no more messages from that producer can be published on
-    the topic": others have written since, and what it knew of the topic holds no more."""
+    the topic": others have written since, so its knowledge of the topic is out of date."""
     first, sharer = machine.client("first"), machine.client("sharer")
     first.access_to(P0, EXCLUSIVE)
     first.close()
@@ -209,7 +211,7 @@ def test_access_ends_with_the_session(machine: Machine) -> None:
     assert sorted(machine.severed) == [first.connection, sharer.connection]
 
 
-def test_fencing_takes_it_from_whoever_has_it(machine: Machine) -> None:
+def test_exclusive_with_fencing_takes_access_from_all_producers(machine: Machine) -> None:
     sharers = [machine.client(str(number)) for number in range(2)]
     for sharer in sharers:
         sharer.access_to(P0, SHARED)
@@ -221,14 +223,14 @@ def test_fencing_takes_it_from_whoever_has_it(machine: Machine) -> None:
 
     assert machine.severed == [sharer.connection for sharer in sharers]
     assert owner(machine) == "thief"
-    assert waiter.renew(P0).position == 1, "those who wait go on waiting"
+    assert waiter.renew(P0).position == 1, "a waiter keeps its place"
     second = machine.client("second thief")
     assert second.access_to(P0, FENCING).generation == 2
     assert thief.connection in machine.severed
 
 
 def test_an_exclusive_producer_and_an_owner_exclude_each_other(machine: Machine) -> None:
-    """One mechanism: whoever owns the partition by the own API is the writer too."""
+    """One mechanism: the owner of a partition by the own API is its writer too."""
     lease = machine.client("lease", "app")
     lease.claim(P0)
     producer = machine.client("producer")
@@ -246,7 +248,7 @@ def test_a_claim_is_refused_while_producers_share(machine: Machine) -> None:
     assert lease.claim(P0, 0).generation == 1
 
 
-def test_nobody_waits_without_bound_unless_it_wants_to(machine: Machine) -> None:
+def test_a_producer_waits_only_for_its_wait_timeout(machine: Machine) -> None:
     machine.client("first").access_to(P0, EXCLUSIVE)
     second = machine.client("second")
     assert second.access_to(P0, WAIT, wait_ms=0).error_code == ErrorCode.RESOURCE_OWNED

@@ -49,7 +49,7 @@ def attach(machine: Machine, client: Client, generation: int) -> int:
     return standing.error_code
 
 
-def test_it_is_in_force_only_once_it_is_written(machine: Machine) -> None:
+def test_an_assignment_is_in_force_only_once_it_is_written(machine: Machine) -> None:
     """Persist before success (docs/design-sources.md, case 1)."""
     anna, bert = machine.client("anna", GROUP), machine.client("bert", GROUP)
     assign(machine, "anna", 1)
@@ -66,7 +66,7 @@ def test_it_is_in_force_only_once_it_is_written(machine: Machine) -> None:
     assert machine.owner_of(P0, GROUP) == "bert"
 
 
-def test_where_it_cannot_be_written_nothing_has_changed(machine: Machine) -> None:
+def test_an_assignment_that_cannot_be_written_changes_nothing(machine: Machine) -> None:
     anna = machine.client("anna", GROUP)
     assign(machine, "anna", 1)
     attach(machine, anna, 1)
@@ -77,7 +77,7 @@ def test_where_it_cannot_be_written_nothing_has_changed(machine: Machine) -> Non
         machine.answer(ticket)
     assert machine.owner_of(P0, GROUP) == "anna"
     machine.holds_writes = False
-    assert assign(machine, "bert", 2) == ErrorCode.NONE, "told again"
+    assert assign(machine, "bert", 2) == ErrorCode.NONE, "the coordinator sends it again"
 
 
 def test_all_partitions_of_a_request_are_written_together(machine: Machine) -> None:
@@ -88,15 +88,15 @@ def test_all_partitions_of_a_request_are_written_together(machine: Machine) -> N
     assert [standing.error_code for standing in machine.answer(ticket)] == [0, 0]
 
 
-def test_one_that_comes_too_late_keeps_none_of_the_others_back(machine: Machine) -> None:
+def test_an_outdated_assignment_does_not_hold_back_the_others(machine: Machine) -> None:
     assign(machine, "bert", 5)
     ticket = ask_assign(machine, assigned(P0, "anna", 4, 4), assigned(P1, "anna", 4, 4))
     codes = [standing.error_code for standing in machine.answer(ticket)]
     assert codes == [ErrorCode.STALE_GENERATION, ErrorCode.NONE]
 
 
-def test_nobodys_connection_is_severed(machine: Machine) -> None:
-    """It carries what the member reads besides."""
+def test_no_members_connection_is_severed(machine: Machine) -> None:
+    """A member reads other partitions on the same connection."""
     anna = machine.client("anna", GROUP)
     assign(machine, "anna", 1)
     attach(machine, anna, 1)
@@ -106,7 +106,7 @@ def test_nobodys_connection_is_severed(machine: Machine) -> None:
     assert machine.severed == []
 
 
-def test_the_next_leader_holds_the_place_of_a_member_for_as_long_as_its_group_does(machine: Machine) -> None:
+def test_the_next_leader_keeps_an_assignment_until_the_coordinator_changes_it(machine: Machine) -> None:
     assign(machine, "anna", 1)
     machine.fail_over()
     assert machine.table.next_deadline_ms is None
@@ -114,7 +114,9 @@ def test_the_next_leader_holds_the_place_of_a_member_for_as_long_as_its_group_do
     assert attach(machine, machine.client("anna", GROUP), 1) == ErrorCode.NONE
 
 
-def test_a_late_close_of_the_connection_before_is_nothing_to_the_next_member(machine: Machine) -> None:
+def test_a_late_close_of_the_former_members_connection_does_not_detach_the_next_member(
+    machine: Machine,
+) -> None:
     """Late clean-up (docs/design-sources.md, case 3)."""
     anna, bert = machine.client("anna", GROUP), machine.client("bert", GROUP)
     assign(machine, "anna", 1)
@@ -125,7 +127,7 @@ def test_a_late_close_of_the_connection_before_is_nothing_to_the_next_member(mac
     assert machine.owner_of(P0, GROUP) == "bert"
 
 
-def test_a_member_whose_connection_closed_meanwhile_is_attached_nowhere(machine: Machine) -> None:
+def test_a_member_whose_connection_has_closed_is_not_attached(machine: Machine) -> None:
     anna = machine.client("anna", GROUP)
     machine.holds_writes = True
     ask_assign(machine, assigned(P0, "anna", 1, 1))
@@ -137,7 +139,7 @@ def test_a_member_whose_connection_closed_meanwhile_is_attached_nowhere(machine:
     assert machine.owner_of(P0, GROUP) is None
 
 
-def test_what_is_written_of_a_member_is_read_back(machine: Machine) -> None:
+def test_the_record_of_a_member_is_read_back(machine: Machine) -> None:
     assign(machine, "anna", 7, offset=40)
     (grant,) = machine.record(P0).histories[GROUP]
     assert grant.owner.assignment == ReaderAssignment(0, 40, 7)

@@ -1,5 +1,4 @@
-"""A broker's inside with ownership: real logs and handlers, and a ZooKeeper that answers at once, or not at
-all."""
+"""A broker with ownership, without its process: real logs and handlers, and a model of ZooKeeper."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ SESSION_MS = 10_000
 
 
 class OwnershipWorld(World):
-    """Broker 1 with ownership; its `names` are kept by partition 0 of `__consumer_offsets`."""
+    """Broker 1 with ownership. Partition 0 of `__consumer_offsets` keeps all groups."""
 
     def __init__(self, directory: Path, topic_config: dict[str, Any] | None = None, **own: Any) -> None:
         super().__init__(directory, topic_config=topic_config)
@@ -117,7 +116,7 @@ class OwnershipWorld(World):
 
 
 class Owner:
-    """A client that owns things."""
+    """A client that claims resources."""
 
     def __init__(self, world: OwnershipWorld, owner_id: str, group: str, access: Access) -> None:
         self.owner_id = owner_id

@@ -1,4 +1,4 @@
-"""What is written of owners: every field comes back, and names of any kind have a znode of their own."""
+"""Ownership records: every field is read back, and every name has a znode of its own."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ grants = st.builds(
         histories=st.dictionaries(texts, st.lists(grants, max_size=3).map(tuple), max_size=3),
     )
 )
-def test_what_is_written_is_read(record: OwnershipRecord) -> None:
+def test_a_record_is_decoded_as_it_was_encoded(record: OwnershipRecord) -> None:
     assert decode_ownership("/x", encode_ownership(record)) == record
 
 
-def test_a_writer_that_the_history_has_forgotten_is_written_beside_it() -> None:
+def test_the_write_incarnation_is_written_if_the_history_has_forgotten_it() -> None:
     owner = Owner("o", "c", "User:u", "h", 1000, Access.READ)
     record = OwnershipRecord(9, {"g": (Grant(2, 9, owner, 1, 5, 7),)}, 4)
     assert json.loads(encode_ownership(record))["written"] == 4
     assert decode_ownership("/x", encode_ownership(record)).write_incarnation == 4
 
 
-def test_the_form_stays_what_it_is() -> None:
-    """Older brokers have written it, and newer ones must read it."""
+def test_the_encoding_does_not_change() -> None:
+    """Newer brokers must read what older ones have written."""
     owner = Owner("o", "c", "User:u", "h", 1000, Access.WRITE)
     record = OwnershipRecord(3, {"g": (Grant(2, 3, owner, 1, 5, 7),)}, 3)
     assert json.loads(encode_ownership(record)) == {
@@ -106,13 +106,13 @@ def test_the_form_stays_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"incarnation":1,"groups":{"g":[{}]}}', b"\xff"])
-def test_anything_else_is_refused(data: bytes) -> None:
+def test_other_data_is_refused(data: bytes) -> None:
     with pytest.raises(BadZnode, match="/x"):
         decode_ownership("/x", data)
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_any_name_makes_a_path_of_its_own(group: str, name: str) -> None:
+def test_each_name_has_a_path_of_its_own(group: str, name: str) -> None:
     path = NameKey(group, name).path
     parent, _, child = path.rpartition("/")
     assert parent == owned_names_path(group)
@@ -122,7 +122,7 @@ def test_any_name_makes_a_path_of_its_own(group: str, name: str) -> None:
     assert child.isascii()
 
 
-def test_a_partition_goes_by_its_topics_id() -> None:
+def test_a_partitions_path_has_its_topics_id() -> None:
     topic_id = uuid.UUID(int=5)
     key = PartitionKey(topic_id, 3, "now")
     assert key == PartitionKey(topic_id, 3, "then")
@@ -135,14 +135,14 @@ def past(incarnation: int, owner: Owner) -> Grant:
     return Grant(incarnation, incarnation, owner, -1, 5, 7).ended(LossReason.RELEASED, 9)
 
 
-def test_a_usual_history_is_written_whole() -> None:
+def test_a_history_with_short_names_is_written_completely() -> None:
     owner = Owner(str(uuid.uuid4()), "journal-writer-1", "User:ANONYMOUS", "192.168.100.100", 10_000)
     grants = tuple(past(number, owner) for number in range(HISTORY_MAX))
     record = OwnershipRecord(HISTORY_MAX, {"app": grants})
     assert trimmed(record) == record
 
 
-def test_of_long_names_fewer_grants_are_remembered() -> None:
+def test_fewer_grants_with_long_names_are_remembered() -> None:
     owner = Owner("\N{GRINNING FACE}" * 200, "c", "User:u", "h", 1000)
     grants = tuple(past(number, owner) for number in range(HISTORY_MAX))
     history = trimmed(OwnershipRecord(HISTORY_MAX, {"app": grants})).histories["app"]
@@ -152,13 +152,13 @@ def test_of_long_names_fewer_grants_are_remembered() -> None:
 
 
 @given(grants)
-def test_no_grant_takes_more_than_is_reckoned(grant: Grant) -> None:
+def test_no_grant_takes_more_bytes_than_grant_bytes(grant: Grant) -> None:
     encoded = encode_ownership(OwnershipRecord(1, {"": (grant,)}))
     empty = encode_ownership(OwnershipRecord(1, {"": ()}))
     assert len(encoded) - len(empty) - len(',"written":') - 20 <= grant_bytes(grant)
 
 
-def test_groups_that_are_free_are_forgotten_but_for_how_far_they_had_come() -> None:
+def test_free_groups_are_forgotten_and_the_floor_keeps_their_generation() -> None:
     owner = Owner("o", "c", "User:u", "h", 1000)
     histories = {f"g{number}": (past(number + 1, owner),) for number in range(GROUPS_MAX + 2)}
     histories["g0"] = (Grant(1, 1, owner, -1, 5),)
