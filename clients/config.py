@@ -1,8 +1,8 @@
-"""The properties of producer, consumer and admin: Kafka's names, types and defaults, a row each.
+"""The properties of producer, consumer and admin: Kafka's names, types and defaults, one row each.
 
-Properties come from a mapping or from a Java properties file. Keyword names in the manner of Python clients
-(`bootstrap_servers`) are taken for the dotted ones. An unknown key is an error that names the closest known
-one: a misspelt `acks` must not go unnoticed.
+Properties come from a mapping or from a Java properties file. Names with underscores, as Python clients have
+them (`bootstrap_servers`), stand for the dotted ones. An unknown key is an error that names the closest known
+key, so that a misspelt `acks` does not go unnoticed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clients.settings import REQUIRED, Setting, SettingError, Settings, SettingT
 from protocol.compression import codec_named
 
 Properties: TypeAlias = Mapping[str, Any] | str | Path
-"""Properties themselves, or the path of a file of them."""
+"""Properties as a mapping, or the path of a properties file."""
 
 STRING, BOOLEAN, INT, LONG = SettingType.STRING, SettingType.BOOLEAN, SettingType.INT, SettingType.LONG
 LIST, PASSWORD = SettingType.LIST, SettingType.PASSWORD
@@ -47,74 +47,107 @@ def _check_compression(value: str) -> None:
 CONNECTION_ROWS = (
     Setting(
         "bootstrap.servers", LIST, REQUIRED,
-        "Brokers to ask first, as host:port, host:port. They tell of the rest of the cluster.",
+        "Brokers that the client asks first for the cluster's metadata, as host:port, host:port.",
         check=_check_addresses,
     ),
-    Setting("client.id", STRING, "holdfast", "How the client names itself to brokers, in logs and quotas."),
+    Setting(
+        "client.id", STRING, "holdfast",
+        "Name of the client in brokers' logs and quotas.",
+    ),
     Setting(
         "request.timeout.ms", INT, 30_000,
-        "How long a response may take before the connection is given up.", minimum=1,
+        "Maximum time in ms that the client waits for a response. Then it closes the connection.",
+        minimum=1,
     ),
     Setting(
         "metadata.max.age.ms", LONG, 300_000,
-        "How old the view of the cluster may become before it is renewed.",
+        "Age in ms at which the client renews its metadata of the cluster.",
         minimum=0,
     ),
     Setting(
         "reconnect.backoff.ms", LONG, 50,
-        "The pause before a broker is tried again after a failed connection; doubled at every further "
-        "failure.",
+        "Delay in ms before the client connects to a broker again after a failed connection. It doubles "
+        "with every further failure, up to reconnect.backoff.max.ms.",
         minimum=0,
     ),
-    Setting("reconnect.backoff.max.ms", LONG, 1000, "The longest such pause.", minimum=0),
     Setting(
-        "retry.backoff.ms", LONG, 100, "The pause before a request that failed is sent again.", minimum=0
+        "reconnect.backoff.max.ms", LONG, 1000,
+        "Maximum delay in ms before the client connects to a broker again.",
+        minimum=0,
     ),
-    Setting("retry.backoff.max.ms", LONG, 1000, "The longest such pause, after many failures.", minimum=0),
     Setting(
-        "socket.connection.setup.timeout.ms", LONG, 10_000, "How long a connection may take to come about.",
+        "retry.backoff.ms", LONG, 100,
+        "Delay in ms before the client sends a failed request again. In the producer it doubles with "
+        "every further failure, up to retry.backoff.max.ms.",
+        minimum=0,
+    ),
+    Setting(
+        "retry.backoff.max.ms", LONG, 1000,
+        "Maximum delay in ms before the producer sends a failed batch again.",
+        minimum=0,
+    ),
+    Setting(
+        "socket.connection.setup.timeout.ms", LONG, 10_000,
+        "Maximum time in ms that the client waits for a connection to be established.",
         minimum=1,
     ),
     Setting(
-        "connections.max.idle.ms", LONG, 540_000, "Connections unused for so long are closed; -1: never.",
+        "connections.max.idle.ms", LONG, 540_000,
+        "Time in ms after which the client closes an unused connection; -1 for never.",
         minimum=-1,
     ),
     Setting(
-        "send.buffer.bytes", INT, -1, "The socket's send buffer; -1: the system's choice.", minimum=-1
+        "send.buffer.bytes", INT, -1,
+        "Size in bytes of the socket's send buffer; -1 for the operating system's default.",
+        minimum=-1,
     ),
     Setting(
         "receive.buffer.bytes", INT, -1,
-        "The socket's receive buffer; -1: the system's choice, which grows with the need.", minimum=-1
+        "Size in bytes of the socket's receive buffer; -1 for the operating system's default, which "
+        "grows as needed.",
+        minimum=-1,
     ),
     Setting(
         "response.max.bytes", INT, 256 * 1024 * 1024,
-        "A response that claims to be larger is not read; the connection is closed.", minimum=1024,
+        "Maximum size in bytes of a response. The client closes the connection of a larger one.",
+        minimum=1024,
     ),
     Setting(
-        "security.protocol", STRING, "PLAINTEXT", "How brokers are spoken to.", choices=("PLAINTEXT", "SSL")
+        "security.protocol", STRING, "PLAINTEXT",
+        "Protocol of the connections to brokers: PLAINTEXT, or SSL (TLS).",
+        choices=("PLAINTEXT", "SSL"),
     ),
-    Setting("ssl.truststore.location", STRING, None, "A PEM file of the certificate authorities to trust."),
-    Setting("ssl.keystore.location", STRING, None, "A PEM file with the client's certificate and key."),
-    Setting("ssl.key.password", PASSWORD, None, "The password of the key in ssl.keystore.location."),
+    Setting(
+        "ssl.truststore.location", STRING, None,
+        "Path of a PEM file with the certificate authorities that the client trusts.",
+    ),
+    Setting(
+        "ssl.keystore.location", STRING, None,
+        "Path of a PEM file with the client's certificate and private key.",
+    ),
+    Setting(
+        "ssl.key.password", PASSWORD, None,
+        "Password of the private key in ssl.keystore.location.",
+    ),
     Setting(
         "ssl.endpoint.identification.algorithm", STRING, "https",
-        "https: the broker's certificate must name the host that was dialled; empty: it need not.",
+        "https: the broker's certificate must name the host that the client connects to. Empty: any "
+        "trusted certificate is accepted.",
         choices=("https", ""),
     ),
 )  # fmt: skip
-"""What every client has."""
+"""The settings of every client."""
 
 _API_TIMEOUT = Setting(
     "default.api.timeout.ms", INT, 60_000,
-    "How long a call may take that waits for brokers, all its attempts together, where it is given no "
-    "timeout.",
+    "Maximum time in ms, retries included, of a call that waits for brokers and is given no timeout.",
     minimum=0,
 )  # fmt: skip
 
 _BOOTSTRAP_TIMEOUT = Setting(
     "bootstrap.timeout.ms", LONG, None,
-    "How long the bootstrap servers may take until one of them answers for the first time; then that is an "
-    "error. Unset: as long as the call that needs them may take.",
+    "Maximum time in ms until one of the bootstrap servers answers for the first time; then the call "
+    "fails. Unset: the timeout of the call.",
     minimum=0,
 )  # fmt: skip
 
@@ -122,57 +155,73 @@ PRODUCER_ROWS = (
     *CONNECTION_ROWS,
     Setting(
         "acks", STRING, "all",
-        "Who must have a batch before it is acknowledged: 0 nobody, 1 the leader, all (or -1) every replica "
-        "in sync.",
+        "Replicas that must have a batch before the leader acknowledges it: 0 for none (no response), 1 "
+        "for the leader, all (or -1) for all in-sync replicas.",
         choices=("all", "-1", "0", "1"),
     ),
     Setting(
         "enable.idempotence", BOOLEAN, True,
-        "Whether brokers recognise a batch that is sent twice; needs acks=all. It is what keeps retries from "
-        "writing duplicates.",
+        "Whether brokers drop a batch that is sent twice, so that retries write no duplicates. Needs "
+        "acks=all, retries above 0 and at most 5 requests in flight.",
     ),
     Setting(
-        "compression.type", STRING, "none", "none, gzip, snappy, lz4 or zstd: how batches are compressed.",
+        "compression.type", STRING, "none",
+        "Codec with which the producer compresses batches: none, gzip, snappy, lz4 or zstd.",
         check=_check_compression,
     ),
-    Setting("compression.gzip.level", INT, None, "From 1, quick, to 9, thorough.", minimum=1, maximum=9),
-    Setting("compression.zstd.level", INT, None, "From 1, quick, to 22, thorough.", minimum=1, maximum=22),
+    Setting(
+        "compression.gzip.level", INT, None,
+        "Compression level of gzip, from 1 (fastest) to 9 (smallest). Unset: the codec's default.",
+        minimum=1, maximum=9,
+    ),
+    Setting(
+        "compression.zstd.level", INT, None,
+        "Compression level of zstd, from 1 (fastest) to 22 (smallest). Unset: the codec's default.",
+        minimum=1, maximum=22,
+    ),
     Setting(
         "batch.size", INT, 131_072,
-        "Bytes, before compression, that a partition's batch may come to. A larger record is a batch alone. "
-        "Kafka's own producer has 16384, and sets that memory aside; this one takes what the records need.",
+        "Maximum size in bytes of a partition's batch before compression. A larger record is sent in a "
+        "batch of its own. Kafka's producer has 16384 and reserves that memory; this one uses what the "
+        "records need.",
         minimum=0,
     ),
     Setting(
-        "linger.ms", LONG, 5, "How long a batch that is not full waits for more records before it is sent.",
+        "linger.ms", LONG, 5,
+        "Time in ms that the producer waits for more records before it sends a batch that is not full.",
         minimum=0,
     ),
     Setting(
         "buffer.memory", LONG, 33_554_432,
-        "Bytes that records not yet acknowledged may take, what Python needs for them included. When it is "
-        "used "
-        "up, send() waits.", minimum=1024,
+        "Maximum memory in bytes for records not yet acknowledged, Python's overhead included. When it "
+        "is used up, send() waits.",
+        minimum=1024,
     ),
     Setting(
-        "max.block.ms", LONG, 60_000, "How long send() may wait for room in buffer.memory.", minimum=0
+        "max.block.ms", LONG, 60_000,
+        "Maximum time in ms that send() waits for room in buffer.memory.",
+        minimum=0,
     ),
     Setting(
         "max.request.size", INT, 1_048_576,
-        "Bytes that one request, and one record, may come to before compression.", minimum=1024,
+        "Maximum size in bytes of one request, and of one record, before compression.",
+        minimum=1024,
     ),
     Setting(
         "max.in.flight.requests.per.connection", INT, 5,
-        "Requests sent to one broker before its first response. At most 5 with idempotence. Order within a "
-        "partition is kept whatever it is: without idempotence a partition has one batch under way.",
+        "Maximum number of requests to one broker without a response; at most 5 with idempotence. Order "
+        "within a partition is kept in any case: without idempotence a partition has one batch in flight.",
         minimum=1,
     ),
     Setting(
-        "retries", INT, _INT_MAX, "How often a batch is sent again after an error that may pass.", minimum=0
+        "retries", INT, _INT_MAX,
+        "Maximum number of times that the producer sends a batch again after a retriable error.",
+        minimum=0,
     ),
     Setting(
         "delivery.timeout.ms", INT, 120_000,
-        "How long after send() a record must be acknowledged, all attempts together, before it counts as "
-        "failed.",
+        "Maximum time in ms from send() to the acknowledgement of a record, retries included. Then the "
+        "record fails.",
         minimum=1,
     ),
 )  # fmt: skip
@@ -180,64 +229,70 @@ PRODUCER_ROWS = (
 _GROUP_ROWS = (
     Setting(
         "group.id", STRING, None,
-        "The consumer group, whose members share topics and committed offsets. Without one, a consumer reads "
-        "all it is told to.",
+        "Consumer group, whose members divide topics among them and share committed offsets. Unset: the "
+        "consumer reads all partitions of its topics.",
     ),
     Setting(
         "group.protocol", STRING, "classic",
-        "classic: Kafka's, in which a member shares out the partitions; stock consumers can take part. "
-        "managed: the coordinator shares them out, and can rewind the group while it works.",
+        "classic: Kafka's protocol, in which a member assigns the partitions; stock consumers can take "
+        "part. managed: the coordinator assigns them, and can rewind the group while it works.",
         choices=("classic", "managed"),
     ),
     Setting(
         "group.instance.id", STRING, None,
-        "A name that stays when the consumer is started anew: it then gets its partitions back without a "
-        "rebalance, if it is back within session.timeout.ms.",
+        "Name of a static member. After a restart within session.timeout.ms the member gets its "
+        "partitions back without a rebalance.",
     ),
     Setting(
         "session.timeout.ms", INT, 45_000,
-        "After such a silence a member counts as gone. This client sends its heartbeats from poll(), so that "
-        "poll() must be called more often than that.",
+        "Time in ms without a heartbeat after which the coordinator removes a member. The consumer sends "
+        "heartbeats from poll(), so the application must call poll() more often.",
         minimum=1,
     ),
     Setting(
         "heartbeat.interval.ms", INT, 3_000,
-        "How often the coordinator is told that this member is alive. Below session.timeout.ms; as a rule at "
-        "most a third of it.",
+        "Time in ms between two heartbeats of a member. Must be below session.timeout.ms, and should be "
+        "at most a third of it.",
         minimum=1,
     ),
     Setting(
         "max.poll.interval.ms", INT, 300_000,
-        "How long a member may take for what poll() gave, and the group waits for it in a rebalance. After "
-        "that its partitions count as lost.",
+        "Maximum time in ms between two calls of poll(), and that a rebalance waits for a member. After "
+        "that the member's partitions are lost.",
         minimum=1,
     ),
     Setting(
         "partition.assignment.strategy", LIST, ("range", "cooperative-sticky"),
-        "How a classic group shares out partitions, the first that all members know: range, roundrobin, "
-        "sticky, cooperative-sticky, or module:class of one of your own. Members keep their partitions in a "
-        "rebalance where all that are named are cooperative.",
+        "Assignors of a classic group, by preference: range, roundrobin, sticky, cooperative-sticky, or "
+        "module:class of your own. The group uses one that all members have. Members keep their "
+        "partitions in a rebalance if all their assignors are cooperative.",
     ),
     Setting(
         "group.remote.assignor", STRING, "",
-        "How a managed group shares them out, for a group that is new; empty: as the coordinator likes.",
+        "Assignor of a managed group that this consumer creates; empty for the coordinator's default.",
         choices=("", "range", "roundrobin", "sticky"),
     ),
     Setting(
         "group.single.reader", BOOLEAN, False,
-        "Whether brokers let nobody of a managed group read a partition but the member that it was given to: "
-        "one that has not noticed that it lost the partition cannot read on. For a group that is new; one "
-        "that is there has to have been made so.",
+        "Whether, in a managed group that this consumer creates, brokers let only the member that has a "
+        "partition read it: a member that has lost a partition without noticing cannot read on. An "
+        "existing group must have been created so.",
     ),
     Setting(
         "group.ephemeral", BOOLEAN, False,
-        "Whether a managed group that is new is to go, with its offsets, when its last member does.",
+        "Whether a managed group that this consumer creates is deleted, with its offsets, when its last "
+        "member leaves.",
     ),
     Setting(
         "enable.auto.commit", BOOLEAN, True,
-        "Whether poll() and close() commit what earlier calls of poll() have given.",
+        "Whether poll() and close() commit the offsets of the records that earlier calls of poll() "
+        "returned.",
     ),
-    Setting("auto.commit.interval.ms", INT, 5_000, "How often poll() does so.", minimum=0),
+    Setting(
+        "auto.commit.interval.ms", INT, 5_000,
+        "Time in ms between two automatic commits by poll().",
+        minimum=0,
+    ),
 )  # fmt: skip
 
 CONSUMER_ROWS = (
@@ -245,40 +300,57 @@ CONSUMER_ROWS = (
     _BOOTSTRAP_TIMEOUT,
     _API_TIMEOUT,
     *_GROUP_ROWS,
-    Setting("client.rack", STRING, "", "Where the client stands, for brokers that prefer close replicas."),
+    Setting(
+        "client.rack", STRING, "",
+        "Rack of the client. Members of its group may take it into account when they assign partitions.",
+    ),
     Setting(
         "auto.offset.reset", STRING, "latest",
-        "Where to begin where there is no position, or one that the partition does not hold: earliest, "
-        "latest, "
-        "or none, an error.", choices=("earliest", "latest", "none"),
+        "Where a consumer starts without a valid offset: earliest, latest, or none, which raises an "
+        "error.",
+        choices=("earliest", "latest", "none"),
     ),
     Setting(
         "isolation.level", STRING, "read_uncommitted",
-        "Whether records of transactions are seen that are not committed, or were aborted.",
+        "read_uncommitted: poll() returns all records. read_committed: it leaves out those of "
+        "transactions that are open or were aborted.",
         choices=("read_uncommitted", "read_committed"),
     ),
     Setting(
-        "fetch.min.bytes", INT, 1, "A broker answers a fetch when it has so many bytes,", minimum=0
-    ),
-    Setting("fetch.max.wait.ms", INT, 500, "or after so long.", minimum=0),
-    Setting(
-        "fetch.max.bytes", INT, 52_428_800,
-        "Bytes of one response, and about what the consumer holds ahead of poll(). A first batch that is "
-        "larger "
-        "comes all the same.", minimum=0,
-    ),
-    Setting(
-        "max.partition.fetch.bytes", INT, 1_048_576, "Bytes of one partition in one response; likewise.",
+        "fetch.min.bytes", INT, 1,
+        "Number of bytes for which a broker waits before it answers a fetch, at most fetch.max.wait.ms "
+        "long.",
         minimum=0,
     ),
-    Setting("max.poll.records", INT, 500, "The most records that one poll() gives.", minimum=1),
+    Setting(
+        "fetch.max.wait.ms", INT, 500,
+        "Maximum time in ms that a broker waits for fetch.min.bytes before it answers a fetch.",
+        minimum=0,
+    ),
+    Setting(
+        "fetch.max.bytes", INT, 52_428_800,
+        "Maximum size in bytes of a fetch response, and approximate size of the consumer's read-ahead. A "
+        "first batch that is larger is returned anyway.",
+        minimum=0,
+    ),
+    Setting(
+        "max.partition.fetch.bytes", INT, 1_048_576,
+        "Maximum size in bytes of one partition's records in a fetch response. A first batch that is "
+        "larger is returned anyway.",
+        minimum=0,
+    ),
+    Setting(
+        "max.poll.records", INT, 500,
+        "Maximum number of records that one poll() returns.",
+        minimum=1,
+    ),
     Setting(
         "check.crcs", BOOLEAN, True,
-        "Whether the checksum of every batch is verified before its records are used."
+        "Whether the consumer verifies the checksum of every batch before it returns records of it.",
     ),
     Setting(
         "batch.max.bytes", INT, 256 * 1024 * 1024,
-        "Bytes that one compressed batch may come to; a larger one is an error, not a filled memory.",
+        "Maximum size in bytes of a batch after decompression. A larger one raises an error.",
         minimum=1,
     ),
 )  # fmt: skip
@@ -287,11 +359,11 @@ ADMIN_ROWS = (*CONNECTION_ROWS, _BOOTSTRAP_TIMEOUT, _API_TIMEOUT)
 
 
 def load_settings(rows: tuple[Setting, ...], properties: Properties, kind: str) -> Settings:
-    """The checked values for `rows`; `kind` ("a producer") is for the error messages. Raises ConfigError."""
+    """The checked values of `rows`. `kind` ("a producer") appears in error messages. Raises ConfigError."""
     try:
         values = read_properties(properties) if isinstance(properties, str | Path) else dict(properties)
     except OSError as error:
-        raise ConfigError(f"the properties cannot be read: {error}") from None
+        raise ConfigError(f"cannot read the properties file: {error}") from None
     names = {row.name for row in rows}
     values = {_dotted(key, names): value for key, value in values.items()}
     try:
@@ -300,7 +372,7 @@ def load_settings(rows: tuple[Setting, ...], properties: Properties, kind: str) 
         raise ConfigError(str(error)) from None
     for key, closest in settings.unknown.items():
         hint = "" if closest is None else f"; did you mean {closest}?"
-        raise ConfigError(f"{key} is no property of {kind}{hint}")
+        raise ConfigError(f"{key} is not a property of {kind}{hint}")
     return settings
 
 
@@ -320,12 +392,12 @@ def producer_settings(properties: Properties) -> Settings:
             f"{contradiction}={settings[contradiction]} is not possible with enable.idempotence=true: "
             "it needs acks=all, retries above 0 and at most 5 requests in flight"
         )
-    # Nobody asked for idempotence: whoever lowers acks has given it up, as with Kafka's own producer.
+    # Idempotence is on by default only: lower acks turn it off, as in Kafka's producer.
     return settings.with_values({"enable.idempotence": False})
 
 
 def _contradiction_to_idempotence(settings: Settings) -> str | None:
-    """The first setting that idempotence does not go together with."""
+    """The name of the first setting that contradicts idempotence; None if none does."""
     if required_acks(settings) != -1:
         return "acks"
     if settings["retries"] == 0:
@@ -336,7 +408,7 @@ def _contradiction_to_idempotence(settings: Settings) -> str | None:
 
 
 def required_acks(settings: Settings) -> int:
-    """`acks` as the protocol numbers it: -1 for all."""
+    """`acks` as the protocol encodes it: -1 for all."""
     return -1 if settings["acks"] == "all" else int(settings["acks"])
 
 
@@ -346,11 +418,11 @@ def consumer_settings(properties: Properties) -> Settings:
     heartbeat_ms, session_ms = settings["heartbeat.interval.ms"], settings["session.timeout.ms"]
     if heartbeat_ms >= session_ms:
         raise ConfigError(
-            f"heartbeat.interval.ms={heartbeat_ms} is not below session.timeout.ms={session_ms}: the session "
-            "would end between two heartbeats"
+            f"heartbeat.interval.ms={heartbeat_ms} must be below session.timeout.ms={session_ms}, or the "
+            "session expires between two heartbeats"
         )
     if settings["group.id"] == "":
-        raise ConfigError("group.id is empty: name the group, or leave the property out")
+        raise ConfigError("group.id is empty: set it to a name, or remove it")
     return settings
 
 

@@ -1,7 +1,7 @@
-"""Settings: one row each, and the checked values that come of them.
+"""Settings: one row each, and their checked values.
 
-A row says a setting's name, type, default, bounds and meaning. Everything else follows from the rows: what a
-properties file may hold, what the error says when it holds something else, and the table in docs/settings.md.
+A row declares a setting's name, type, default, bounds and meaning. The checks, the error messages and the
+table in docs/settings.md are derived from the rows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 
 class SettingError(ValueError):
-    """A value that a setting does not take; the message names the key, the value and what is allowed."""
+    """A setting has a value that is not allowed; the message names the key, the value and what is allowed."""
 
 
 class SettingType(enum.Enum):
-    """What a setting's text is read as."""
+    """The type to which a setting's text is converted."""
 
     STRING = "string"
     BOOLEAN = "boolean"
@@ -40,7 +40,7 @@ _EXPECTED = {
     SettingType.PASSWORD: "text",
 }
 REQUIRED = object()
-"""The default of a setting that has none: it must be given."""
+"""Default of a setting that must be given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Setting:
     """One row.
 
     `default` is the parsed value (None: unset). `minimum` and `maximum` bound numbers, both inclusive;
-    `choices` lists the only values (of a list: the only members). `check` raises ValueError with what is
-    allowed for anything these cannot say. `dynamic` is whether a broker takes another value while it runs.
+    `choices` lists the only values (of a list: the only members). For other constraints, `check` raises
+    ValueError with a text that says what is allowed. `dynamic` settings can change while a broker runs.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Setting:
     dynamic: bool = False
 
     def allowed(self) -> str:
-        """What the setting takes, in words, for error messages and the generated table."""
+        """What is allowed, in words, for error messages and the generated table."""
         if self.choices:
             joined = ", ".join(self.choices)
             return f"any of {joined}" if self.type is SettingType.LIST else f"one of {joined}"
@@ -77,7 +77,7 @@ class Setting:
         return expected
 
     def parse(self, value: Any) -> Any:
-        """The value that `value`, text or already typed, stands for. Raises `SettingError`."""
+        """The typed and checked form of `value`, which is text or already typed. Raises `SettingError`."""
         try:
             parsed = self._convert(value)
             self._check_bounds(parsed)
@@ -150,10 +150,10 @@ def _as_float(value: Any) -> float:
 class Settings(Mapping[str, Any]):
     """Checked values, one for each row, looked up by the setting's dotted name.
 
-    `unknown` maps each key that no row has to the closest name that one does have (or None). Whether an
-    unknown key is a warning or an error is the caller's to say.
+    `unknown` maps each unknown key to the most similar setting name (or None). The caller decides whether an
+    unknown key is a warning or an error.
 
-    Raises `SettingError` for a value out of bounds and for a required setting that is missing.
+    Raises `SettingError` for a value that is not allowed and for a required setting that is missing.
     """
 
     def __init__(self, rows: Sequence[Setting], values: Mapping[str, Any]) -> None:
@@ -165,7 +165,7 @@ class Settings(Mapping[str, Any]):
         missing = [row.name for row in rows if row.default is REQUIRED and row.name not in values]
         if missing:
             row = self.rows[missing[0]]
-            raise SettingError(f"{row.name} is missing: it has no default; expected {row.allowed()}")
+            raise SettingError(f"{row.name} is missing and has no default: set it to {row.allowed()}")
         self._values = {
             row.name: row.parse(values[row.name]) if row.name in values else row.default for row in rows
         }
@@ -180,33 +180,32 @@ class Settings(Mapping[str, Any]):
         return len(self._values)
 
     def with_values(self, values: Mapping[str, Any]) -> Settings:
-        """These settings with some values replaced, all checked anew."""
+        """These settings with some values replaced. Raises `SettingError`."""
         given = {name: self._values[name] for name in self.given}
         return Settings(list(self.rows.values()), {**given, **values})
 
 
 def closest_name(key: str, names: Mapping[str, Any]) -> str | None:
-    """The name most like `key`, where one is alike enough to have been meant."""
-    import difflib  # Slow to import, and those who make no mistake do without.
+    """The name most similar to `key`; None if no name is similar enough."""
+    import difflib  # Slow to import; only misspelt keys need it.
 
     matches = difflib.get_close_matches(key, list(names), n=1, cutoff=0.7)
     return matches[0] if matches else None
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
-    """The keys and values of a Java-style properties file. Raises OSError, and `SettingError` for what is no
-    such file."""
-    import javaproperties  # Slow to import, and those who have no file do without.
+    """The keys and values of a Java properties file. Raises OSError, or `SettingError` if malformed."""
+    import javaproperties  # Slow to import; only properties files need it.
 
     with open(path, encoding="latin-1") as file:
         try:
             return dict(javaproperties.load(file))
         except ValueError as error:
-            raise SettingError(f"{path} is no properties file: {error}") from None
+            raise SettingError(f"{path} is not a valid properties file: {error}") from None
 
 
 def settings_table(rows: Sequence[Setting], *, show_dynamic: bool = False) -> str:
-    """The rows as a Markdown table, for docs/settings.md; on demand with a column for `dynamic`."""
+    """The rows as a Markdown table, for docs/settings.md; `show_dynamic` adds a column for `dynamic`."""
     titles = ["Setting", "Type", "Default", "Allowed", *(["Dynamic"] if show_dynamic else []), "Meaning"]
     lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
     for row in rows:
@@ -220,7 +219,7 @@ def settings_table(rows: Sequence[Setting], *, show_dynamic: bool = False) -> st
 
 
 def shown_value(value: Any) -> str | None:
-    """A setting's value as text, in the form in which a properties file has it; None where it is unset."""
+    """A setting's value as a properties file would have it; None if it is unset."""
     match value:
         case None:
             return None

@@ -1,7 +1,7 @@
-"""The options of spark.read.format("holdfast"): named, typed and explained as rows, read into one value.
+"""The options of spark.read.format("holdfast"), declared as rows and read into one value.
 
-They are those of Spark's Kafka source, so that changing `format("kafka")` is all that an existing job needs.
-Keys that begin with "kafka." are the consumer's own properties. Spark gives option names in lower case.
+They are those of Spark's Kafka source, so that an existing job only has to change `format("kafka")`. Keys
+that begin with "kafka." are properties of the consumer. Spark hands option names over in lower case.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from protocol.topic_partition import TopicPartition
 
 EARLIEST = -2
 LATEST = -1
-"""What JSON offsets write for the first record, and for the place after the last one."""
+"""JSON offsets of the first record, and of the end of the partition."""
 
 CLIENT_PREFIX = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"
 
 
 class OptionError(ValueError):
-    """An option that is unknown, missing, contradictory or has a value it does not take."""
+    """An option is unknown, missing, contradicts another, or has a value that is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """A boundary given as an offset for each partition: a number, `EARLIEST` or `LATEST`.
 
-    `default` is for partitions that `partitions` does not name; None: it has to name every one.
+    `default` is for partitions that `partitions` does not name; with None, it must name all of them.
     """
 
     default: int | None
@@ -41,9 +41,9 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class Timestamps:
-    """A boundary given as a time: the first record whose timestamp is not before it.
+    """A boundary given as a time: the first record with that timestamp or a later one.
 
-    `default_ms` is for partitions that `partitions_ms` does not name; None: it has to name every one.
+    `default_ms` is for partitions that `partitions_ms` does not name; with None, it must name all of them.
     """
 
     default_ms: int | None
@@ -55,7 +55,7 @@ Boundary = Offsets | Timestamps
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Which partitions to read: those named, or all of the topics named, or of the topics that match."""
+    """Which partitions to read: `partitions`, or all of `names`, or all of the topics matching `pattern`."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -64,7 +64,7 @@ class TopicSelection:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a batch read was asked for."""
+    """The options of one batch read."""
 
     topics: TopicSelection
     start: Boundary
@@ -107,87 +107,100 @@ def _named_or_json(name: str, value: Any) -> None:
 _STRING, _LONG, _INT, _BOOLEAN = SettingType.STRING, SettingType.LONG, SettingType.INT, SettingType.BOOLEAN
 
 OPTIONS: tuple[Setting, ...] = (
-    Setting("subscribe", SettingType.LIST, None, "The topics to read, separated by commas."),
-    Setting("subscribePattern", _STRING, None, "Read the topics whose whole name matches.", check=_regex),
-    Setting("assign", _STRING, None, 'Read these partitions: {"topic": [0, 1]}.', check=_json_object),
+    Setting("subscribe", SettingType.LIST, None, "Topics that the job reads, separated by commas."),
+    Setting(
+        "subscribePattern",
+        _STRING,
+        None,
+        "Regular expression; the job reads the topics whose whole name matches it.",
+        check=_regex,
+    ),
+    Setting(
+        "assign",
+        _STRING,
+        None,
+        'Partitions that the job reads, as JSON: {"topic": [0, 1]}.',
+        check=_json_object,
+    ),
     Setting(
         "startingOffsets",
         _STRING,
         None,
-        'Where to begin: earliest (the default), or {"topic": {"0": 23, "1": -2}} with an offset for every '
-        "partition, -2 being the first record.",
+        "First offset that the job reads: earliest (the default), or JSON with an offset for every "
+        'partition: {"topic": {"0": 23, "1": -2}}. -2 is the first record.',
         check=partial(_named_or_json, "earliest"),
     ),
     Setting(
         "endingOffsets",
         _STRING,
         None,
-        "Where to end: latest (the default; what is there when the job is planned), or JSON as in "
-        "startingOffsets, -1 being after the last record. The offset given is not read any more.",
+        "Offset before which the job stops: latest (the default; the end of each partition when the job is "
+        'planned), or JSON with an offset for every partition: {"topic": {"0": 50, "1": -1}}. -1 is the end.',
         check=partial(_named_or_json, "latest"),
     ),
     Setting(
         "startingTimestamp",
         _LONG,
         None,
-        "Begin with the first record of each partition that is not older, in milliseconds since 1970.",
+        "Time in ms since 1970; the job starts at the first record of each partition that is not older.",
         minimum=0,
     ),
     Setting(
         "endingTimestamp",
         _LONG,
         None,
-        "End before the first record of each partition that is not older, in milliseconds since 1970.",
+        "Time in ms since 1970; the job stops before the first record of each partition that is not older.",
         minimum=0,
     ),
     Setting(
         "startingOffsetsByTimestamp",
         _STRING,
         None,
-        'startingTimestamp with a time for each partition: {"topic": {"0": 1700000000000}}.',
+        'As startingTimestamp, with a time for each partition, as JSON: {"topic": {"0": 1700000000000}}.',
         check=_json_object,
     ),
     Setting(
         "endingOffsetsByTimestamp",
         _STRING,
         None,
-        'endingTimestamp with a time for each partition: {"topic": {"0": 1700000000000}}.',
+        'As endingTimestamp, with a time for each partition, as JSON: {"topic": {"0": 1700000000000}}.',
         check=_json_object,
     ),
     Setting(
         "startingOffsetsByTimestampStrategy",
         _STRING,
         "error",
-        "What to do with a partition that has no record from the starting time on: fail, or leave it out.",
+        "What the job does with a partition that has no record at or after its starting time: error fails "
+        "the job, latest reads nothing of the partition.",
         choices=("error", "latest"),
     ),
     Setting(
         "failOnDataLoss",
         _BOOLEAN,
         True,
-        "Fail where records that were asked for are gone (retention, a topic made anew). With false, read "
-        "what is left.",
+        "Whether the job fails if requested records no longer exist (because of retention, or because the "
+        "topic was recreated). With false, it reads the records that are left.",
     ),
-    Setting("includeHeaders", _BOOLEAN, False, "Add the column headers."),
+    Setting("includeHeaders", _BOOLEAN, False, "Whether the result has the column headers."),
     Setting(
         "minPartitions",
         _INT,
         None,
-        "Cut the larger topic partitions into several Spark partitions, to have at least this many.",
+        "Minimum number of Spark partitions; larger topic partitions are divided to reach it.",
         minimum=1,
     ),
     Setting(
         "maxRecordsPerPartition",
         _LONG,
         None,
-        "Cut topic partitions so that no Spark partition spans more offsets than this.",
+        "Maximum number of offsets in one Spark partition; larger topic partitions are divided.",
         minimum=1,
     ),
     Setting(
         "kafkaConsumer.pollTimeoutMs",
         _LONG,
         120_000,
-        "How long a task waits for data that ought to be there before it fails.",
+        "Maximum time in ms that a task waits for records before it fails.",
         minimum=1,
     ),
 )
@@ -196,7 +209,7 @@ _CANONICAL = {row.name.lower(): row.name for row in OPTIONS}
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a batch read. Raises `OptionError`, which says what was expected."""
+    """The options of a batch read. Raises `OptionError`, which names what is allowed."""
     client = {
         key.lower().removeprefix(CLIENT_PREFIX): value
         for key, value in given.items()
@@ -221,7 +234,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """Whether the schema has the column headers: asked before the rest of the options matters."""
+    """Whether the schema has the column headers; the other options are not checked."""
     own = {key: value for key, value in given.items() if key.lower() == "includeheaders"}
     return bool(_check(own)["includeHeaders"])
 
@@ -245,13 +258,13 @@ def _unknown(key: str) -> str:
     else:
         closest = _CANONICAL.get(closest_name(key.lower(), _CANONICAL) or "")
     meant = f"did you mean {closest}?" if closest else f"the options are {', '.join(_CANONICAL.values())}"
-    return f'unknown option {key}: {meant} (properties of the consumer are given as "{CLIENT_PREFIX}...")'
+    return f'unknown option {key}: {meant} (properties of the consumer need the prefix "{CLIENT_PREFIX}")'
 
 
 def _only_one(settings: Settings, *names: str) -> str | None:
     chosen = [name for name in names if settings[name] is not None]
     if len(chosen) > 1:
-        raise OptionError(f"{' and '.join(chosen)} contradict each other: give one of them")
+        raise OptionError(f"{' and '.join(chosen)} contradict each other: give only one of them")
     return chosen[0] if chosen else None
 
 
@@ -265,9 +278,7 @@ def _topics(settings: Settings) -> TopicSelection:
             return TopicSelection(pattern=settings["subscribePattern"])
         case "assign":
             return TopicSelection(partitions=_assigned(settings["assign"]))
-    raise OptionError(
-        'which topic is to be read? .option("subscribe", "topic"), or subscribePattern, or assign'
-    )
+    raise OptionError('no topic to read: give .option("subscribe", "topic"), or subscribePattern, or assign')
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
@@ -328,9 +339,9 @@ def options_page() -> str:
     """docs/spark-options.md, from the rows."""
     return (
         "# Options of the Spark data source\n\n"
-        'What `spark.read.format("holdfast")` takes; the names are those of Spark\'s Kafka source. '
+        'The options of `spark.read.format("holdfast")`. Their names are those of Spark\'s Kafka source. '
         f"`{BOOTSTRAP}` must be given, and one of `subscribe`, `subscribePattern` and `assign`.\n"
-        f"Every other property of the consumer can be given with the prefix `{CLIENT_PREFIX}`; "
+        f"Any other property of the consumer can be given with the prefix `{CLIENT_PREFIX}`; "
         "[settings.md](settings.md) lists them.\n\n" + settings_table(OPTIONS)
     )
 

@@ -69,7 +69,7 @@ def _classic(
             "group.single.reader=true takes group.protocol=managed: in a classic group a member shares the "
             "partitions out, and no broker knows for which group a consumer fetches"
         )
-    from clients.groups.assignors import load_assignors
+    from clients.groups.assignor_loading import load_assignors
     from clients.groups.classic import ClassicMembership
     from clients.groups.classic_requests import ClassicSettings
 

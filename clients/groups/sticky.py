@@ -1,8 +1,8 @@
-"""Sticky assignment: as even as can be, and no partition moves that need not (KIP-54, KIP-429).
+"""Sticky assignment: as even as possible, with as few moves as possible (KIP-54, KIP-429).
 
-Members say what they own, and since which generation; where two claim the same partition, the later
-generation is right. Owned partitions stay where they are, the rest goes to those who have least, and then
-partitions move from the rich to the poor as long as that makes the shares more even.
+Members report which partitions they own, and since which generation; if two report the same partition, the
+later generation counts. Owned partitions stay where they are; free ones go to the members with the fewest.
+Then partitions move from members with many to members with few while that makes the assignment more even.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from protocol.topic_partition import TopicPartition
 _GENERATION = struct.Struct(">i")
 _VERSION_BYTES = 2
 OwnedPartitions = tuple[tuple[TopicPartition, ...], int]
-"""What a member says that it owns, and since which generation; -1 where it does not say."""
+"""The partitions that a member reports as owned, and the generation of that (-1: not reported)."""
 
 
 class StickyAssignor:
-    """Kafka's `sticky`: eager, so what a member owned before is told in its user data."""
+    """Kafka's `sticky`: eager, so a member reports its previous partitions in the user data."""
 
     name = "sticky"
     is_cooperative = False
@@ -39,7 +39,7 @@ class StickyAssignor:
 
 
 class CooperativeStickyAssignor:
-    """Kafka's `cooperative-sticky`: members read on; a partition moves in two rebalances, not in one."""
+    """Kafka's `cooperative-sticky`: members keep reading; a partition moves in two rebalances."""
 
     name = "cooperative-sticky"
     is_cooperative = True
@@ -61,11 +61,11 @@ class CooperativeStickyAssignor:
 
 
 def sticky_claim(member: MemberSubscription) -> OwnedPartitions:
-    """What user data of the sticky assignor says; nothing, where it cannot be read."""
+    """The owned partitions in user data of the sticky assignor; none if it cannot be decoded."""
     if not member.user_data:
         return member.owned, member.generation
     plain = memoryview(member.user_data)
-    # Version 1, version 0, and version 1 behind its number, as kafka-python 3 writes it.
+    # Version 1, version 0, and version 1 after a version number, as kafka-python 3 writes it.
     for version, data in ((1, plain), (0, plain), (1, plain[_VERSION_BYTES:])):
         try:
             told = decode(StickyUserData, version, data)
@@ -76,7 +76,7 @@ def sticky_claim(member: MemberSubscription) -> OwnedPartitions:
 
 
 def cooperative_claim(member: MemberSubscription) -> OwnedPartitions:
-    """Owned partitions are in the subscription; the generation is there, or in the user data before that."""
+    """The owned partitions and generation of the subscription; older versions have that in the user data."""
     generation = member.generation
     if generation < 0 and len(member.user_data) == _GENERATION.size:
         (generation,) = _GENERATION.unpack(member.user_data)
@@ -86,7 +86,7 @@ def cooperative_claim(member: MemberSubscription) -> OwnedPartitions:
 def balanced(
     partitions: Mapping[str, int], members: Members, claims: Mapping[str, OwnedPartitions]
 ) -> MemberPartitions:
-    """Share out, with as few moves as an even result allows."""
+    """The assignment: as few moves as an even result allows."""
     order = in_order(members)
     wanted_by = {
         topic: [member for member in order if topic in members[member].topics] for topic in partitions
@@ -94,7 +94,7 @@ def balanced(
     shares = _kept(partitions, members, claims, order)
     taken = {partition for share in shares.values() for partition in share}
     free = [each for each in all_partitions(partitions) if each not in taken and wanted_by[each.topic]]
-    # Those that few want come first: who wants many topics can be given something else.
+    # Partitions that few members want come first: members of many topics can get others.
     for partition in sorted(free, key=lambda each: (len(wanted_by[each.topic]), each)):
         poorest = min(wanted_by[partition.topic], key=lambda member: len(shares[member]))
         shares[poorest].append(partition)
@@ -108,7 +108,7 @@ def _kept(
     claims: Mapping[str, OwnedPartitions],
     order: Sequence[str],
 ) -> MemberPartitions:
-    """What each member owns by right. Of two who claim a partition since the same generation neither does."""
+    """The partitions that each member keeps. Of two that report one in the same generation, neither does."""
     owner: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in order:
         owned, generation = claims[member]
@@ -132,15 +132,15 @@ def _kept(
 def _even_out(shares: MemberPartitions, wanted_by: Mapping[str, Sequence[str]], order: Sequence[str]) -> None:
     """Move partitions to members that have at least two less, until there are no such members.
 
-    One at a time, each from the richest that can give one: whoever gives more than his due gets it back from
-    another, which is one move too many.
+    One at a time, each from the member with most that can give one; giving several at once would
+    move some of them twice.
     """
     while any(_give(rich, shares, wanted_by) for rich in sorted(order, key=lambda name: -len(shares[name]))):
         pass
 
 
 def _give(rich: str, shares: MemberPartitions, wanted_by: Mapping[str, Sequence[str]]) -> bool:
-    """Move one partition of a member to the poorest that wants its topic, if that one has two less."""
+    """Move one partition from `rich` to the member with the fewest that wants its topic and has two less."""
     topics = dict.fromkeys(partition.topic for partition in reversed(shares[rich]))
     receivers = {topic: min(wanted_by[topic], key=lambda member: len(shares[member])) for topic in topics}
     if not receivers:

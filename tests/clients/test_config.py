@@ -61,9 +61,9 @@ def test_the_defaults_that_the_files_show_are_the_defaults(name: str, load: obje
         ({**BROKER, "request.timeout.ms": "soon"}, r"request\.timeout\.ms='soon' is not allowed"),
         (
             {**BROKER, "clientid": "x"},
-            r"clientid is no property of an admin client; did you mean client\.id\?",
+            r"clientid is not a property of an admin client; did you mean client\.id\?",
         ),
-        ({**BROKER, "nonsense": "x"}, "nonsense is no property of an admin client$"),
+        ({**BROKER, "nonsense": "x"}, "nonsense is not a property of an admin client$"),
     ],
 )
 def test_mistakes_are_named(properties: dict[str, str], why: str) -> None:

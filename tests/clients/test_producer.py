@@ -477,7 +477,7 @@ class TestClosing:
     [
         ({"enable.idempotence": True, "acks": "1"}, "acks=1 is not possible with enable.idempotence"),
         ({"compression.type": "brotli"}, "none, gzip, snappy, lz4, zstd"),
-        ({"lingerms": 5}, r"lingerms is no property of a producer; did you mean linger\.ms\?"),
+        ({"lingerms": 5}, r"lingerms is not a property of a producer; did you mean linger\.ms\?"),
         ({"acks": "2"}, "one of all, -1, 0, 1"),
     ],
 )

@@ -86,7 +86,7 @@ def test_headers_are_known_before_anything_else_is_checked() -> None:
     ("given", "expected"),
     [
         ({"subscribe": "flights"}, "kafka.bootstrap.servers is missing"),
-        ({**BOOTSTRAP}, "which topic is to be read"),
+        ({**BOOTSTRAP}, "no topic to read"),
         ({**BOOTSTRAP, "subscribe": " , "}, "names no topic"),
         ({**FLIGHTS, "assign": '{"flights": [0]}'}, "subscribe and assign contradict each other"),
         ({**FLIGHTS, "startingOffset": "earliest"}, "did you mean startingOffsets?"),

@@ -31,7 +31,7 @@ def test_zookeepers_servers_as_its_own_clients_take_them(servers: str) -> None:
 
 def test_what_is_no_properties_file_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "bad.properties").write_text("key=\\u12zz\n")
-    with pytest.raises(SettingError, match=r"bad\.properties is no properties file"):
+    with pytest.raises(SettingError, match=r"bad\.properties is not a valid properties file"):
         read_properties(tmp_path / "bad.properties")
 
 

@@ -18,7 +18,8 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from clients.errors import ConfigError
-from clients.groups.assignors import Assignor, MemberPartitions, MemberSubscription, load_assignors
+from clients.groups.assignor_loading import load_assignors
+from clients.groups.assignors import Assignor, MemberPartitions, MemberSubscription
 from clients.groups.sticky import CooperativeStickyAssignor, StickyAssignor, cooperative_claim, sticky_claim
 from protocol.consumer_protocol import (
     Subscription,
