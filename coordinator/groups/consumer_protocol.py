@@ -1,7 +1,8 @@
 """The consumer protocol inside the classic protocol's opaque bytes: subscriptions and assignments.
 
-The coordinator forwards these bytes unchanged. For protocol type "consumer" it decodes them for two purposes:
-the topics that a group still reads (their offsets must not expire), and the partitions assigned to a member.
+The coordinator forwards these bytes unchanged. It decodes only subscriptions of protocol type "consumer", for
+the topics that a group reads, whose offsets must not expire. It encodes both for managed groups, so that
+tools for the classic protocol can describe them.
 """
 
 from __future__ import annotations
@@ -21,14 +22,6 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
     """The topics of a subscription; None if the bytes are in another format."""
     try:
         return frozenset(consumer_protocol.decode_subscription(subscription).topics)
-    except MalformedMessage:
-        return None
-
-
-def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
-    """The partitions of an assignment in their order; None if the bytes are in another format."""
-    try:
-        return tuple(TopicPartition(*each) for each in consumer_protocol.decode_assignment(assignment))
     except MalformedMessage:
         return None
 

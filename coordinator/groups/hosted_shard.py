@@ -53,6 +53,15 @@ class HostState(enum.Enum):
     CLOSED = "this broker no longer leads its partition"
 
 
+_NEXT_STATES: dict[HostState, frozenset[HostState]] = {
+    HostState.LOADING: frozenset({HostState.ACTIVE, HostState.FAILED, HostState.CLOSED}),
+    HostState.ACTIVE: frozenset({HostState.CLOSED}),
+    HostState.FAILED: frozenset({HostState.CLOSED}),
+    HostState.CLOSED: frozenset(),
+}
+"""The transition table: for each state, the states that may follow."""
+
+
 @dataclass(slots=True)
 class _Unanswered:
     """A result whose answers wait until the log is committed up to `offset`, or until `deadline_ms`."""
@@ -115,7 +124,7 @@ class HostedShard:
         if self.state is HostState.CLOSED:
             return
         was_active = self.state is HostState.ACTIVE
-        self.state = HostState.CLOSED
+        self._transition_to(HostState.CLOSED)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -130,6 +139,10 @@ class HostedShard:
         if was_active:
             _answer(self._shard.closed(ErrorCode.NOT_COORDINATOR).replies)
 
+    def _transition_to(self, state: HostState) -> None:
+        assert state in _NEXT_STATES[self.state], f"{self._name}: {self.state.name} to {state.name}"
+        self.state = state
+
     def _replay(self, key: bytes, value: bytes | None) -> None:
         try:
             self._shard.replay(key, value)
@@ -141,7 +154,7 @@ class HostedShard:
     def _loaded(self, _: None) -> None:
         if self.state is not HostState.LOADING:
             return
-        self.state = HostState.ACTIVE
+        self._transition_to(HostState.ACTIVE)
         self._end_offset = self._log.end_offset
         now = self._read_clock()
         self._perform(self._shard.loaded(now))
@@ -157,7 +170,7 @@ class HostedShard:
     def _load_failed(self, failure: Failure) -> None:
         if self.state is not HostState.LOADING:
             return
-        self.state = HostState.FAILED
+        self._transition_to(HostState.FAILED)
         _log.error(
             "The groups of %s cannot be served, because its records cannot be read: %s. Move leadership of "
             "the partition to another replica",

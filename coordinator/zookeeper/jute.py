@@ -50,7 +50,6 @@ def _string(text: str) -> bytes:
 
 _OPEN_TO_ALL = _int.pack(1) + _int.pack(_PERMISSIONS_ALL) + _string("world") + _string("anyone")
 
-_OK = 0
 _ROLLED_BACK = (0, -2)
 """The error codes of the operations before and after the one that failed."""
 _KINDS: dict[int, type[ZooKeeperError]] = {

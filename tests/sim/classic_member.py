@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.network.interfaces import Address
-from coordinator.groups.consumer_protocol import assigned_partitions, encode_assignment, encode_subscription
+from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
+from protocol.consumer_protocol import decode_assignment
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -99,8 +100,7 @@ class ClassicMember(Member):
             self._shared_out = None
             self.not_joined(response.error_code)
             return
-        owned = assigned_partitions(response.assignment) or ()
-        mine: list[TopicPartition] = [(topic, number) for topic, number in owned]
+        mine = [TopicPartition(*each) for each in decode_assignment(response.assignment)]
         self.told.owns(self.name, self.group, self.generation, mine)
         self._fetch_offsets(mine)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.groups.assignors import assign_round_robin
-from coordinator.groups.consumer_protocol import assigned_partitions, encode_assignment
+from coordinator.groups.consumer_protocol import encode_assignment
 from coordinator.groups.effects import JoinAnswer, RegisterAnswer, SyncAnswer
+from protocol.consumer_protocol import decode_assignment
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import GroupWorld, Member
@@ -64,7 +65,7 @@ class ClassicClient:
             case JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED):
                 self.member = replace(self.member, member_id=answer.member_id)
             case SyncAnswer(error=ErrorCode.NONE):
-                self.owned = assigned_partitions(answer.assignment) or ()
+                self.owned = tuple(TopicPartition(*each) for each in decode_assignment(answer.assignment))
                 for partition in self.owned:
                     self._checker.told(self.group, self.member.generation, self._identity(), partition)
             case JoinAnswer() | SyncAnswer():

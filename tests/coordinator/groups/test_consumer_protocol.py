@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.groups.consumer_protocol import (
-    assigned_partitions,
     encode_assignment,
     encode_subscription,
     subscribed_topics,
 )
+from protocol.consumer_protocol import decode_assignment
 from protocol.topic_partition import TopicPartition
 
 
@@ -23,7 +23,7 @@ def test_a_clients_subscription_is_decoded() -> None:
 
 def test_a_clients_assignment_is_decoded() -> None:
     assignment = ConsumerProtocolMemberAssignment(0, [("orders", [3, 1]), ("returns", [])], b"").encode()
-    assert assigned_partitions(assignment) == (TopicPartition("orders", 3), TopicPartition("orders", 1))
+    assert decode_assignment(assignment) == [("orders", 3), ("orders", 1)]
 
 
 def test_a_client_decodes_our_encoding() -> None:
@@ -34,10 +34,6 @@ def test_a_client_decodes_our_encoding() -> None:
     assert assignment.assignment == [("a", [0]), ("b", [1, 2])]
 
 
-def test_an_empty_assignment_has_no_partitions() -> None:
-    assert assigned_partitions(b"") == ()
-
-
 @pytest.mark.parametrize("data", [b"", b"\x00", b"custom format", b"\x00\x00\x00\x00\x00\x01\x00\x09abc"])
 def test_other_formats_decode_to_none(data: bytes) -> None:
     assert subscribed_topics(data) is None
@@ -46,4 +42,3 @@ def test_other_formats_decode_to_none(data: bytes) -> None:
 @given(st.binary(max_size=60))
 def test_arbitrary_bytes_never_raise(data: bytes) -> None:
     subscribed_topics(data)
-    assigned_partitions(data)

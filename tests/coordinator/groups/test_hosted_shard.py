@@ -247,6 +247,33 @@ def test_a_shard_that_cannot_be_read_refuses_requests(caplog: pytest.LogCaptureF
     assert "batch at 17" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        ("", HostState.LOADING),
+        ("load", HostState.ACTIVE),
+        ("fail", HostState.FAILED),
+        ("close", HostState.CLOSED),
+        ("load close", HostState.CLOSED),
+        ("fail close", HostState.CLOSED),
+        ("close load", HostState.CLOSED),
+        ("close fail", HostState.CLOSED),
+        ("close close", HostState.CLOSED),
+    ],
+)
+def test_every_sequence_of_events_leads_to_its_state(events: str, state: HostState) -> None:
+    host = Host()
+    for event in events.split():
+        match event:
+            case "load":
+                host.loaded()
+            case "fail":
+                host.log.reading.errback(BrokerError(ErrorCode.CORRUPT_MESSAGE, "batch at 17"))
+            case "close":
+                host.hosted.close()
+    assert host.hosted.state is state
+
+
 def test_a_malformed_record_is_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     host = Host()
     assert host.log.replay is not None

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.groups.consumer_protocol import assigned_partitions, subscribed_topics
+from coordinator.groups.consumer_protocol import subscribed_topics
 from coordinator.groups.effects import DeleteAnswer, ManagedGroupInfo, ManagedListAnswer
 from coordinator.groups.settings import GroupSettings
+from protocol.consumer_protocol import decode_assignment
 from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 
 
@@ -162,7 +162,7 @@ class TestListGroups:
         (member,) = world.describe().members
         assert member.member_id == "a"
         assert subscribed_topics(member.metadata) == frozenset({"orders"})
-        assert assigned_partitions(member.assignment) == tuple(TopicPartition(*p) for p in orders(0, 1, 2, 3))
+        assert decode_assignment(member.assignment) == list(orders(0, 1, 2, 3))
 
 
 class TestStartUp:

@@ -1,4 +1,4 @@
-"""Bugs of the controller, and of those who obey it."""
+"""Bugs of the controller, and of brokers that handle its requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.sim.mutation import Mutation, Patch
 
 
 def _accept_replaced_controller() -> Sequence[Patch]:
-    """The controller writes through whatever session there is, unguarded, and brokers obey whoever speaks."""
+    """The controller writes unguarded on any session, and brokers obey any controller."""
 
     async def unguarded(term: Any, operations: Sequence[Any]) -> Any:
         while True:
@@ -67,7 +67,7 @@ def _obey_anyone() -> Sequence[Patch]:
 
 
 def _accept_any_broker_epoch() -> Sequence[Patch]:
-    """Nobody asks in which of its lives a broker is spoken to, or speaks, or has caught up."""
+    """Broker epochs are not checked in requests to a broker, from a broker, or in proposed in-sync sets."""
     changed = Controller._brokers_changed
 
     def by_name(self: Controller, now: Any) -> Any:
@@ -99,7 +99,7 @@ def _accept_any_broker_epoch() -> Sequence[Patch]:
 
 
 def _take_a_start_for_a_registration() -> Sequence[Patch]:
-    """A broker that has started anew, and may have lost its tail, passes for the process that it was."""
+    """A restarted broker, which may have lost its tail, counts as the same process."""
     return [(LiveBroker, "start_epoch", property(lambda self: self.info.broker_id))]
 
 
@@ -114,8 +114,8 @@ def _elect_anyone() -> Sequence[Patch]:
     return [(election, "elect_after_failure", mutant)]
 
 
-def _rule_after_the_end() -> Sequence[Patch]:
-    """A candidate that was the controller goes on as one when its session has expired."""
+def _continue_after_expiry() -> Sequence[Patch]:
+    """A controller continues after its session has expired."""
 
     def expired(self: Candidacy) -> None:
         self._session = None
@@ -129,17 +129,19 @@ def _rule_after_the_end() -> Sequence[Patch]:
 
 MUTATIONS = (
     Mutation(
-        "stale-controller", "a replaced controller's writes and words count (KAFKA-6082)", _rule_after_the_end
+        "stale-controller",
+        "a replaced controller's writes and requests are accepted (KAFKA-6082)",
+        _continue_after_expiry,
     ),
     Mutation(
         "any-broker-epoch",
-        "lives of a broker are not told apart (KIP-380, KIP-903)",
+        "registrations of a broker are not told apart (KIP-380, KIP-903)",
         _accept_any_broker_epoch,
     ),
     Mutation(
         "forgotten-start",
-        "a broker that has started anew counts as one that has lost its session",
+        "a restarted broker counts as one that only lost its session",
         _take_a_start_for_a_registration,
     ),
-    Mutation("unclean-election", "anyone may lead who is alive", _elect_anyone),
+    Mutation("unclean-election", "any live replica may lead", _elect_anyone),
 )

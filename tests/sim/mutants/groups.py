@@ -1,11 +1,11 @@
-"""Bugs of the coordinator of groups."""
+"""Bugs of the group coordinator."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from coordinator.groups import hosted_shard as group_host
+from coordinator.groups import hosted_shard
 from coordinator.groups.classic_group import ClassicGroup
 from coordinator.groups.effects import ShardResult
 from coordinator.groups.hosted_shard import HostedShard, HostState
@@ -19,7 +19,7 @@ from tests.sim.mutation import Mutation, Patch
 def _reply_before_persisted() -> Sequence[Patch]:
     def mutant(self: HostedShard) -> bool:
         while self._unanswered:
-            group_host._answer(self._unanswered.popleft().replies)
+            hosted_shard._answer(self._unanswered.popleft().replies)
         return True
 
     return [(HostedShard, "_settle", mutant)]
@@ -58,7 +58,7 @@ def _keep_what_the_log_refused() -> Sequence[Patch]:
 MUTATIONS = (
     Mutation(
         "reply-before-persisted",
-        "commits and assignments are answered before the in-sync replicas have them",
+        "commits and assignments are answered before the in-sync replicas have their records",
         _reply_before_persisted,
     ),
     Mutation(
@@ -71,10 +71,14 @@ MUTATIONS = (
         "a new coordinator answers before it has read its records",
         _serve_while_loading,
     ),
-    Mutation("never-unload", "a coordinator goes on when it leads the partition no more", _never_unload),
+    Mutation(
+        "never-unload",
+        "a coordinator continues after its broker has lost leadership of the partition",
+        _never_unload,
+    ),
     Mutation(
         "keep-what-the-log-refused",
-        "what could not be written is answered as if it had been, and kept in memory",
+        "a result whose records the log refused is answered as a success and kept in memory",
         _keep_what_the_log_refused,
     ),
 )
