@@ -1,4 +1,4 @@
-"""Topics that are made because somebody asked for them: by the controller, with the broker's defaults."""
+"""Creation of topics on demand: the controller creates them, with its defaults for topics."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TIMEOUT_MS = 10_000
 
 
 class AutoCreation:
-    """`ask_controller` sends a request to the cluster's controller. `special` are topics that are not made
-    with the defaults."""
+    """`ask_controller` sends a request to the cluster's controller. `special` are topics with settings of
+    their own, which are created with those."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class AutoCreation:
         self._special = {topic.name: topic for topic in special}
 
     def create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
-        """Have topics made; what came of each. Never fails."""
+        """Have the controller create topics; the error code of each. Never fails."""
         request = CreateTopicsRequest(
             topics=[self._special.get(name) or _ordinary(name) for name in names], timeout_ms=TIMEOUT_MS
         )
@@ -41,13 +41,17 @@ class AutoCreation:
         for topic in response.topics:
             code = results[topic.name] = ErrorCode(topic.error_code)
             if code is ErrorCode.NONE:
-                _log.info("Topic %s was made because a client asked for it", topic.name)
+                _log.info("Topic %s was created because a client asked for it", topic.name)
             elif code is ErrorCode.NOT_CONTROLLER:
                 results[topic.name] = ErrorCode.LEADER_NOT_AVAILABLE
         return results
 
     def _failed(self, failure: Failure, names: list[str]) -> dict[str, ErrorCode]:
-        _log.warning("%d topics could not be made for a client: %s", len(names), failure.getErrorMessage())
+        _log.warning(
+            "The controller did not create %d topics that a client asked for: %s",
+            len(names),
+            failure.getErrorMessage(),
+        )
         return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
 
 

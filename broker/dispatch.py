@@ -1,7 +1,7 @@
 """From a frame to its handler and back: headers, versions, authorisation, quotas, failures.
 
-Bytes that are no request of the protocol close the connection, with one line in the log. What a handler does
-not expect becomes the protocol's own error, and the connection lives on.
+Bytes that are no request of the protocol close the connection, with one line in the log. An exception that a
+handler does not expect becomes an error response, and the connection stays open.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _log = logging.getLogger(__name__)
 AnyHandler: TypeAlias = "Handler[Any, Any]"
 
 INTERNAL_ELEMENTS_FACTOR = 10
-"""A controller tells of a whole cluster at once; no client asks for that much."""
+"""Requests of a controller list a whole cluster; no client's request is as long."""
 
 
 class Authorizer(Protocol):
-    """Says who may do what: asked for every request, before its handler."""
+    """Decides which requests are allowed: asked about every request, before its handler."""
 
     def refusal(self, call: RequestContext, request: Request[Any]) -> BrokerError | None:
-        """Why the request is refused as a whole; None where it may go on."""
+        """The error with which the whole request is refused; None where it is allowed."""
         ...
 
 
 class Quotas(Protocol):
-    """Says how long a client must be quiet: asked for every response, before it is sent."""
+    """Decides how long a client is throttled: asked about every response, before it is sent."""
 
     def throttle_ms(self, call: RequestContext, request: Request[Any], response: Response) -> int:
-        """For how long the client exceeds its quota; 0 where it does not."""
+        """How long the client has to be quiet, in ms; 0 where it is within its quota."""
         ...
 
 
@@ -95,7 +95,7 @@ class Dispatcher:
     # -- requests from connections -----------------------------------------------------------------------
 
     def dispatch(self, connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
-        """Handle a request that came in `frame`."""
+        """Handle the request in `frame`."""
         try:
             header, position = decode_request_header(frame)
             handler = self._handlers[header.api_key]
@@ -107,14 +107,14 @@ class Dispatcher:
             elements_max = self._internal_elements_max if api.internal else self._elements_max
             request, _ = decode_from(api.request, version, frame, position, elements_max)
         except KeyError:
-            _refuse(connection, f"it asked for API {header.api_key}, which this broker does not have")
+            _refuse(connection, f"it sent a request of API {header.api_key}, which this broker does not have")
             return
         except TooManyElements as error:
             limit = f"socket.request.max.elements={self._elements_max}"
-            _refuse(connection, f"its request is too large to be read: {error} ({limit})")
+            _refuse(connection, f"its request has too many elements: {error} ({limit})")
             return
         except (MalformedMessage, UnsupportedVersion) as error:
-            _refuse(connection, f"it sent what is no request: {error}")
+            _refuse(connection, f"it sent bytes that are no request: {error}")
             return
         client_id = header.client_id or ""
         if connection.client_id != client_id:
@@ -124,15 +124,15 @@ class Dispatcher:
     def _refuse_version(
         self, connection: ServerConnection, header: RequestHeader, handler: AnyHandler, reply: ReplySlot
     ) -> None:
-        """A client may ask for any version of ApiVersions, to learn by the answer, of version 0, which there
-        are (KIP-511). Any other version that does not exist has no answer that the client would
-        understand."""
+        """A client may send ApiVersions in any version: the response, of version 0, lists the versions that
+        exist (KIP-511). For any other API the client would understand no response, so the connection is
+        closed."""
         api = handler.request.api
         if api.key != API_VERSIONS_KEY:
             first, last = api.min_version, api.max_version
             _refuse(
                 connection,
-                f"it asked for version {header.api_version} of {api.name}; supported are {first} to {last}",
+                f"it sent version {header.api_version} of {api.name}; supported are {first} to {last}",
             )
             return
         request = api.request()
@@ -146,7 +146,7 @@ class Dispatcher:
     # -- requests of this broker to itself ---------------------------------------------------------------
 
     def call_local(self, request: Request[Any]) -> Deferred[Any]:
-        """Handle a request of this broker to itself; the Deferred has its response."""
+        """The response to a request of this broker to itself."""
         done: Deferred[Response] = Deferred()
         self._run(self._handlers[request.api.key], LocalCall(request, done), request)
         return done
@@ -169,7 +169,9 @@ class Dispatcher:
             call.answer(answer)
             return
         answer.addCallbacks(call.answer, lambda failure: self._fail_later(handler, call, request, failure))
-        answer.addErrback(lambda failure: _log.error("An answer was lost", exc_info=_exc_info(failure)))
+        answer.addErrback(
+            lambda failure: _log.error("A response could not be sent", exc_info=_exc_info(failure))
+        )
 
     def _fail_later(
         self, handler: AnyHandler, call: RequestContext, request: Request[Any], failure: Failure
@@ -189,7 +191,7 @@ class Dispatcher:
         try:
             response = handler.failed(call, request, error)
         except Exception:
-            _log.exception("%s could not say that it failed", request.api.name)
+            _log.exception("No error response could be made for %s", request.api.name)
             response = None
         if response is None:
             call.close(f"{request.api.name} failed: {error}")
@@ -226,7 +228,8 @@ class RemoteCall(RequestContext):
         if quotas is not None:
             throttle_ms = quotas.throttle_ms(self, self._request, response)
             if throttle_ms > 0:
-                # The client is told at once, and its channel is quiet for so long (KIP-219).
+                # The response goes out at once; after it nothing is read from the connection for so long
+                # (KIP-219).
                 if hasattr(response, "throttle_time_ms"):
                     response.throttle_time_ms = throttle_ms
                 connection.mute(throttle_ms)
@@ -247,7 +250,7 @@ class RemoteCall(RequestContext):
 
 
 class LocalCall(RequestContext):
-    """A request of this broker to itself: never encoded, in the newest version."""
+    """A request of this broker to itself, in the newest version. It is never encoded."""
 
     __slots__ = ("_done",)
 
@@ -259,7 +262,7 @@ class LocalCall(RequestContext):
         self._done.callback(response)
 
     def answer_nothing(self) -> None:
-        raise AssertionError("a broker that asks itself wants an answer")
+        raise AssertionError("a request of a broker to itself takes a response")
 
     def close(self, reason: str) -> None:
         self._done.errback(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))

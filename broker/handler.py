@@ -15,12 +15,12 @@ Q = TypeVar("Q", bound=Request[Any])
 R = TypeVar("R", bound=Response)
 
 Answer: TypeAlias = "R | Deferred[R] | None"
-"""What a handler returns: the response, one that will come, or None where the handler answers the call
-itself."""
+"""What a handler returns: the response, a Deferred of it, or None where the handler answers the request
+through its context."""
 
 
 class RequestContext:
-    """One request, as far as a handler may ask beyond the message itself. Answered exactly once.
+    """One request, apart from its message: version, client, connection. It is answered exactly once.
 
     `connection` is None for a request that this broker makes to itself.
     """
@@ -38,24 +38,26 @@ class RequestContext:
 
     @property
     def listener(self) -> str | None:
-        """The name of the listener that the request came through; None for this broker's own."""
+        """Name of the listener through which the request came; None for a request of this broker to
+        itself."""
         return None if self.connection is None else self.connection.listener
 
     @property
     def client_host(self) -> str:
-        """Where the client is, as Kafka writes it of a group's members; empty for this broker's own."""
+        """The client's address as Kafka writes it for group members; empty for a request of this broker to
+        itself."""
         return "" if self.connection is None else f"/{self.connection.peer.host}"
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the connection that the response would go to is closed."""
         return self.connection is not None and self.connection.is_closed
 
     def answer(self, response: Response) -> None:
         raise NotImplementedError
 
     def answer_nothing(self) -> None:
-        """The request takes no response (Produce with acks=0)."""
+        """End the request without a response (Produce with acks=0)."""
         raise NotImplementedError
 
     def close(self, reason: str) -> None:
@@ -64,24 +66,29 @@ class RequestContext:
 
 
 def refusal(failure: Failure) -> BrokerError:
-    """The BrokerError that a Deferred failed with; anything else goes on as a failure."""
+    """The BrokerError that a Deferred failed with. Raises any other exception again."""
     failure.trap(BrokerError)
     assert isinstance(failure.value, BrokerError)
     return failure.value
 
 
 class Handler(Generic[Q, R]):
-    """What answers one API. It translates between messages and the objects that decide."""
+    """Answers one API: translates between messages and the objects that decide.
+
+    A module of broker/handlers with a subclass is all that a broker needs for an API:
+    `broker.wiring.handlers` finds it, and gives each dataclass field the part of the broker, or the settings
+    group, of its type.
+    """
 
     request: ClassVar[type[Request[Any]]]
     """The API's request class."""
 
     def handle(self, call: RequestContext, request: Q) -> Answer[R]:
-        """Answer the request. A BrokerError, raised or in the Deferred, becomes the response that `failed`
-        gives; any other exception is logged and becomes one with UNKNOWN_SERVER_ERROR."""
+        """Answer the request. For a BrokerError, raised or in the Deferred, the response is that of `failed`;
+        any other exception is logged, and answered by `failed` with UNKNOWN_SERVER_ERROR."""
         raise NotImplementedError
 
     def failed(self, call: RequestContext, request: Q, error: BrokerError) -> R | None:
-        """The response that says that the whole request failed. None where the API has no way to say so: the
+        """The response to a request that failed as a whole. None where the API has no such response: the
         connection is closed then."""
         return None

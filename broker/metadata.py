@@ -1,4 +1,4 @@
-"""What this broker knows of the cluster: brokers, topics, leaders. The controller tells it (UpdateMetadata).
+"""The brokers, topics and leaders of the cluster, as the controller last sent them (UpdateMetadata).
 
 Every broker answers for the whole cluster from this cache, so that clients may ask any of them.
 """
@@ -19,7 +19,7 @@ from protocol.messages.update_metadata import (
 )
 
 LEADER_DURING_DELETE = -2
-"""The leader of a partition that is being deleted, as the controller tells it."""
+"""The leader in UpdateMetadata of a partition that is being deleted."""
 
 ZERO_ID = uuid.UUID(int=0)
 
@@ -33,8 +33,7 @@ class BrokerNode:
     rack: str | None
 
     def endpoint(self, listener: str) -> tuple[str, int] | None:
-        """Where a client that came through `listener` reaches this broker; None if it has no such
-        listener."""
+        """Address of this broker on the listener; None if it has no such listener."""
         return self.endpoints.get(listener)
 
 
@@ -59,14 +58,14 @@ class TopicMetadata:
 
 
 class TopicListener(Protocol):
-    """Whoever has to know which topics there are."""
+    """Learns which topics are created and deleted."""
 
     def topics_changed(self, topics: Collection[str]) -> None:
         """`topics` have been created or given more partitions."""
         ...
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """`topics` are gone. One that was made anew at once is told as deleted, and then as changed."""
+        """`topics` have been deleted. A topic that was created again at once is both deleted and changed."""
         ...
 
 
@@ -86,13 +85,13 @@ class MetadataCache:
         self._listeners.append(listener)
 
     def next_update(self) -> Deferred[None]:
-        """Fires when the controller has told something next."""
+        """Fires at the controller's next update."""
         awaited: Deferred[None] = Deferred()
         self._awaited.append(awaited)
         return awaited
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
-        """The topic of that id; None where there is none (any more)."""
+        """Name of the topic with that id; None where there is none."""
         return self._names.get(topic_id)
 
     def topic_id(self, name: str) -> uuid.UUID:
@@ -118,7 +117,7 @@ class MetadataCache:
         return broker_id in self.brokers
 
     def knows_partitions_of(self, request: UpdateMetadataRequest) -> bool:
-        """Whether a request tells of no partition that is new here."""
+        """Whether all partitions in the request are known here."""
         for topic in request.topic_states:
             known = self.topics.get(topic.topic_name)
             if known is None or known.topic_id != topic.topic_id:
@@ -128,10 +127,11 @@ class MetadataCache:
         return True
 
     def update(self, request: UpdateMetadataRequest) -> list[str]:
-        """Take the controller's news. Returns the topics that are gone by it, in the order they were told."""
+        """Take over what the controller says. Returns the topics that it deletes, in the order of the
+        request."""
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
-        # A request without brokers is about partitions only; one with brokers names all that live.
+        # A request without brokers is about partitions only; one with brokers names all live ones.
         if request.live_brokers:
             self.brokers = {broker.id: _node(broker) for broker in request.live_brokers}
         gone, grown = [], []

@@ -1,6 +1,6 @@
-"""What can be done to a resource, and how clients are told which of it they may do (KIP-430).
+"""The operations on a resource, and how responses list those that a client is authorised for (KIP-430).
 
-Without an authorizer everybody may do everything, so the answer is all that the kind of resource knows.
+Without an authorizer every client is authorised for all operations that its kind of resource has.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 from collections.abc import Iterable
 
 NOT_ASKED = -(2**31)
-"""The answer to clients that do not want to know."""
+"""In responses to clients that did not ask for their authorised operations."""
 
 
 class AclOperation(enum.IntEnum):

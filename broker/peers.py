@@ -18,11 +18,11 @@ R = TypeVar("R", bound=Response)
 
 
 class Peers:
-    """One channel to each broker, made when it is first needed.
+    """One channel to each broker, opened when it is first needed.
 
-    `address_of` gives where a broker listens for other brokers, None where it is not known; it is asked anew
-    for each request, since a broker may come back elsewhere. Requests to this broker itself never leave the
-    process.
+    `address_of` returns the address at which a broker listens for other brokers, None where it is not known.
+    It is called for each request, since a broker may come back at another address. Requests to this broker
+    itself never leave the process.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
-"""How much of something there was of late: a sum over some windows of time that move on. Pure.
+"""A rate over sliding windows of time, as Kafka's quotas compute it. Pure.
 
-Kafka's quotas reckon so. Many small windows make a limit smooth: what went too fast is forgotten window by
-window, instead of all at once.
+Many small windows make a limit smooth: an excess is forgotten window by window instead of all at once.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 class Rate:
     """An amount per second over the last `windows` windows of `window_ms` each.
 
-    The time that is passed in must not go back; one that does counts as the latest there was.
+    A time that is earlier than one passed in before counts as the latest one.
     """
 
     windows: int = 11
@@ -24,15 +23,15 @@ class Rate:
     _latest_ms: int = field(init=False, default=0)
 
     def record(self, amount: float, now_ms: int) -> None:
-        """There was so much of it just now."""
+        """Add an amount at this time."""
         now_ms = self._move_on(now_ms)
         if not self._sums or now_ms >= self._sums[-1][0] + self.window_ms:
             self._sums.append([now_ms, 0])
         self._sums[-1][1] += amount
 
     def per_second(self, now_ms: int) -> float:
-        """The rate. What began not long ago counts as if it had gone on for all but one of the windows, so
-        that a first burst is not mistaken for a habit."""
+        """The amount per second. Until all windows but one have passed, the sum is divided by their whole
+        time, so that a first burst does not count as a lasting rate."""
         now_ms = self._move_on(now_ms)
         if not self._sums:
             return 0.0

@@ -1,4 +1,4 @@
-"""Worker threads, for what would hold up the reactor: they get immutable work and hand a result back."""
+"""Worker threads, for work that would block the reactor: they get immutable work and hand a result back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 class Workers(Protocol):
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """Call `function` aside; the Deferred has its result, on the reactor's thread."""
+        """Call `function` in a worker; the Deferred has its result, on the reactor's thread."""
         ...
 
 
@@ -30,7 +30,7 @@ class ThreadWorkers:
         self._pool.start()
 
     def stop(self) -> None:
-        """Wait for the work under way to end."""
+        """Wait until the running work has ended."""
         self._pool.stop()
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
@@ -38,7 +38,7 @@ class ThreadWorkers:
 
 
 def all_back(jobs: Sequence[Deferred[Any]]) -> Deferred[None]:
-    """Fires when all jobs have come back, well or not; fails with what the first one of them failed with."""
+    """Fires when all jobs have succeeded or failed; fails with the failure of the first one that failed."""
     return DeferredList(jobs, consumeErrors=True).addCallback(_raise_first)
 
 

@@ -1,6 +1,6 @@
-"""AlterConfigs (key 33): replace all settings that a topic has of its own, or that were altered of a broker.
+"""AlterConfigs (key 33): replace all of a topic's own settings, or all altered settings of a broker.
 
-What is not named goes back to the default; IncrementalAlterConfigs does not have that trap.
+Settings that the request does not name go back to their defaults; IncrementalAlterConfigs leaves them alone.
 """
 
 from __future__ import annotations

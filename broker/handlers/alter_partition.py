@@ -1,4 +1,4 @@
-"""AlterPartition (key 56, between brokers): a leader asks the controller to write another in-sync set
+"""AlterPartition (key 56, between brokers): a leader asks the controller to change an in-sync set
 (KIP-497)."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45): move partitions to other brokers, or stop moving them (KIP-455).
 
-The answer says that the moves have begun; ListPartitionReassignments tells which still run. Only the
-controller does it.
+The response says that the moves have begun; ListPartitionReassignments lists those that still run. Brokers
+other than the controller answer NOT_CONTROLLER.
 """
 
 from __future__ import annotations

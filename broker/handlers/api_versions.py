@@ -1,9 +1,9 @@
-"""ApiVersions (key 18): what this broker speaks, and which features it has.
+"""ApiVersions (key 18): the APIs of this broker with their versions, and its features.
 
-Versions: any version that does not exist is answered in version 0, with UNSUPPORTED_VERSION and the range of
-this API itself, so that a newer client can ask again (KIP-511). Version 3 and up name the client's software
-and carry features (KIP-584); that is where Holdfast announces its extensions, whose API keys are not listed,
-because one stock client rejects keys that it does not know.
+Versions: a request of a version that does not exist is answered in version 0, with UNSUPPORTED_VERSION and
+the range of this API, so that a newer client can ask again (KIP-511). From version 3 on the request names the
+client's software and the response carries features (KIP-584). Holdfast announces its extensions as features
+and does not list their API keys, because one stock client rejects keys that it does not know.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ConsumerHeartbeat (key 30014, the client rewrite's Heartbeat): a consumer lives, and hears whether it has
-to register anew, which any error code tells it.
+"""ConsumerHeartbeat (key 30014, the client rewrite's Heartbeat): keeps a
+consumer's session. Any error code tells the consumer to register again.
 
-While the group is being loaded the answer is that all is well, as for Heartbeat: nothing has changed yet.
+While the group is being loaded the response has no error, as for Heartbeat: nothing has changed yet.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""ControlledShutdown (key 7, between brokers): a broker that is about to stop has the controller move away
-what it leads. The answer names the partitions that it still leads, for want of another replica in sync.
+"""ControlledShutdown (key 7, between brokers): a broker that is about to stop asks the controller to move
+the leadership of its partitions to others. The response names the partitions that it still leads, because no
+other replica is in sync.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateGroup (key 30010, client rewrite): make a group whose partitions the server assigns.
 
-Any broker takes it, and has the group's controller do it. Sent again it changes nothing, so that every
-consumer of a group may send it as it starts; topics that the group lacks are added.
+Any broker accepts the request and forwards it to the group's coordinator. A repeated request changes nothing,
+so every consumer of a group may send it when it starts; topics that the group lacks are added.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37): let topics have more partitions (KIP-195). Only the controller does it."""
+"""CreatePartitions (key 37): add partitions to topics (KIP-195). Only the controller accepts it."""
 
 from __future__ import annotations
 

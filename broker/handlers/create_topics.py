@@ -1,11 +1,10 @@
-"""CreateTopics (key 19): make topics, by numbers or by an assignment of replicas, with settings of their own.
+"""CreateTopics (key 19): create topics, by numbers or by an assignment of replicas, with their own settings.
 
-Only the controller does it; another broker answers NOT_CONTROLLER for each topic, and clients go to the one
-that Metadata names. The answer comes when brokers know of the topic, or with REQUEST_TIMED_OUT after the
-client's time; the topic is made in either case.
+Only the controller accepts it; another broker answers NOT_CONTROLLER for each topic. The response comes when
+brokers know the topic, or with REQUEST_TIMED_OUT after the client's timeout; the topic is created either way.
 
 Versions: from 4 on -1 stands for the broker's default of partitions and replicas (KIP-464); from 5 on the
-answer says what the topic got (KIP-525), from 7 on its id.
+response describes the topic (KIP-525), from 7 on with its id.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
         topic: TopicCreation | None,
         described: dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]],
     ) -> CreatableTopicResult:
-        """`described` has what was said of topics with the same settings: most often all have the same."""
+        """`described` caches the settings of topics with the same own ones: most requests name one set."""
         answer = CreatableTopicResult(
             name=result.name,
             topic_id=result.topic_id,
@@ -105,7 +104,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
 
 
 def _new_topic(topic: CreatableTopic) -> TopicCreation:
-    """What the request says of a topic. Raises BrokerError where it says a thing twice."""
+    """The topic as the controller takes it. Raises BrokerError where the request contradicts itself."""
     assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise BrokerError(

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42): groups without members go, with their offsets (KIP-229)."""
+"""DeleteGroups (key 42): delete groups without members, with their offsets (KIP-229)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DeleteGroupsHandler(Handler[DeleteGroupsRequest, DeleteGroupsResponse]):
 
 
 def delete_groups(groups: GroupService, names: list[str]) -> Deferred[list[DeletableGroupResult]]:
-    """Delete each group at its shard; how each went, in the order given."""
+    """Delete each group at its shard; the results, in the order given."""
     return gatherResults([_delete(groups, name) for name in names])
 
 

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): move a partition's log start offset up, and answer once all live replicas have done
+"""DeleteRecords (key 21): raise a partition's log start offset, and answer once all live replicas have done
 so (KIP-107). Offset -1 stands for the high watermark.
 """
 

@@ -1,8 +1,8 @@
-"""DeleteTopics (key 20): delete topics with all their records. Only the controller does it.
+"""DeleteTopics (key 20): delete topics with all their records. Only the controller accepts it.
 
-The answer comes when the topics are gone, or with REQUEST_TIMED_OUT after the client's time; the deletion
-goes on in either case. Versions: from 3 on it is told where deletions are switched off, from 6 on topics may
-be named by id (KIP-516).
+The response comes when the topics are gone, or with REQUEST_TIMED_OUT after the client's timeout; the topics
+are deleted either way. Versions: from 3 on there is an error code for deletion that is switched off, from 6
+on topics may be named by id (KIP-516).
 """
 
 from __future__ import annotations

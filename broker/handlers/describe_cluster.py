@@ -1,6 +1,6 @@
 """DescribeCluster (key 60): the cluster's id, its controller and its brokers (KIP-700).
 
-Versions: version 1 asks for brokers (1) or KRaft controllers (2); there are none of the latter here.
+Versions: version 1 asks for brokers (1) or KRaft controllers (2). Holdfast has no KRaft controllers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32): the settings of topics and of this broker, with where their values come from.
 
-Versions: from 3 on each setting's type and meaning can be had. A broker's settings are answered by that
-broker alone, and a broker named "" stands for what has been altered of all; passwords are never told.
+Versions: from 3 on the response may have each setting's type and documentation. Only a broker itself answers
+for its settings. A broker named "" stands for the alterations of all brokers. Passwords are left out.
 """
 
 from __future__ import annotations

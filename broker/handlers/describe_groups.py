@@ -1,6 +1,7 @@
-"""DescribeGroups (key 15): state, protocol and members of groups. One that does not exist is `Dead`.
+"""DescribeGroups (key 15): state, protocol and members of groups. The state of a missing group is `Dead`.
 
-Versions: from 3 on the client may ask what it is allowed to do (KIP-430), from 4 on instance ids are told.
+Versions: from 3 on the client may ask which operations it is authorised for (KIP-430), from 4 on the response
+has instance ids.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
         self, call: RequestContext, request: DescribeGroupsRequest
     ) -> Deferred[DescribeGroupsResponse]:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-        # Each once: a description may be a thousand times as long as a name.
+        # Each group once: a description may be a thousand times as long as a name.
         names = dict.fromkeys(request.groups)
         described = [self._describe(group_id, operations) for group_id in names]
         return gatherResults(described).addCallback(

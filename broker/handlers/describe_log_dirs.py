@@ -1,7 +1,7 @@
-"""DescribeLogDirs (key 35): the log directories of this broker, and what each partition takes there
+"""DescribeLogDirs (key 35): the log directories of this broker, and the size of each partition in them
 (KIP-113).
 
-Versions: from 4 on with the size of the file system and what is free of it (KIP-827).
+Versions: from 4 on with the total and the free bytes of the file system (KIP-827).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ElectLeaders (key 43): give leadership back to preferred leaders, or to anybody where nobody in sync is
-left (KIP-183, KIP-460). Only the controller does it.
+"""ElectLeaders (key 43): give leadership back to preferred leaders, or to a replica out of sync where none in
+sync is left (KIP-183, KIP-460). Only the controller accepts it.
 
-Versions: from 1 on the kind of election may be chosen; before, it is the preferred leader's.
+Versions: from 1 on the request chooses the kind of election; before, it elects the preferred leader.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ElectLeadersHandler(Handler[ElectLeadersRequest, ElectLeadersResponse]):
     def failed(
         self, call: RequestContext, request: ElectLeadersRequest, error: BrokerError
     ) -> ElectLeadersResponse:
-        # In version 0 an error can be told only of partitions.
+        # Version 0 has error codes only in its rows of partitions.
         response = _response(dict.fromkeys(_named(request) or (), error.code))
         if call.version > 0:
             response.error_code = error.code

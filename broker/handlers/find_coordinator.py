@@ -3,10 +3,10 @@
 Versions: from 1 on the kind of key is named (0: group, 1: transaction), from 4 on several keys may be asked
 for at once (KIP-699).
 
-The first group that is asked for has `__consumer_offsets` made. The answer does not wait for that: without a
-controller it takes long, and all that the client asks behind it on this connection would wait as well. Until
-the topic is there it is COORDINATOR_NOT_AVAILABLE, and clients ask again. There are no transactions:
-transactional ids are refused as ones that nobody may use, which is what all clients take for final.
+The first lookup of a group creates `__consumer_offsets`. The response does not wait for the topic: without a
+controller that takes long, and the client's later requests on this connection would wait as well. Until the
+topic exists the response is COORDINATOR_NOT_AVAILABLE, and clients ask again. There are no transactions:
+transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which all clients take for final.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Heartbeat (key 12): a member lives, and hears whether it has to join anew (REBALANCE_IN_PROGRESS).
+"""Heartbeat (key 12): keeps a member's session, and tells the member to rejoin (REBALANCE_IN_PROGRESS).
 
 Versions: from 3 on members may be static (KIP-345).
 
-While the group is being loaded the answer is simply that all is well, as in Kafka: sessions begin anew when
-that is done, and clients take no other answer for a passing one.
+While the group is being loaded the response has no error, as in Kafka: sessions start again when the group is
+loaded, and clients treat every error as a lasting one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs (key 44): set, delete, or add to and take from lists, settings (KIP-339).
+"""IncrementalAlterConfigs (key 44): set or delete settings, or change lists item by item (KIP-339).
 
-Of topics, and of brokers those that can be altered while they run (KIP-226); a broker named "" stands for
-all. In effect at every broker as soon as it hears of the change.
+The settings are those of topics, and the dynamic ones of brokers (KIP-226). A broker named "" stands for all
+brokers. Each broker puts a change into effect when ZooKeeper notifies it.
 """
 
 from __future__ import annotations

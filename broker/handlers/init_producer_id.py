@@ -1,8 +1,8 @@
-"""InitProducerId (key 22): a number by which a producer's batches are told from all others', so that retries
-are recognised (KIP-98).
+"""InitProducerId (key 22): give a producer an id that no other producer of the cluster gets, by which brokers
+recognise its retries (KIP-98).
 
-Versions: from 3 on a producer may name the id and epoch it has, to get the next epoch (KIP-360); without
-transactions it gets a new id, which serves it as well. Transactional ids are refused.
+Versions: from 3 on a producer may name its id and epoch to get the next epoch (KIP-360); it gets a new id
+instead, which serves a producer without transactions as well. Transactional ids are refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
 
 
 def _no_way_to_zookeeper(failure: Failure) -> NoReturn:
-    """This broker is about to stop: another one has ids."""
+    """This broker is about to stop: the client finds another one, which has ids."""
     failure.trap(SessionExpired)
     raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

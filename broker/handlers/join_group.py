@@ -1,11 +1,11 @@
 """JoinGroup (key 11): become a member of a group, or join its next generation.
 
-The answer waits until all members have joined, or the time for that is up.
+The response waits until all members have joined, or the rebalance timeout has passed.
 
-Versions: before 1 the session timeout also bounds the rebalance. From 4 on a member without an id is given
-one first, and has to come back with it (KIP-394); from 5 on members may be static (KIP-345); from 8 on they
-may say why they join, for the log (KIP-800); from 9 on a static leader that comes back is told that the
-assignment stands (KIP-814).
+Versions: before 1 the session timeout also bounds the rebalance. From 4 on a member without an id gets one
+first, and has to join again with it (KIP-394); from 5 on members may be static (KIP-345); from 8 on they may
+give a reason, which the broker logs (KIP-800); from 9 on a static leader that rejoins learns that the
+assignment is unchanged (KIP-814).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""LeaveGroup (key 13): members go, and the group shares out anew without waiting for their sessions to end.
+"""LeaveGroup (key 13): members leave, and the group rebalances without waiting for their sessions to end.
 
-Versions: from 3 on several members may be named, static ones by their instance id alone (KIP-345); before,
-the one member's error is that of the whole answer. From 5 on they may say why, for the log (KIP-800).
+Versions: from 3 on a request may name several members, static ones by their instance id alone (KIP-345);
+before, the member's error is that of the whole response. From 5 on members may give a reason, which the
+broker logs (KIP-800).
 """
 
 from __future__ import annotations

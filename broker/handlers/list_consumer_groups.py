@@ -1,8 +1,8 @@
 """ListConsumerGroups (key 30012, the client rewrite's ListGroups): groups whose partitions the server
 assigns, each with its members and with the broker that is its controller.
 
-Any broker takes it: those named, or all, are asked for at the brokers that have them. Groups that do not
-exist are left out. Where a broker cannot say, the answer has its error beside what the others said.
+Any broker accepts the request and asks the coordinators of the groups that it names, or all brokers. Missing
+groups are left out. Where a broker fails, the response has its error beside the groups of the others.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
         )
 
     def _with_controllers(self, response: _Response, listener: str) -> _Response:
-        """Say where the controllers are for a client that came through `listener`."""
+        """Add the addresses of the controllers on the listener that the client uses."""
         for group in response.groups_info:
             broker_id = group.controller_broker.broker_id
             host, port = self.forwarding.endpoint(broker_id, listener)

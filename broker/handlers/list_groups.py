@@ -1,7 +1,7 @@
 """ListGroups (key 16): the groups that this broker coordinates; tools ask every broker.
 
-Versions: from 4 on by state (KIP-518), from 5 on by type. While groups are being loaded the answer is
-COORDINATOR_LOAD_IN_PROGRESS, beside those that are here.
+Versions: from 4 on filtered by state (KIP-518), from 5 on by type. While groups are being loaded the response
+has COORDINATOR_LOAD_IN_PROGRESS beside the groups that are loaded.
 """
 
 from __future__ import annotations

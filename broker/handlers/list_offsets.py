@@ -1,9 +1,8 @@
-"""ListOffsets (key 2): the offset of a timestamp, or the first (-2), the last (-1), or that of the latest
-timestamp (-3, KIP-734).
+"""ListOffsets (key 2): the first offset (-2), the last one (-1), that of the latest timestamp (-3, KIP-734),
+or the offset of a given timestamp.
 
-Versions: the timestamp is answered from version 1 on, the leader epoch of the offset from 4 on. What
-consumers see ends at the high watermark, and so does the last offset they are told. A look-up by time may
-have to unpack a batch, which a worker does.
+Versions: from 1 on the response has the timestamp, from 4 on the leader epoch of the offset. The last offset
+that a consumer gets is the high watermark. A lookup by time may have to decompress a batch, in a worker.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         return ensureDeferred(self._answer(call, request))
 
     async def _answer(self, call: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        # A look-up may take long, and must not be asked for a thousand times in one breath.
+        # A lookup may take long: a request must not name one partition a thousand times.
         named = Counter(
             (topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions
         )
@@ -48,7 +47,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             topics=[
                 ListOffsetsTopicResponse(
                     name=topic.name,
-                    # One after the other: a request keeps one worker busy, whatever it asks for.
+                    # One after the other: a request keeps at most one worker busy.
                     partitions=[
                         await self._partition(call, request.replica_id, topic.name, wanted)
                         if named[topic.name, wanted.partition_index] == 1
@@ -90,7 +89,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         return response
 
     async def _look_up(self, look_up: LookUp) -> TimestampOffset | None:
-        """Have workers unpack what has to be searched."""
+        """Have workers decompress and search batches."""
         try:
             search = next(look_up)
             while True:

@@ -1,6 +1,5 @@
-"""ListPartitionReassignments (key 46): which partitions are on the move, and from where to where (KIP-455).
-
-Only the controller knows.
+"""ListPartitionReassignments (key 46): the partitions whose replicas are being moved, and from which brokers
+to which (KIP-455). Only the controller accepts it.
 """
 
 from __future__ import annotations

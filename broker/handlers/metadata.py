@@ -1,12 +1,12 @@
 """Metadata (key 3): the live brokers, and where the partitions of topics are.
 
-Versions: in version 0 an empty list asks for all topics, from 1 on null does and an empty list asks for none.
+Versions: in version 0 an empty list means all topics, from 1 on null does, and an empty list means none.
 From 4 on the client says whether a missing topic may be created; before, the broker's setting alone decides.
-From 8 on the client may ask what it is allowed to do (KIP-430), from 11 on to topics only.
-From 10 on topics have ids, from 12 on they may be asked for by them (KIP-516).
+From 8 on the client may ask which operations it is authorised for (KIP-430), from 11 on for topics only.
+From 10 on topics have ids, from 12 on a request may name them by id (KIP-516).
 
-The answer comes from what the controller last told this broker; a topic that is created on the way is
-answered LEADER_NOT_AVAILABLE until then, and clients ask again.
+The response comes from the controller's last UpdateMetadata. A topic that this request creates is answered
+LEADER_NOT_AVAILABLE, and clients ask again.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         if topic is not None:
             return self._known(call, request, topic)
         if created is None:
-            # Clients wait for a topic that is unknown; for one that can never be they need not.
+            # Clients wait for an unknown topic; the error for an illegal name keeps them from waiting in
+            # vain.
             is_possible = is_legal_name(wanted.name)
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_possible else ErrorCode.INVALID_TOPIC_EXCEPTION
         else:

@@ -1,9 +1,10 @@
-"""OffsetCommit (key 8): keep how far a group has read, until all in-sync replicas have it, and answer then.
+"""OffsetCommit (key 8): store the offsets up to which a group has read. The response comes once all in-sync
+replicas have them.
 
-Versions: 2 to 4 say how long to keep the offsets (then `offsets.retention.minutes` does not count); from 6 on
-the leader epoch of the last record read is kept with an offset (KIP-320), from 7 on members may be static.
+Versions: 2 to 4 say how long to keep the offsets, in place of `offsets.retention.minutes`; from 6 on the
+leader epoch of the last record read is kept with an offset (KIP-320), from 7 on members may be static.
 
-Each partition succeeds or fails by itself: one that does not exist is refused here.
+Each partition succeeds or fails on its own: one that does not exist is refused here.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _response(
     outcomes: Iterable[tuple[TopicPartition, ErrorCode]],
     others: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 ) -> OffsetCommitResponse:
-    """`others` is the error of the partitions that `outcomes` does not name."""
+    """`others` is the error of partitions that `outcomes` does not name."""
     errors = dict(outcomes)
     return OffsetCommitResponse(
         throttle_time_ms=0,

@@ -1,6 +1,7 @@
-"""OffsetDelete (key 47): forget how far a group has read (KIP-496).
+"""OffsetDelete (key 47): delete committed offsets of a group (KIP-496).
 
-Of an empty group any offset may go, of a group of consumers those of topics that none of them reads.
+In an empty group any offset may be deleted; in a group with consumers, those of topics that none of them
+reads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""OffsetFetch (key 9): how far groups have read; -1 where nothing has been committed.
+"""OffsetFetch (key 9): the committed offsets of groups; -1 where nothing was committed.
 
-Versions: from 2 on null asks for all partitions of a group, and errors are those of the whole answer instead
-of each partition's; from 8 on several groups may be asked for at once (KIP-709). `require_stable` (from 7 on)
-changes nothing: there are no transactions whose end could be waited for.
+Versions: from 2 on null means all partitions of a group, and an error is that of the whole response instead
+of each partition's; from 8 on a request may name several groups (KIP-709). `require_stable` (from 7 on) has
+no effect, since there are no transactions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
     ) -> Deferred[OffsetsAnswer]:
         partitions = None
         if topics is not None:
-            # Each once: what is kept with an offset may be a thousand times as long as a partition's number.
+            # Each partition once: the metadata of an offset may be a thousand times as long as a partition's
+            # number.
             partitions = dict.fromkeys(
                 TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes
             )

@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, so that a reader finds where its log and the
-leader's part (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch (key 23): the end offset of a leader epoch, from which a reader learns where its log
+and the leader's diverge (KIP-101, KIP-279, KIP-320).
 """
 
 from __future__ import annotations

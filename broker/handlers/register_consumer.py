@@ -1,7 +1,7 @@
-"""RegisterConsumer (key 30013, client rewrite): join a group, or take part in its change.
+"""RegisterConsumer (key 30013, client rewrite): join a group, or register again in its rebalance.
 
-The answer, with the partitions to own and where to start, waits until all whom the change concerns have
-registered.
+The response, with the partitions to own and the offsets to start from, waits until all members that the
+rebalance concerns have registered.
 """
 
 from __future__ import annotations

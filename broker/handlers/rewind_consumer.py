@@ -1,7 +1,7 @@
-"""RewindConsumer (key 30015, client rewrite): let a group read some partitions from other offsets on.
+"""RewindConsumer (key 30015, client rewrite): have a group read some partitions from other offsets.
 
-The answer waits until the owners have stopped, and the offsets are recorded. Whether an offset is still in
-the log is known to the partition's leader only: the owner finds out when it fetches.
+The response waits until the owners have stopped and the offsets are committed. Only the partition's leader
+knows whether an offset is still in the log: the owner finds out when it fetches.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""SyncGroup (key 14): the leader of a generation brings the assignment, every member takes its own.
+"""SyncGroup (key 14): the leader of a generation hands in the assignment, and every member gets its part.
 
-The answer waits for the leader's, and until the assignment is as safe as any record.
+The response waits for the leader's request, and until the assignment is committed like any record.
 
-Versions: from 3 on members may be static (KIP-345), from 5 on the protocol is named and compared (KIP-559).
+Versions: from 3 on members may be static (KIP-345), from 5 on the request names the protocol, which has to be
+the group's (KIP-559).
 
-While the group is being loaded the answer is REBALANCE_IN_PROGRESS, as in Kafka: the round is lost with the
-coordinator that held it, so members join anew. Kafka's own consumer takes COORDINATOR_LOAD_IN_PROGRESS for an
-error of its program here.
+While the group is being loaded the response is REBALANCE_IN_PROGRESS, as in Kafka: the rebalance was lost
+with the former coordinator, so members rejoin. Kafka's own consumer raises COORDINATOR_LOAD_IN_PROGRESS here
+as a program error.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Logs that are left on this broker's disks although their partitions are no longer its own.
+"""Stray logs: those on this broker's disks whose partitions this broker has no replica of any more.
 
-A broker that was away may come back with replicas that were moved to others meanwhile, or with those of
-topics that have been deleted, and perhaps made anew under the same names. Nobody told it to let go of them.
-It finds out when the controller has told it everything (a LeaderAndIsr of type FULL, and the UpdateMetadata
-behind it, which lists every partition of the cluster) by the topics' ids.
+A broker that was away may come back with replicas that were moved to other brokers meanwhile, or with those
+of topics that were deleted and perhaps created again under the same names. It received no StopReplica for
+them. It recognises them by the topics' ids once the controller has sent it everything: a LeaderAndIsr of type
+FULL, and the UpdateMetadata after it, which lists every partition of the cluster.
 
-Nothing is deleted: a stray log is moved aside, to a directory whose name ends in `-stray`, for somebody to
-look at and remove. A log of which there is any doubt stays where it is.
+Nothing is deleted: a stray log is moved aside, to a directory whose name ends in `-stray`, for an
+administrator to look at and remove. A log that may still be needed stays where it is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Strays:
-    """Looks for strays. Both methods are to be called with requests of this life of the broker, in order."""
+    """Looks for strays. Both methods take orders for the present registration of the broker, in order."""
 
     def __init__(self, local_id: int, logs: LogManager, replicas: Replicas, roles: Roles) -> None:
         self._local_id = local_id
@@ -36,10 +36,11 @@ class Strays:
         self._replicas = replicas
         self._roles = roles
         self._full: LeaderAndIsrRequest | None = None
-        """What lists all replicas of this broker, until the metadata behind it has come."""
+        """The order that lists all replicas of this broker, until the metadata after it has come."""
 
     def before_roles(self, request: LeaderAndIsrRequest) -> None:
-        """Before a LeaderAndIsr is applied: logs of older topics make way for those of the same names."""
+        """Call before a LeaderAndIsr is carried out: moves logs of deleted topics out of the way of new
+        topics with their names."""
         if request.type != FULL or request.controller_epoch < self._roles.controller_epoch:
             return
         self._full = request
@@ -50,16 +51,16 @@ class Strays:
     def _replace_older(self, partition: TopicPartition, topic_id: uuid.UUID) -> None:
         if topic_id == ZERO_ID or self._replicas.find(*partition) is not None:
             return
-        # Behind one log there may be another, in another log directory.
+        # There may be a further log of the partition, in another log directory.
         log = self._logs.find(partition)
         while log is not None and log.topic_id not in (None, topic_id):
-            why = f"it is of topic id {log.topic_id}, and that topic was made anew"
+            why = f"it belongs to topic id {log.topic_id}, and the topic was created again"
             if not self._move_aside(partition, why):
                 return
             log = self._logs.find(partition)
 
     def after_metadata(self, request: UpdateMetadataRequest) -> None:
-        """After an UpdateMetadata: the first behind a full LeaderAndIsr tells of everything that there is."""
+        """Call after an UpdateMetadata: the first one after a full LeaderAndIsr lists the whole cluster."""
         full, self._full = self._full, None
         if full is None or request.controller_epoch != full.controller_epoch:
             return
@@ -79,16 +80,18 @@ class Strays:
                 continue
             key = (log.topic_id, partition.partition)
             if key not in mine and elsewhere.get(key, True):
-                why = "has moved to other brokers" if key in elsewhere else "is not in the cluster any more"
+                why = "has moved to other brokers" if key in elsewhere else "is no longer in the cluster"
                 self._move_aside(partition, f"its partition {why}")
 
     def _move_aside(self, partition: TopicPartition, why: str) -> bool:
         try:
             path = self._logs.move_aside(partition)
         except BrokerError as error:
-            _log.error("the stray log of %s could not be moved aside: %s", partition, error)
+            _log.error(
+                "The stray log of %s could not be moved aside and stays where it is: %s", partition, error
+            )
             return False
         _log.warning(
-            "the log of %s is a stray, for %s: moved to %s, which nobody needs any more", partition, why, path
+            "The log of %s is a stray, for %s: moved to %s, which may be removed", partition, why, path
         )
         return True

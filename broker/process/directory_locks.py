@@ -1,6 +1,6 @@
 """The `.lock` file in each log directory: one process at a time writes there.
 
-The lock is the system's own, of the kind that Kafka takes too: it ends with the process, however that ends.
+It is locked as Kafka locks it, by the system, which releases the lock however the process ends.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ NAME = ".lock"
 
 
 class DirectoryInUse(Exception):
-    """Another process has a log directory."""
+    """Another process has locked a log directory."""
 
 
 class DirectoryLocks:
-    """Holds log directories for as long as this process lives. Raises `DirectoryInUse`.
+    """Keeps log directories locked for as long as this process lives. Raises `DirectoryInUse`.
 
-    A directory that cannot be made or written is left to those who open it: they take it for failed, and the
-    broker may do without.
+    A directory that cannot be created or written is skipped: the log manager finds it failed, and the broker
+    may run without it.
     """
 
     def __init__(self, directories: Sequence[str]) -> None:

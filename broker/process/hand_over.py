@@ -1,4 +1,4 @@
-"""Controlled shutdown, as the broker that stops sees it: leadership moves away before anybody misses it."""
+"""Controlled shutdown on the broker that stops: its leadership moves to others before its clients notice."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class HandOverSettings:
 
 
 async def hand_over(cluster: ClusterParts, settings: HandOverSettings, clock: Clock) -> None:
-    """Have the controller move leadership away; tried again as long as there is something left, and somebody
-    who could take it."""
+    """Have the controller move this broker's leadership away. Repeats the request while partitions are left
+    that another live broker could lead, up to the number of retries."""
     tries = 1 + settings.retries_max
     for number in range(1, tries + 1):
         if _is_alone(cluster):
@@ -39,7 +39,7 @@ async def hand_over(cluster: ClusterParts, settings: HandOverSettings, clock: Cl
         outcome = await _ask(cluster)
         if outcome is None:
             return
-        _log.warning("Controlled shutdown, try %d of %d: %s", number, tries, outcome)
+        _log.warning("Controlled shutdown, attempt %d of %d: %s", number, tries, outcome)
         if number < tries:
             await _pause(cluster, settings.retry_backoff_ms / 1000, clock)
 
@@ -49,7 +49,7 @@ def _is_alone(cluster: ClusterParts) -> bool:
 
 
 async def _ask(cluster: ClusterParts) -> str | None:
-    """Ask once; what is wrong, if anything is."""
+    """Send the request once; returns what went wrong, None if nothing did."""
     request = ControlledShutdownRequest(
         broker_id=cluster.identity.broker_id, broker_epoch=cluster.membership.broker_epoch
     )
@@ -59,11 +59,12 @@ async def _ask(cluster: ClusterParts) -> str | None:
         return str(error)
     if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
         return None
-    return f"error {response.error_code}, {len(response.remaining_partitions)} partitions left"
+    left = len(response.remaining_partitions)
+    return f"the controller answered error {response.error_code}, {left} partitions left"
 
 
 async def _pause(cluster: ClusterParts, seconds: float, clock: Clock) -> None:
-    """Wait until the next try; no longer once the other brokers have all gone."""
+    """Wait until the next attempt, or until all other brokers have gone."""
     over: Deferred[None] = Deferred()
     timer = clock.callLater(seconds, over.callback, None)
     while not over.called and not _is_alone(cluster):

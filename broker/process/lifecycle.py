@@ -1,4 +1,5 @@
-"""A broker's life: up in the order in which its parts need each other, down in the reverse."""
+"""A broker's start and stop: parts come up in the order in which they need each other, and go down in the
+reverse order."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 _NO_ID = -1
 _FLUSH_S = 0.05
-"""How long a stop waits for responses that have been given to the network to leave."""
+"""How long a stop waits for responses that the network has not sent yet."""
 
 
 @settings_group(BROKER_ROWS)
@@ -50,7 +51,7 @@ class StartSettings:
 @settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class PeriodicSettings:
-    """How often the broker does what it does at intervals."""
+    """The intervals of the broker's periodic work."""
 
     write_offsets_interval_ms: Annotated[int, "log.flush.offset.checkpoint.interval.ms"]
     flush_interval_ms: Annotated[int, "log.flush.scheduler.interval.ms"]
@@ -65,7 +66,7 @@ class StartError(Exception):
 
 
 class Broker:
-    """One broker. `fatal(why)` is called where it cannot go on. Raises `SettingError`."""
+    """One broker. `fatal(why)` is called where it cannot continue. Raises `SettingError`."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Broker:
         self._is_zookeeper_open = False
         self._is_stopping = False
         self.node: WiredBroker | None = None
-        """The broker's parts, once it knows who it is."""
+        """The broker's parts, once it knows its id."""
 
     # -- up ------------------------------------------------------------------------------------------------
 
@@ -129,11 +130,11 @@ class Broker:
         except TimeoutError:
             raise StartError(
                 f"ZooKeeper at {settings.zookeeper_connect} (zookeeper.connect) did not answer "
-                f"within {timeout_ms} ms: start it, or say where it is"
+                f"within {timeout_ms} ms: start it, or set zookeeper.connect to where it runs"
             ) from None
 
     async def _identify(self, cluster_id: str, settings: StartSettings) -> int:
-        """This broker's id: as set, as the log directories have it, or a new one."""
+        """This broker's id: the one that is set, that of the log directories, or a new one."""
         try:
             known = known_identity(self._logs.live_directories)
             broker_id = settings.broker_id
@@ -147,7 +148,7 @@ class Broker:
         return broker_id
 
     async def _known_to_the_cluster(self, node: WiredBroker) -> None:
-        """Return once the controller has told this broker of itself: from then on clients can be served."""
+        """Return once the controller's metadata lists this broker: from then on it can serve clients."""
         metadata = node.cluster.metadata
         while not self._is_stopping and not metadata.is_live(node.cluster.identity.broker_id):
             await metadata.next_update()
@@ -167,7 +168,7 @@ class Broker:
         every(settings.expire_offsets_interval_ms, node.groups.service.expire_offsets)
 
     def describe(self) -> dict[str, Any]:
-        """Who this broker is and where it listens, for those who wait for it."""
+        """The broker's id, cluster, addresses and log directories, for the ready file."""
         identity, endpoints = self._identity_and_endpoints()
         return {
             "broker.id": identity.broker_id,
@@ -177,7 +178,7 @@ class Broker:
         }
 
     def announce(self) -> None:
-        """Say in the log that the broker is up, and where."""
+        """Log that the broker is up, and where."""
         identity, endpoints = self._identity_and_endpoints()
         _log.info(
             "started (broker id %d, cluster %s, listeners %s, log dirs %s, %d ms)",
@@ -195,7 +196,8 @@ class Broker:
     # -- down ------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Hand over leadership, close the logs cleanly, leave the cluster. Harmless after a failed start."""
+        """Hand leadership over, close the logs cleanly, leave the cluster. Also stops a broker whose start
+        has failed."""
         self._is_stopping = True
         self._periodic.stop()
         node = self.node

@@ -1,4 +1,4 @@
-"""What a broker does every so often, by the clock it is given."""
+"""Functions that are called at intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Periodic:
         self._next: dict[Callable[[], object], DelayedCall] = {}
 
     def add(self, interval_ms: int, function: Callable[[], object]) -> None:
-        """Call `function` every `interval_ms`; what it returns is dropped, what it raises is logged."""
+        """Call `function` every `interval_ms`. Its result is dropped, its exceptions are logged."""
         self._next[function] = self._clock.callLater(interval_ms / 1000, self._run, interval_ms, function)
 
     def stop(self) -> None:
@@ -31,5 +31,8 @@ class Periodic:
         try:
             function()
         except Exception:
-            _log.exception("%s failed; it will be tried again", getattr(function, "__qualname__", function))
+            _log.exception(
+                "%s failed; it is called again at the next interval",
+                getattr(function, "__qualname__", function),
+            )
         self.add(interval_ms, function)

@@ -1,4 +1,4 @@
-"""The file in a broker's first log directory that says which process it is, so that it can be stopped."""
+"""The file in a broker's first log directory that has its process id, by which server-stop.sh stops it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def path_of(log_directories: Sequence[str]) -> Path:
 
 
 def write(path: Path) -> None:
-    """Note this process. Raises OSError."""
+    """Write this process's id. Raises OSError."""
     path.write_text(f"{os.getpid()}\n")
 
 
 def remove(path: Path) -> None:
-    """Forget this process, if it is the one noted."""
+    """Remove the file, if it has this process's id."""
     if read(path) == os.getpid():
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def read(path: Path) -> int | None:
-    """The noted process; None where there is none."""
+    """The process id in the file; None where there is none."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -1,5 +1,4 @@
-"""The broker as a process: the real reactor, disk, network and ZooKeeper, signals, and the files it
-leaves."""
+"""The broker as a process: real reactor, disk, network and ZooKeeper, signals, ready file and pid file."""
 
 from __future__ import annotations
 
@@ -42,14 +41,14 @@ _log = logging.getLogger(__name__)
 _reactor = cast(Any, _installed)
 
 _GC_THRESHOLDS = (50_000, 20, 50)
-"""A full collection walks all that lives, and every client waits for it. The hot path makes no cycles, so
-that collections may be rarer than Python's defaults have them."""
+"""A full garbage collection walks all objects, and every client waits for it. The hot paths leave no
+reference cycles, so collections may be rarer than by Python's defaults."""
 
 
 @settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """What the surroundings of a broker in a process of its own go by."""
+    """The settings of the process around a broker."""
 
     zookeeper_connect: Annotated[str, "zookeeper.connect"]
     session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
@@ -68,7 +67,7 @@ def run(settings: Settings, ready_file: str | None) -> int:
 
 
 class BrokerProcess:
-    """One broker and what surrounds it in a process of its own. Raises SettingError and DirectoryInUse."""
+    """One broker and its surroundings in a process of its own. Raises SettingError and DirectoryInUse."""
 
     def __init__(self, settings: Settings, ready_file: str | None) -> None:
         self._ready_file = ready_file
@@ -121,14 +120,14 @@ class BrokerProcess:
             temporary.write_text(json.dumps({"pid": os.getpid(), **self._broker.describe()}) + "\n")
             temporary.replace(self._ready_file)
         self._broker.announce()
-        # What has been built so far stays: no collection needs to look at it again.
+        # The objects built so far live as long as the process: collections need not look at them again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
 
     def _start_failed(self, failure: Failure) -> None:
         if self._is_stopping:
-            return  # What the start still waited for has been taken from under it.
+            return  # The stop has taken away what the start was waiting for.
         if isinstance(failure.value, StartError | SettingError | OSError):
             self._fail(str(failure.value))
         else:
@@ -136,7 +135,7 @@ class BrokerProcess:
             self._fail(f"unexpected {type(failure.value).__name__}: {failure.getErrorMessage()}")
 
     def _fail(self, why: str) -> None:
-        """Something happened after which this broker cannot go on."""
+        """This broker cannot continue: stop it, with exit status 1."""
         print(f"Stopping: {why}", file=sys.stderr)
         self._status = 1
         self._stop()
@@ -146,7 +145,7 @@ class BrokerProcess:
 
     def _stop_on_signal(self, name: str) -> None:
         if self._is_stopping:
-            _log.warning("%s again: stopping without further ado", name)
+            _log.warning("%s again: ending at once, without a clean stop", name)
             self._end()
             return
         _log.info("%s: stopping", name)

@@ -1,14 +1,13 @@
-"""The file in a broker's first log directory that says which ZooKeeper session the broker has.
+"""The file in a broker's first log directory that has the id and password of its ZooKeeper session.
 
-A broker that is killed leaves its session behind, and with it its registration, until ZooKeeper has waited
-for the whole session timeout. Started again at once, it would have to wait as long. Whoever shows ZooKeeper a
-session's id and password may end it at once, and that is what a broker does with the session of the process
-before it.
+A broker that is killed leaves its session, and with it its registration, until ZooKeeper's session timeout
+has passed. Started again at once, it would have to wait for that. ZooKeeper lets a client with a session's id
+and password end that session, so a broker ends the session of the process before it.
 
-It may do so only when that process is surely dead. It is if it had this very directory on this very run of
-this machine, because then the lock that this process holds now (`broker.process.directory_locks`) was held by
-that one before. So the file names the machine's run and its own inode: in a copy of the directory, here or
-elsewhere, it means nothing, and after a restart of the machine neither.
+It may do so only when that process is certainly dead: when that process used this same directory since the
+machine booted, for then it held the lock that this process holds now (`broker.process.directory_locks`). So
+the file names the machine's boot id and its own inode: it counts neither in a copy of the directory nor after
+a restart of the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str | None:
-    """What tells this run of the machine from every other; None where the system does not say."""
+    """The system's id of this boot of the machine; None where the system has none."""
     try:
         return _BOOT_ID.read_text().strip() or None
     except OSError:
@@ -38,7 +37,7 @@ class SessionFile:
 
     This process must have locked the directories.
 
-    `boot` is the machine's `boot_id()`; without one nothing is remembered.
+    `boot` is the machine's `boot_id()`; without one nothing is stored.
     """
 
     def __init__(self, log_directories: Sequence[str], boot: str | None) -> None:
@@ -46,7 +45,7 @@ class SessionFile:
         self._boot = boot
 
     def recall(self) -> SessionKey | None:
-        """The session that the process before this one had, if it is certain that there was one."""
+        """The session of the process before this one; None unless that process is certainly dead."""
         try:
             with open(self._path) as file:
                 inode = os.fstat(file.fileno()).st_ino
@@ -55,10 +54,10 @@ class SessionFile:
                 return None
             return SessionKey(int(known["session"]), bytes.fromhex(known["password"]))
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # Without it the start takes longer, and that is all.
+            return None  # Without the session the start only takes longer.
 
     def remember(self, key: SessionKey) -> None:
-        """Note the session of this process. Only its owner may read the file: it holds a password."""
+        """Store the session of this process. Only the file's owner may read it: it has a password."""
         if self._boot is None:
             return
         temporary = self._path.with_name(NAME + ".tmp")
@@ -78,7 +77,7 @@ class SessionFile:
             temporary.replace(self._path)
 
     def forget(self) -> None:
-        """This process has ended its session itself."""
+        """Remove the file: this process has ended its session."""
         self._unlink(self._path)
 
     @staticmethod

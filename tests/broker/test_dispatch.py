@@ -67,7 +67,7 @@ def test_a_client_may_ask_for_so_much_and_no_more(connection: ServerConnection) 
     assert not connection.is_closed
     send(connection, metadata_of(ELEMENTS_MAX + 1))
     assert connection.close_reason is not None
-    assert "its request is too large to be read" in connection.close_reason
+    assert "its request has too many elements" in connection.close_reason
     assert f"socket.request.max.elements={ELEMENTS_MAX}" in connection.close_reason
 
 

@@ -6,7 +6,7 @@ import time
 
 from tests.faults.scene import Scene
 
-_NOTICED = "Out of touch with ZooKeeper"
+_NOTICED = "ZooKeeper connection lost"
 _NOTICE_TIMEOUT_S = 60.0
 _GRACE_S = 2.0
 """How much later than its broker's notice an acknowledgement may be counted here: it was on its way."""

@@ -314,10 +314,10 @@ class TestFrames:
     @pytest.mark.parametrize(
         ("frame", "reason"),
         [
-            (b"", "it sent what is no request"),
-            (b"\x00\x12\x00", "it sent what is no request"),
-            (b"\x03\xe7\x00\x00\x00\x00\x00\x01\xff\xff", "it asked for API 999"),
-            (b"\x00\x03\x00\x63\x00\x00\x00\x01\xff\xff", "it asked for version 99 of Metadata"),
+            (b"", "it sent bytes that are no request"),
+            (b"\x00\x12\x00", "it sent bytes that are no request"),
+            (b"\x03\xe7\x00\x00\x00\x00\x00\x01\xff\xff", "it sent a request of API 999"),
+            (b"\x00\x03\x00\x63\x00\x00\x00\x01\xff\xff", "it sent version 99 of Metadata"),
             (b"\x00\x03\x00\x01\x00\x00\x00\x01\xff\xff\x7f\xff\xff\xff", "MetadataRequest.topics: a length"),
             (b"\x00\x03\x00\x01\x00\x00\x00\x01\x7f\xffabc", "a client id of 32767 bytes"),
         ],
@@ -381,7 +381,7 @@ class TestFrames:
         body = head[:4] + b"\x00\x00\x00\x01\xff\xff" + head[4:] + SIZE.pack(elements) + element * elements
         client.send_frame(body)
         assert client.is_hung_up()
-        assert until(lambda: "its request is too large to be read" in broker.log)
+        assert until(lambda: "its request has too many elements" in broker.log)
 
 
 class TestProduce:

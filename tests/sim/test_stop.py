@@ -28,7 +28,7 @@ def stop(stage: Stage, *broker_ids: int) -> None:
 
 def tries(world: World) -> list[str]:
     """What brokers have said of attempts that have left them something to lead."""
-    return [line for line in world.trace.lines if "Controlled shutdown, try" in line]
+    return [line for line in world.trace.lines if "Controlled shutdown, attempt" in line]
 
 
 def test_a_broker_without_others_hands_over_to_nobody(world: World) -> None:
