@@ -238,9 +238,9 @@ class DynamicConfigs:
             except NoNode:
                 configs = change({})
                 written = Create(path, encode_config(configs))
-            told = Create(CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequence=True)
+            notification = Create(CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequence=True)
             try:
-                await session.multi([written, told])
+                await session.multi([written, notification])
             except ZooKeeperConnectionLost:
                 continue  # Retry on the current data: applying a change twice is harmless.
             except MultiFailed as error:

@@ -1,4 +1,4 @@
-"""Znodes of which a cluster has one each: /cluster/id, /brokers/seqid and /latest_producer_id_block."""
+"""Znodes that exist once per cluster: /cluster/id, /brokers/seqid and /latest_producer_id_block."""
 
 from __future__ import annotations
 

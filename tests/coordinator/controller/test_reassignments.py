@@ -58,7 +58,7 @@ def deleted_on(effects: list[ControllerEffect], broker_id: int) -> list[TopicPar
     ]
 
 
-def told(effects: list[ControllerEffect], broker_id: int) -> list[LeaderAndIsrPartitionState]:
+def rows_sent(effects: list[ControllerEffect], broker_id: int) -> list[LeaderAndIsrPartitionState]:
     return [
         row
         for request in sent_to(effects, broker_id, LeaderAndIsrRequest)
@@ -74,17 +74,17 @@ def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
     assert refusal(effects) == ErrorCode.NONE
     assert assignment(machine) == ReplicaAssignment((3, 4, 1, 2), adding=(3, 4), removing=(1, 2))
     assert machine.state("t") == PartitionState(1, 1, (1, 2), 1)  # A new leader epoch, sent to all replicas.
-    (row,) = told(effects, 3)
+    (row,) = rows_sent(effects, 3)
     assert (row.leader, row.is_new, row.adding_replicas, row.removing_replicas) == (1, True, [3, 4], [1, 2])
-    assert not told(effects, 1)[0].is_new
+    assert not rows_sent(effects, 1)[0].is_new
     effects = machine.propose("t", 1, 2, 3)
     assert assignment(machine).is_reassigning
     effects = machine.propose("t", 1, 2, 3, 4)
     assert assignment(machine) == ReplicaAssignment((3, 4))
     assert machine.state("t") == PartitionState(3, 2, (3, 4), 1)
     assert [deleted_on(effects, broker_id) for broker_id in (1, 2, 3, 4)] == [[("t", 0)], [("t", 0)], [], []]
-    assert told(effects, 1) == []
-    (row,) = told(effects, 4)
+    assert rows_sent(effects, 1) == []
+    (row,) = rows_sent(effects, 4)
     assert (row.leader, row.replicas, row.adding_replicas, row.removing_replicas) == (3, [3, 4], [], [])
 
 
@@ -127,7 +127,7 @@ def test_a_reassignment_that_only_reorders_replicas_is_written_and_sent() -> Non
     effects = move(machine, 2, 1)
     assert assignment(machine) == ReplicaAssignment((2, 1))
     assert machine.state("t") == PartitionState(1, 1, (1, 2), 1)
-    assert told(effects, 2)[0].replicas == [2, 1]
+    assert rows_sent(effects, 2)[0].replicas == [2, 1]
     assert writes(move(machine, 2, 1)) == []  # No change.
 
 
@@ -162,7 +162,7 @@ def test_a_partition_can_be_moved_away_from_a_dead_broker() -> None:
     move(machine, 1, 3)
     machine.propose("t", 1, 3)
     assert assignment(machine) == ReplicaAssignment((1, 3))
-    assert told(machine.start(2), 2) == []
+    assert rows_sent(machine.start(2), 2) == []
 
 
 def test_a_cancelled_reassignment_is_reverted() -> None:
@@ -175,7 +175,7 @@ def test_a_cancelled_reassignment_is_reverted() -> None:
     assert sorted(assignment(machine).replicas) == [1, 2]
     assert not assignment(machine).is_reassigning
     assert deleted_on(effects, 3) == [("t", 0)]
-    assert sorted(told(effects, 1)[0].replicas) == [1, 2]
+    assert sorted(rows_sent(effects, 1)[0].replicas) == [1, 2]
     assert refusal(cancel(machine)) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
@@ -276,7 +276,7 @@ def test_a_leaderless_partition_is_reassigned_once_it_has_a_leader_again() -> No
     move(machine, 3)
     assert machine.state("t").leader == NO_LEADER
     effects = machine.start(2)
-    assert (machine.state("t").leader, told(effects, 3)[-1].leader) == (2, 2)
+    assert (machine.state("t").leader, rows_sent(effects, 3)[-1].leader) == (2, 2)
     machine.propose("t", 2, 3)
     assert assignment(machine) == ReplicaAssignment((3,))
 

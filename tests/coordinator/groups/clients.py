@@ -19,7 +19,7 @@ class OwnershipChecker:
     def __init__(self) -> None:
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
 
-    def told(self, group: str, generation: int, member_id: str, partition: TopicPartition) -> None:
+    def assigned(self, group: str, generation: int, member_id: str, partition: TopicPartition) -> None:
         owner = self._owners.setdefault((group, generation, partition), member_id)
         assert owner == member_id, f"{partition} in generation {generation} of {group}: {owner}, {member_id}"
 
@@ -67,7 +67,7 @@ class ClassicClient:
             case SyncAnswer(error=ErrorCode.NONE):
                 self.owned = tuple(TopicPartition(*each) for each in decode_assignment(answer.assignment))
                 for partition in self.owned:
-                    self._checker.told(self.group, self.member.generation, self._identity(), partition)
+                    self._checker.assigned(self.group, self.member.generation, self._identity(), partition)
             case JoinAnswer() | SyncAnswer():
                 self._obey(answer.error)
 
@@ -137,4 +137,4 @@ class ManagedClient:
             self.generation = answer.generation
             self.owned = tuple(owned.partition for owned in answer.partitions_to_own)
             for partition in self.owned:
-                self._checker.told(self.group, self.generation, self._consumer_id, partition)
+                self._checker.assigned(self.group, self.generation, self._consumer_id, partition)
