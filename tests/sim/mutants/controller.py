@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.handlers import leader_and_isr, stop_replica, update_metadata
+from broker.orders.controller_orders import ControllerOrders
 from broker.replication.partition import LeaderAndIsr
 from broker.replication.roles import Roles
 from coordinator.cluster.candidacy import Candidacy
@@ -89,12 +89,11 @@ def _accept_any_broker_epoch() -> Sequence[Patch]:
         }
         yield from self._leaders.lose_brokers(gone)
 
-    handlers = (leader_and_isr, stop_replica, update_metadata)
     return [
         (Controller, "_brokers_changed", by_name),
         (Controller, "_handle_missed_failures", unseen),
         (InSyncSets, "_eligible", eligible),
-        *((handler, "check_broker_epoch", lambda requested, current: None) for handler in handlers),
+        (ControllerOrders, "_check_broker_epoch", lambda self, requested: None),
     ]
 
 
