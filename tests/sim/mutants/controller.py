@@ -51,9 +51,9 @@ def _accept_replaced_controller() -> Sequence[Patch]:
 def _obey_anyone() -> Sequence[Patch]:
     apply, one = Roles.apply_leader_and_isr, Roles._apply
 
-    def any_controller(self: Roles, request: Any) -> Any:
+    def any_controller(self: Roles, request: Any, *more: Any) -> Any:
         self.controller_epoch = min(self.controller_epoch, request.controller_epoch)
-        return apply(self, request)
+        return apply(self, request, *more)
 
     def any_epoch(
         self: Roles, topic: str, topic_id: Any, index: int, assignment: LeaderAndIsr, *more: Any
