@@ -39,7 +39,7 @@ _SAID = re.compile(
     r"(?P<written_ms>\d+) ms, (?P<requests>.*) answered within (?P<told_ms>\d+) ms",
     re.MULTILINE,
 )
-"""What the controller logs of a broker's loss, once all have been told of it."""
+"""What the controller logs of a broker's loss, after it has informed all brokers."""
 
 
 @dataclass(frozen=True, slots=True)

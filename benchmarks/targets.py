@@ -31,7 +31,7 @@ class Target:
 
 
 def _admin(target: Target) -> AdminClient:
-    # Level 3: errors. Below that it tells of its own end, which is nobody's concern here.
+    # Level 3: errors. Lower levels report its own shutdown, which does not matter here.
     return AdminClient({"bootstrap.servers": target.bootstrap, "broker.address.family": "v4", "log_level": 3})
 
 

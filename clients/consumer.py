@@ -238,7 +238,7 @@ class BaseConsumer(ConsumerQueries):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for partitions, whoever owns them; None where nothing is."""
+        """What the group has committed for partitions, of any owner; None if nothing is committed."""
         group = self._required_group("committed")
         return group.committed(partitions, self._limit_ms(timeout_ms), self._loop.turn)
 

@@ -74,8 +74,8 @@ class LogTruncatedError(ClientError):
 class CommitFailedError(ClientError):
     """Offsets were not committed, because the group has gone on without this consumer, or is about to.
 
-    Committing again cannot help; the next `poll` joins again, and the records come again to whoever owns
-    their partitions then.
+    Committing again cannot help; the next `poll` joins again, and the records come again to the member that
+    owns their partitions then.
     """
 
 

@@ -4,8 +4,9 @@
         for record in consumer.poll(1000):
             ...
 
-The claim goes out from `poll`, as fetches do and on the same connections, and is renewed there: whoever takes
-longer than the session timeout between two polls loses its partitions to the next that wants them.
+The claim goes out from `poll`, as fetches do and on the same connections, and is renewed there: a consumer
+that takes longer than the session timeout between two polls loses its partitions to the next that wants
+them.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class ExclusiveConsumer(BaseConsumer):
 
     @property
     def is_owner(self) -> bool:
-        """Whether all partitions are this consumer's, as far as can be known (see `Lease.is_held`)."""
+        """Whether all partitions are believed to be this consumer's (see `Lease.is_held`)."""
         return not self._loop.is_closed and self._own.is_valid(self._network.now_ms())
 
     def generation(self, partition: TopicPartition) -> int | None:

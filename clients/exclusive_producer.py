@@ -5,7 +5,7 @@
 
 Four modes: SHARED is granted beside other SHARED producers; EXCLUSIVE is refused if any producer has access;
 WAIT_FOR_EXCLUSIVE waits until the producers before it have gone; EXCLUSIVE_WITH_FENCING takes access from
-whoever has it.
+the owner at that time.
 """
 
 from __future__ import annotations

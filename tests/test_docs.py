@@ -24,6 +24,29 @@ GENERATED = {
 }
 """Each generated page, and the module that prints it: python -m MODULE > PAGE."""
 
+WRITTEN = [
+    path
+    for folder in (*PACKAGES, HOME / "docs", HOME / "scripts", HOME / "config", HOME)
+    if folder.name != "tests"
+    for path in sorted(folder.glob("*" if folder == HOME else "**/*"))
+    if path.suffix in {".py", ".md", ".sh", ".properties", ".cfg", ".toml"}
+]
+"""All text of the project except its tests, which quote the documents that they check."""
+
+UNPLAIN = re.compile(
+    r"\b(?:whoever|he who|that which|tells? of|(?:is|are|be|been|was|were) told of|nobody is told|as far as"
+    r"|has to be missed|what comes of it|in nobody's way|its word)\b",
+    re.IGNORECASE,
+)
+"""Turns of phrase that hide who acts, or what happens."""
+
+OLD_CITATION = re.compile(
+    r"\bseeds? \W?(?:own|client|kip|pip|kafka)\b|(?<!#)\bown-api\b|\bclient-rewrite\b|\bkafka-design\b"
+    r"|\bkip-27-conditional-publish\b|\bpip-68-exclusive-producer\b|(?<!kafka )\bdesign §",
+    re.IGNORECASE,
+)
+"""Names of files outside of the project. docs/design-sources.md has the names to cite."""
+
 
 def names_of(paths: list[Path]) -> list[str]:
     return [str(path.relative_to(HOME)) for path in paths]
@@ -60,6 +83,24 @@ def test_every_link_inside_the_project_leads_somewhere(name: str) -> None:
     ]
 
     assert not broken
+
+
+def test_every_part_of_the_code_that_the_design_sources_name_exists() -> None:
+    named = re.findall(r"`((?:\w+/)+[\w.]*)`", (HOME / "docs/design-sources.md").read_text())
+
+    assert named and [path for path in named if not (HOME / path).exists()] == []
+
+
+@pytest.mark.parametrize("pattern", [UNPLAIN, OLD_CITATION], ids=["unplain", "old citation"])
+def test_nothing_written_matches(pattern: re.Pattern[str]) -> None:
+    found = [
+        f"{path.relative_to(HOME)}:{number}: {line.strip()}"
+        for path in WRITTEN
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+    assert found == []
 
 
 @pytest.mark.parametrize("name", names_of(PROSE))

@@ -55,7 +55,7 @@ class PartitionLog:
 
     async def _read_all(self, replay: Replay) -> None:
         """Nobody else appends to the log meanwhile: clients may not, and the coordinator is not up."""
-        # A broker that has just started is told what it leads before it is told of the topics.
+        # A broker that has just started learns its roles before it learns the topics' settings.
         while not self._metadata.is_live(self._partition.local_id):
             await self._metadata.next_update()
         log = self._partition.log
@@ -120,7 +120,7 @@ class PartitionLog:
         return self._committed_offset
 
     def watch(self, check: Callable[[], bool]) -> Parked:
-        # Whoever watches has a timeout of its own: nothing is to be done when this one ends.
+        # The waiting request has a timeout of its own: nothing to do when this one ends.
         return self._replicas.writers.park(
             [self._partition.key], MAX_WAIT_MS, lambda _: check(), lambda: None
         )

@@ -1,7 +1,8 @@
 """Has the leaders of partitions know which member of a group reads them, in one request for each leader.
 
-One request at a time is under way to a leader; what comes up meanwhile goes with the next. What could not be
-told is told again, to whoever leads the partition then, until it is in force or something else was decided.
+One request at a time is under way to a leader; what comes up meanwhile goes with the next. What could not
+be told is told again, to the leader of the partition at that time, until it is in force or something else
+was decided.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ class ReaderClaims:
             else:
                 _failed(each, leader, str(error))
         if made_late:
-            _log.info("Broker %d knows of %d readers that it could not be told of before", leader, made_late)
+            _log.info("Broker %d knows of %d readers that it could not be sent before", leader, made_late)
         self._ask()
 
     def _not_answered(self, failure: Failure, leader: int, asked: Sequence[_Pending]) -> None:
@@ -171,7 +172,7 @@ class ReaderClaims:
         for each in asked:
             _failed(each, leader, failure.getErrorMessage())
 
-    # What comes of it
+    # Results
 
     def _settle(self, each: _Pending) -> None:
         """A claim is in force, or does not matter any more."""
@@ -198,7 +199,7 @@ class ReaderClaims:
 
 
 def _over(each: _Pending) -> None:
-    """Whoever waits for this claim does so no more."""
+    """Stop waiting for this claim."""
     waiting = each.waiting
     if each.key in waiting.keys:
         del waiting.keys[each.key]

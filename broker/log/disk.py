@@ -216,7 +216,7 @@ class OsDisk:
             return file.read()
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        # Two threads may replace the same file; whoever is later wins, and both files are whole.
+        # Two threads may replace the same file; the later one wins, and both files are complete.
         temporary = f"{path}.{threading.get_ident()}.tmp"
         with open(temporary, "wb") as file:
             file.write(data)

@@ -2,7 +2,7 @@
 
 Kept in memory and, for restarts, in `leader-epoch-checkpoint`. The file may lag behind: batches carry their
 epoch, so recovery finds again what the batches beyond the recovery point say. What the file must never hold
-is an entry that truncation removed; whoever truncates writes it anew.
+is an entry that truncation removed; the truncation writes it anew.
 """
 
 from __future__ import annotations

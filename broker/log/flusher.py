@@ -1,7 +1,7 @@
 """Group commit: one fsync at a time for each log, shared by all who wait.
 
-Whoever asks while an fsync is under way shares the next one: the bytes may have been written after the first
-one began.
+A request that arrives while an fsync is running shares the next one: the bytes may have been written after
+the first one began.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _NO_SEQUENCE = -1
 
 
 class AppendedBatch(NamedTuple):
-    """One batch of a producer, as far as it takes to recognise it."""
+    """What identifies one batch of a producer."""
 
     last_sequence: int
     last_offset: int
@@ -206,7 +206,7 @@ class ProducerStates:
     def restore(self, data: bytes, map_end_offset: int) -> None:
         """Replace the state by what a snapshot holds. Raises ValueError for one that is damaged."""
         entries = decode_snapshot(data)
-        # The oldest first, whoever wrote the file.
+        # Oldest first, whichever program wrote the file.
         self._entries = {
             entry.producer_id: entry for entry in sorted(entries, key=lambda entry: entry.last_write_ms)
         }
@@ -241,7 +241,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         if producer_id in entries:
             entries[producer_id].batches.append(AppendedBatch(*batch))
     for producer_id, last in newest.items():
-        # Kafka's own snapshots tell of this one alone.
+        # Kafka's own snapshots have only this one.
         if not entries[producer_id].batches:
             entries[producer_id].batches.append(last)
     return list(entries.values())

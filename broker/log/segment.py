@@ -111,7 +111,7 @@ class Segment:
             self._file = self._files.disk.open(self.path, create=True)
 
     def release(self) -> None:
-        """Hold the file no more: whoever still reads from it may go on."""
+        """Release the file. Reads that are in progress continue."""
         self._file = None
         self._files.forget(self.path)
         self.offset_index.release()

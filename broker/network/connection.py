@@ -242,7 +242,7 @@ class ServerConnection:
     # How it works
 
     def _take_turn(self) -> None:
-        """Give the handler what is waiting, as far as the limits and a turn allow, and send what it answers
+        """Give the handler what is waiting, within the limits and one turn, and send what it answers
         at once in one go. Where a turn is under way further up the stack, or due, that one sees to it."""
         if self._in_turn or self._next_turn is not None:
             return

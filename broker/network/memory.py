@@ -51,7 +51,7 @@ class RequestMemory:
             granted()
 
     def leave(self, granted: Callable[[], None]) -> None:
-        """Whoever would have called `granted` stands in line no more, if it did."""
+        """Remove the waiter that has this `granted` callback from the queue, if it is there."""
         self._line = deque(entry for entry in self._line if entry[1] != granted)
         self.give_back(0)
 

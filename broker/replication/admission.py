@@ -14,7 +14,7 @@ NO_CONNECTION = -1
 
 
 class Origin(Protocol):
-    """Who sends the batches: the client's connection, as far as an admission may ask."""
+    """Who sends the batches: the part of the client's connection that admission needs."""
 
     client_id: str
     principal: str

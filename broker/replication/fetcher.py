@@ -76,7 +76,7 @@ class _Copy:
 
     @property
     def must_flush(self) -> bool:
-        """Whether it has what it must not tell of yet."""
+        """Whether it has records that it must not report yet."""
         log = self.partition.log
         return log.settings.flush_before_ack and log.recovery_point < log.log_end_offset
 
@@ -289,7 +289,7 @@ class ReplicaFetcher:
             case FetchOutcome.GO_ON:
                 copy.failures = 0
                 if had_records:
-                    # Whoever got something stands behind those who may not have had their turn.
+                    # Partitions that got bytes go behind those that may not have had a turn.
                     del self._copies[key]
                     self._copies[key] = copy
                 if copy.must_flush:
@@ -317,7 +317,7 @@ class ReplicaFetcher:
         copy.hold_back(self._limits, now_ms)
         return True
 
-    # -- what must be durable before it is told of -------------------------------------------------------
+    # -- what must be durable before it is reported ------------------------------------------------------
 
     def take_unflushed(self) -> list[Partition]:
         """The partitions whose logs are to be flushed now; `flushed` is to be called for each."""

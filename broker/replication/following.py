@@ -106,7 +106,7 @@ def _cut(partition: Partition, epoch: int, end_offset: int, now_ms: int) -> None
 
 def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
     """Where a log has to be cut, if in the leader's log `epoch` ends at `end_offset`, and no later one up to
-    that which this log ends with ever began.
+    the one that this log ends with ever began.
 
     All before that offset may still differ, in epochs that only one of them knows; the next fetch tells.
     """

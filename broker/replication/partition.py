@@ -208,7 +208,7 @@ class Partition:
         return True
 
     def take_high_watermark(self, leaders: int) -> bool:
-        """As follower, take the leader's high watermark as far as the own log reaches."""
+        """As follower, take the leader's high watermark, up to the end of its own log."""
         taken = min(leaders, self.log.log_end_offset)
         if taken <= self.high_watermark:
             return False

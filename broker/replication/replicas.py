@@ -99,7 +99,7 @@ class Replicas:
             listener(partition)
 
     def monotonic_ms(self) -> int:
-        """The time by which lag is reckoned: whoever sets the clock drives no follower out of a set."""
+        """The time by which lag is reckoned: setting the system clock removes no follower from a set."""
         return int(self._monotonic_s() * 1000)
 
     def __iter__(self) -> Iterator[Partition]:
@@ -147,7 +147,7 @@ class Replicas:
     def known_leader(self, topic: str, index: int) -> tuple[int, int] | None:
         """(leader, leader epoch) of a partition as this broker last heard; None where it has not.
 
-        A replica is told of its next leader before the brokers' metadata is. A leader that has just been
+        A replica learns its next leader before the brokers' metadata has it. A leader that has just been
         relieved would otherwise send its clients back to itself (KIP-951).
         """
         known = self._metadata.partition(topic, index)
@@ -238,7 +238,7 @@ class Replicas:
             self.writers.wake(partition.key)
 
     def advance(self, partition: Partition) -> bool:
-        """Let the high watermark rise as far as it may, and wake those who wait for it."""
+        """Raise the high watermark to its new value, and wake requests that wait for it."""
         if not partition.advance_high_watermark(self.monotonic_ms(), self._limits.lag_time_ms_max):
             return False
         key = partition.key
@@ -345,7 +345,7 @@ class Replicas:
         if partition is not None and partition.settle_isr(leader_epoch, isr, partition_epoch):
             self.advance(partition)
             self.writers.wake(partition.key)
-            # Whoever has left the set may join it with any fetch.
+            # A replica that has left the set may join it again with any fetch.
             self.sessions.stir(partition.key)
 
     def withdraw_isr(self, proposal: IsrProposal) -> None:

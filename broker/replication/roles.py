@@ -1,7 +1,7 @@
 """The roles of this broker's replicas: taken as the controller says, and lost where a log directory fails.
 
 Everything happens on the reactor's thread. `Partition` decides; this performs: logs are made and deleted, and
-whoever copies or waits is told.
+fetchers and waiting requests are notified.
 """
 
 from __future__ import annotations

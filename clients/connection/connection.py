@@ -49,8 +49,8 @@ class Connection:
     """Connections to all brokers of a cluster that are talked to. Belongs to one thread, save for `wake`.
 
     `settings` are connection properties besides the bootstrap servers (or checked settings that a client
-    already has). `network`, `rng` and `authenticator` are for simulations and for SASL. `on_event` is told of
-    what happens (`clients.feedback.events`), towards the end of `poll`.
+    already has). `network`, `rng` and `authenticator` are for simulations and for SASL. `on_event` is
+    called with what happens (`clients.feedback.events`), towards the end of `poll`.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class Connection:
         elif self._bootstrap_by_ms is None:
             self._bootstrap_by_ms = now_ms + self._bootstrap_timeout_ms
         elif now_ms >= self._bootstrap_by_ms:
-            self._bootstrap_by_ms = None  # Whoever asks again has as long again.
+            self._bootstrap_by_ms = None  # The next attempt has the full time again.
             raise UnreachableError(
                 f"{self._nobody_answers(ANY_NODE)} (bootstrap.timeout.ms={self._bootstrap_timeout_ms})"
             )

@@ -75,7 +75,7 @@ class Metadata:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.errors: dict[str, BrokerError] = {}
-        """Why a topic that is wanted is not among `topics`, as far as brokers told."""
+        """Why a topic that is wanted is not among `topics`, if brokers gave a reason."""
         self.update_count = 0
         """How many responses have been taken in."""
         self._max_age_ms = max_age_ms
@@ -181,7 +181,7 @@ class Metadata:
         return info.partitions[partition]
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node that leads a partition, as far as is known; else -1."""
+        """The node that leads a partition; -1 if unknown."""
         info = self.partition(topic, partition)
         return NO_NODE if info is None else info.leader
 

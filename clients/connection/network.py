@@ -71,7 +71,7 @@ class ClientNetwork(Protocol):
 class SocketChannel:
     """A TCP connection. `clients.connection.tls` has the one by way of TLS.
 
-    The addresses of a host are tried one after the other, as far as they fail at once.
+    The addresses of a host are tried one after the other, while they fail at once.
     """
 
     wants_write = False

@@ -1,6 +1,6 @@
 """What clients count and notice. They neither log nor depend on a library of metrics: they hand it out.
 
 As in the client rewrite, "Misc Notes and questions". `feedback()` of every client gives the counts
-(`clients.feedback.snapshots`), and what they are given as `on_event` is told of single events
+(`clients.feedback.snapshots`), and call `on_event` with single events
 (`clients.feedback.events`). Counting costs a few additions for each request or batch, none for a record.
 """

@@ -315,7 +315,7 @@ class Fetcher:
                 self._failed(position, error, now_ms)
 
     def _fenced(self, position: Position, error: Exception, now_ms: int) -> None:
-        """Another reads the partition: whoever said that this consumer does has to say so anew."""
+        """Another reads the partition: this consumer's claim must be made again."""
         self.fetch_errors += 1
         position.is_unowned = True
         position.last_error = error

@@ -143,7 +143,7 @@ def wait_for_metadata(connection: Connection, timeout_ms: int) -> None:
 
 
 def _why_unknown(metadata: Metadata, wanted: Mapping[TopicPartition, int]) -> BrokerError | None:
-    """Why no partition of `wanted` has a known leader, as far as a broker told. Raises what will not pass."""
+    """Why no partition of `wanted` has a known leader, if brokers said why. Raises final errors."""
     for topic, partition in wanted:
         error = metadata.topic_error(topic)
         if error is not None and not error.retriable:

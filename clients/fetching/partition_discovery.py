@@ -9,7 +9,7 @@ from protocol.topic_partition import TopicPartition
 
 
 class PartitionDiscovery:
-    """Follows the metadata, and has the fetcher take up what it tells of."""
+    """Follows the metadata, and adds new partitions to the fetcher."""
 
     def __init__(self, metadata: Metadata, fetcher: Fetcher) -> None:
         self._metadata = metadata

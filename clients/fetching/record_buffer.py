@@ -95,7 +95,7 @@ class RecordBuffer:
         return next((record.offset for record in self._leftover if _is_of(record, key)), None)
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where each partition stands after what has been handed out, as far as that is known."""
+        """Where each partition stands after what has been handed out, if known."""
         consumed = {
             key: OffsetAndMetadata(position.offset)
             for key, position in self._fetcher.positions.items()

@@ -95,7 +95,7 @@ def fetch_request(group_id: str, partitions: Iterable[TopicPartition] | None) ->
 
 
 def fetched_in(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What is committed, as far as anything is. Raises BrokerError for the first error in there."""
+    """The committed offsets of partitions that have any. Raises BrokerError for the first error in there."""
     answer = response.groups[0] if response.groups else response
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     if answer.error_code:
@@ -140,7 +140,7 @@ class OffsetCommit:
             if code in _PLACE_LOST:
                 raise CommitFailedError(
                     f"group {self.identity.group_id} has been shared out anew since poll() gave these "
-                    f"records: they come again to whoever owns them now ({error_for(code)})"
+                    f"records: they come again to the members that own them now ({error_for(code)})"
                 )
             if code:
                 plain = error_for(code)
@@ -170,7 +170,7 @@ class OffsetFetch:
 
 class CommittedOffsets:
     """Commits and inquiries on their way to the coordinator. What may pass is tried again, for as long as
-    whoever asked is willing to wait."""
+    the caller is willing to wait."""
 
     def __init__(self, coordinator: GroupCoordinator, events: Events) -> None:
         self.commits = 0

@@ -7,7 +7,7 @@ from clients.groups.membership import GroupMembership
 
 
 class RebalanceTracker:
-    """Counts rebalances, and tells of them."""
+    """Counts rebalances, and reports them as events."""
 
     def __init__(self, membership: GroupMembership, events: Events) -> None:
         self.count = 0

@@ -45,7 +45,7 @@ ENDED = (ClaimState.LOST, ClaimState.REFUSED, ClaimState.RELEASED)
 class OwnershipEvent:
     """A resource has come to be in `state`, or something of it has changed.
 
-    `generation` is the one in force, as far as the broker told (-1: it did not), also where that is
+    `generation` is the one in force according to the broker (-1: unknown), also where that is
     another's; `position` counts from 1 in the queue. With LOST come `reason` and `error`, with REFUSED
     `error`; `owner_id` names the other, where there is one. `is_contended` tells an owner that others want
     what it has. `is_resumed`: HELD again, with the generation that it was.

@@ -8,7 +8,7 @@ one (`writer`). To write oneself there is `clients.exclusive_producer`: there th
 records.
 
 Who renews: a thread in the background, from the claim on and whatever the application does; without one
-(`is_threaded` false) whoever calls `poll`, at least three times in each session timeout.
+(`is_threaded` false) the caller of `poll`, at least three times in each session timeout.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether all resources are this process's, as far as can be known: every broker has heard of it
+        """Whether all resources are believed to be this process's: every broker has heard of it
         less than a session timeout ago. That is no proof, since time passes after the look: what must never
         be done twice has to be fenced, by the generation or by the broker that takes the records."""
         with self._lock:

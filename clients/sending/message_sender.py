@@ -108,7 +108,7 @@ class MessageSender:
         As `send` of messages with that `offset`, and those after it; a `last_leader_epoch` is what the record
         before the first has to have. Where the log ends elsewhere they fail with OffsetMismatchError, which
         says where, and with them all other messages with an `offset` that wait for the partition. Several
-        messages are one batch, all or none, as far as they fit in `batch.size`. Needs
+        messages are one batch, all or none, if they fit in `batch.size`. Needs
         `enable.idempotence`: ConfigError; and brokers of Holdfast: UnsupportedRequestError.
 
         `guards` are other partitions, and where their logs have to end as well; nothing is written to them.

@@ -39,7 +39,7 @@ def murmur2(data: bytes) -> int:
 
 
 def by_key(topic: str, key: bytes | None, partition_count: int) -> int | None:
-    """The partition that Kafka's Java client gives to `key`: equal keys meet, whoever sends them."""
+    """The partition that Kafka's Java client gives to `key`: the same for equal keys, from any client."""
     if key is None:
         return None
     return (murmur2(bytes(key)) & 0x7FFFFFFF) % partition_count

@@ -27,7 +27,7 @@ class Sequences:
     next_sequence: int = 0
     """That of the next batch to be stamped."""
     acknowledged: int = 0
-    """That which would follow the last record that is known to be written."""
+    """The sequence after the last record that is known to be written."""
     outstanding: int = 0
     """Batches that are stamped and have no outcome."""
     is_unresolved: bool = False
@@ -84,7 +84,7 @@ class Sequences:
 
     @property
     def wants_new_epoch(self) -> bool:
-        """Whether only a new epoch helps, as far as nothing is under way."""
+        """Whether only a new epoch helps, once nothing is in flight."""
         is_gap = self.is_doubtful and self.outstanding == 0 and self.acknowledged != self.next_sequence
         return self.must_restart or is_gap
 

@@ -49,7 +49,7 @@ def run(command: click.Command) -> None:
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:
-        # Whoever read our output has had enough. Python would complain once more when it flushes.
+        # The reader of our output has closed the pipe. Python would complain once more when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     except (ClientError, BrokerError) as error:

@@ -66,7 +66,7 @@ def _reader(member: MemberDescription | None) -> tuple[object, object, object]:
 
 
 def _ends(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where partitions end, as far as they exist and have leaders."""
+    """The end offsets of the partitions that exist and have leaders."""
     existing = set(admin.list_topics(include_internal=True))
     topics = {partition.topic for partition in partitions} & existing
     led = {

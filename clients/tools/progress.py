@@ -1,4 +1,4 @@
-"""How far a file has been read, shown to whoever waits at a terminal."""
+"""How far a file has been read, shown on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STEP_BYTES = 64 * 1024
 
 @contextmanager
 def progress(source: BinaryIO, screen: TextIO) -> Iterator[Callable[[int], None]]:
-    """Draw a bar on `screen` while `source` is read; what is given is to be told of every count of bytes.
+    """Draw a bar on `screen` while `source` is read; call the given function with each count of bytes.
 
     Only where the screen is a terminal, and the source a regular file, whose end can be known.
     """

@@ -30,7 +30,7 @@ _POLL_MS = 500
     "--max-messages", type=int, default=UNLIMITED, show_default=True, help="Stop after so many; -1: never."
 )
 @click.option("--session-timeout", type=int, help="session.timeout.ms")
-@click.option("--verbose", is_flag=True, help="Tell of each record.")
+@click.option("--verbose", is_flag=True, help="Report each record.")
 @click.option("--enable-autocommit", is_flag=True, help="Commit now and then, not after every poll.")
 @click.option(
     "--reset-policy", default="earliest", show_default=True, help="Where to begin: earliest, latest or none."

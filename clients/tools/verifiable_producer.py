@@ -101,7 +101,7 @@ class DeliveryAccount:
         self.acked = 0
 
     def send(self, producer: Producer, message: Message) -> None:
-        """Send a message, and tell of it once its fate is known."""
+        """Send a message, and report it once its result is known."""
         self.sent += 1
         producer.send(message).on_completion(lambda response: self._told(message, response))
 
