@@ -1,4 +1,5 @@
-"""Settings of logs: a row each for topics, the same as a broker's defaults, and `LogSettings` of them."""
+"""Settings of logs: a row for each topic setting, the broker settings that are their defaults, and
+`LogSettings`, their checked values."""
 
 from __future__ import annotations
 
@@ -44,14 +45,14 @@ _THROTTLED_REPLICA = re.compile(r"\d+:\d+")
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "check.expected.offsets", SettingType.BOOLEAN, False,
-        "Whether the base offset of a producer's batch is the offset at which it expects the log to end; -1 "
-        "expects nothing. A batch that expects another offset is refused, with its whole request (KIP-27). "
-        "Clients that do not know of this send 0.",
+        "Take the base offset of a producer's batch as the offset at which the producer expects the log "
+        "to end; -1 expects nothing. Where the log ends elsewhere, the whole produce request is refused "
+        "(KIP-27). Clients that do not implement KIP-27 send 0.",
     ),
     Setting(
         "cleanup.policy", SettingType.LIST, ("delete",),
-        "What happens to old segments: delete removes them by time and size, compact keeps the last record "
-        "of every key; both may be given.",
+        "What happens to old segments: delete removes them by time and size, compact keeps the last "
+        "record of every key. Both may be given.",
         choices=("delete", "compact"), check=_cleanup_policy,
     ),
     Setting(
@@ -63,135 +64,141 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "delete.retention.ms", SettingType.LONG, _DAY_MS,
-        "How long a compacted topic keeps a tombstone, and so how long a reader that starts at the beginning "
-        "has to see it.",
+        "How long a compacted topic keeps a tombstone, in ms: a reader that starts at the beginning has "
+        "this long to reach it.",
         minimum=0,
     ),
     Setting(
         "file.delete.delay.ms", SettingType.LONG, 60_000,
-        "How long a deleted file stays on disk, for those who still read it.",
+        "How long the file of a deleted segment stays on disk, in ms, for fetches that still read it.",
         minimum=0,
     ),
     Setting(
         "flush.before.ack", SettingType.BOOLEAN, False,
-        "Acknowledge a record only after an fsync, which all writers that wait share.",
+        "Acknowledge a record only after an fsync; one fsync serves all writers that wait for it.",
     ),
     Setting(
         "flush.messages", SettingType.LONG, _LONG_MAX,
-        "Offsets written since the last fsync that bring about the next one.",
+        "Number of records written since the last fsync of a log that starts the next fsync.",
         minimum=1,
     ),
     Setting(
         "flush.ms", SettingType.LONG, _LONG_MAX,
-        "The longest time a record stays without an fsync.",
+        "Maximum time that a record stays in a log without an fsync, in ms.",
         minimum=0,
     ),
     Setting(
         "follower.replication.throttled.replicas", SettingType.LIST, (),
-        "The replicas, as partition:broker or * for all, that count in follower.replication.throttled.rate "
-        "where they fetch.",
+        "Replicas to which follower.replication.throttled.rate applies while they follow: a list of "
+        "partition:broker, or * for all.",
         check=_throttled_replicas,
     ),
     Setting(
         "index.interval.bytes", SettingType.INT, 4096,
-        "Bytes of log between two entries of the offset index.",
+        "Bytes of log between two entries of a segment's offset index.",
         minimum=0,
     ),
     Setting(
         "leader.replication.throttled.replicas", SettingType.LIST, (),
-        "The replicas, as partition:broker or * for all, that count in leader.replication.throttled.rate "
-        "where they lead.",
+        "Replicas to which leader.replication.throttled.rate applies while they lead: a list of "
+        "partition:broker, or * for all.",
         check=_throttled_replicas,
     ),
     Setting(
         "max.compaction.lag.ms", SettingType.LONG, _LONG_MAX,
-        "The longest time a record of a compacted topic may stay uncompacted.",
+        "Maximum time that a record of a compacted topic stays uncompacted, in ms.",
         minimum=1,
     ),
     Setting(
         "max.message.bytes", SettingType.INT, 1_048_588,
-        "The largest record batch that is taken, after compression.",
+        "Maximum size of a record batch as it is stored, after compression, in bytes.",
         minimum=0,
     ),
     Setting(
         "message.timestamp.after.max.ms", SettingType.LONG, _LONG_MAX,
-        "How far a record's timestamp may lie after the broker's clock, where producers set it.",
+        "Maximum time by which a record's timestamp may be ahead of the broker's clock, in ms, where "
+        "message.timestamp.type is CreateTime.",
         minimum=0,
     ),
     Setting(
         "message.timestamp.before.max.ms", SettingType.LONG, _LONG_MAX,
-        "How far a record's timestamp may lie before the broker's clock, where producers set it.",
+        "Maximum time by which a record's timestamp may be behind the broker's clock, in ms, where "
+        "message.timestamp.type is CreateTime.",
         minimum=0,
     ),
     Setting(
         "message.timestamp.type", SettingType.STRING, "CreateTime",
-        "Whether a record's timestamp is the producer's or the time of the append.",
+        "Which timestamp a record has: the producer's (CreateTime) or the broker's at the append "
+        "(LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
     ),
     Setting(
         "min.cleanable.dirty.ratio", SettingType.DOUBLE, 0.5,
-        "The uncompacted share of a log from which on it is worth compacting.",
+        "Minimum share of a compacted topic's log that must be uncompacted before the log is compacted.",
         minimum=0, maximum=1,
     ),
     Setting(
         "min.compaction.lag.ms", SettingType.LONG, 0,
-        "How long a record is safe from compaction.",
+        "Minimum time before a record of a compacted topic may be compacted, in ms.",
         minimum=0,
     ),
     Setting(
         "min.insync.replicas", SettingType.INT, 1,
-        "In-sync replicas without which writes with acks=all are refused.",
+        "Minimum number of in-sync replicas for a write with acks=all; with fewer the leader refuses it.",
         minimum=1,
     ),
     Setting(
         "retention.bytes", SettingType.LONG, -1,
-        "Bytes of a partition beyond which its oldest segments are deleted; -1: no bound.",
+        "Maximum size of a partition's log in bytes; the oldest segments beyond it are deleted. -1: no "
+        "limit.",
         minimum=-1,
     ),
     Setting(
         "retention.ms", SettingType.LONG, 7 * _DAY_MS,
-        "Age from which on a segment is deleted; -1: never.",
+        "Maximum age of a segment in ms; an older segment is deleted. -1: no limit.",
         minimum=-1,
     ),
     Setting(
         "segment.bytes", SettingType.INT, 1 << 30,
-        "Size at which a segment is closed and the next one begun.",
+        "Maximum size of a segment in bytes; a batch that does not fit starts the next segment.",
         minimum=14,
     ),
     Setting(
         "segment.index.bytes", SettingType.INT, 10 << 20,
-        "The largest size of an index file; a full index closes its segment.",
+        "Maximum size of a segment's index file in bytes; a full index starts the next segment.",
         minimum=4,
     ),
     Setting(
         "segment.jitter.ms", SettingType.LONG, 0,
-        "At most this much is taken from segment.ms, at random, so that segments do not all roll at once.",
+        "Maximum time in ms by which segment.ms is shortened, at random for each log, so that not all "
+        "segments end at once.",
         minimum=0,
     ),
     Setting(
         "segment.ms", SettingType.LONG, 7 * _DAY_MS,
-        "Age at which a segment is closed even though it is not full.",
+        "Maximum time span of a segment in ms; after it the next segment starts even if this one is not "
+        "full.",
         minimum=1,
     ),
     Setting(
         "single.reader", SettingType.STRING, "claimed",
-        "Who may fetch: with claimed, others of a group in which somebody owns the partition to read it may "
-        "not; with required nobody may who does not own it in some group; off checks nothing.",
+        "Which connections of a consumer group may fetch. claimed: while a member of the group owns a "
+        "partition to read it, only that owner. required: only owners. off: every connection.",
         choices=("off", "claimed", "required"),
     ),
     Setting(
         "single.writer", SettingType.STRING, "claimed",
-        "Who may write: with claimed, nobody else while somebody owns the partition to write it; with "
-        "required nobody who does not own it; off checks nothing.",
+        "Which connections may produce. claimed: while a partition has an owner, only that owner. "
+        "required: only owners. off: every connection.",
         choices=("off", "claimed", "required"),
     ),
     Setting(
         "unclean.leader.election.enable", SettingType.BOOLEAN, False,
-        "Whether a replica that is not in sync may lead when no other is left: available again, at the price "
-        "of committed records.",
+        "Whether a replica that is not in sync may become leader when no in-sync replica is left: the "
+        "partition is available again, and committed records may be lost.",
     ),
 )  # fmt: skip
-"""The rows of a topic's own settings, by Kafka's names."""
+"""Rows of the settings that a topic may have of its own, by Kafka's names."""
 
 _SYNONYMS = {
     "check.expected.offsets": "log.check.expected.offsets",
@@ -221,7 +228,7 @@ _TOPICS_ALONE = ("follower.replication.throttled.replicas", "leader.replication.
 BROKER_SYNONYM: Mapping[str, str] = {
     row.name: _SYNONYMS.get(row.name, row.name) for row in TOPIC_SETTINGS if row.name not in _TOPICS_ALONE
 }
-"""Topic setting → the broker's setting that is its default, for those that have one."""
+"""Topic setting → the broker setting that is its default, for the topic settings that have one."""
 
 _COARSER = {
     "retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", _HOUR_MS)),
@@ -243,56 +250,68 @@ def _check_directories(paths: tuple[str, ...] | None) -> None:
 _OWN_BROKER_SETTINGS = (
     Setting(
         "log.dirs", SettingType.LIST, None,
-        "Directories in which partitions are kept, each on a disk of its own; unset: log.dir.",
+        "Directories that hold partitions, each on its own disk; unset: the one in log.dir.",
         check=_check_directories,
     ),
-    Setting("log.dir", SettingType.STRING, "/tmp/holdfast-logs", "The directory, where log.dirs is not set."),
+    Setting(
+        "log.dir", SettingType.STRING, "/tmp/holdfast-logs",
+        "Directory that holds partitions where log.dirs is not set.",
+    ),
     Setting(
         "num.recovery.threads.per.data.dir", SettingType.INT, 1,
-        "Threads for each log directory that load and recover logs at the start.",
+        "Number of threads for each log directory that load and recover logs when the broker starts.",
         minimum=1,
     ),
     Setting(
         "log.flush.offset.checkpoint.interval.ms", SettingType.INT, 60_000,
-        "How often recovery points are written down.",
+        "Time between two checkpoints of the logs' recovery points and start offsets, in ms.",
         minimum=1,
     ),
     Setting(
         "log.flush.scheduler.interval.ms", SettingType.LONG, 1000,
-        "How often the broker looks for logs whose flush.ms has passed.",
+        "Time between two checks for logs whose flush.ms has passed, in ms.",
         minimum=1,
     ),
     Setting(
         "producer.id.expiration.ms", SettingType.INT, _DAY_MS,
-        "How long after its last write a producer's sequence is remembered.",
+        "How long a producer's sequence numbers are remembered after its last write, in ms.",
         minimum=1,
     ),
     Setting(
         "producer.id.expiration.check.interval.ms", SettingType.INT, 600_000,
-        "How often forgotten producers are looked for.",
+        "Time between two checks for producers whose producer.id.expiration.ms has passed, in ms.",
         minimum=1,
     ),
     Setting(
         "log.retention.minutes", SettingType.INT, None,
-        "log.retention.ms in minutes, where that is not set; -1: never.", minimum=-1,
+        "Maximum age of a segment in minutes, where log.retention.ms is not set. -1: no limit.",
+        minimum=-1,
     ),
     Setting(
         "log.retention.hours", SettingType.INT, 168,
-        "log.retention.ms in hours, where neither that nor minutes is set; -1: never.", minimum=-1,
+        "Maximum age of a segment in hours, where neither log.retention.ms nor log.retention.minutes is "
+        "set. -1: no limit.",
+        minimum=-1,
     ),
-    Setting("log.roll.hours", SettingType.INT, 168, "log.roll.ms in hours, if that is not set.", minimum=1),
+    Setting(
+        "log.roll.hours", SettingType.INT, 168,
+        "Maximum time span of a segment in hours, where log.roll.ms is not set.",
+        minimum=1,
+    ),
     Setting(
         "log.roll.jitter.hours", SettingType.INT, 0,
-        "log.roll.jitter.ms in hours, where that is not set.", minimum=0,
+        "Maximum time in hours by which log.roll.ms is shortened at random, where log.roll.jitter.ms is "
+        "not set.",
+        minimum=0,
     ),
 )  # fmt: skip
 
 
 def _as_broker_row(row: Setting) -> Setting:
     name = BROKER_SYNONYM[row.name]
-    # What can also be given in coarser units must tell "not set" from its default.
+    # A setting with coarser units beside it must distinguish "not set" from its default.
     default = None if row.name in _COARSER else row.default
-    doc = row.doc if name == row.name else f"{row.doc} The default of the topic setting {row.name}."
+    doc = row.doc if name == row.name else f"{row.doc} Default of the topic setting {row.name}."
     return dataclasses.replace(row, name=name, default=default, doc=doc, dynamic=True)
 
 
@@ -322,7 +341,7 @@ def _default_of(row: Setting, broker: Mapping[str, Any]) -> Any:
 
 
 def log_directories(broker: Mapping[str, Any]) -> tuple[str, ...]:
-    """The directories that `log.dirs`, or else `log.dir`, names."""
+    """The directories named by `log.dirs`, or by `log.dir` where that is not set."""
     return tuple(broker["log.dirs"] or (broker["log.dir"],))
 
 
@@ -363,8 +382,8 @@ class LogSettings:
     def of(cls, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> LogSettings:
         """From a topic's own settings, by dotted name, over the broker's `topic_defaults`.
 
-        Names that no row has are left out: a topic's znode may hold settings of other software. Raises
-        `SettingError` for a value that is not allowed.
+        Unknown names are left out: a topic's znode may hold settings of other software. Raises `SettingError`
+        for a value that is not allowed.
         """
         known = {row.name: values[row.name] for row in TOPIC_SETTINGS if row.name in values}
         settings = Settings(TOPIC_SETTINGS, {**(defaults or {}), **known})
