@@ -100,7 +100,9 @@ class ClassicMember(Member):
             self._shared_out = None
             self.not_joined(response.error_code)
             return
-        mine = [TopicPartition(*each) for each in decode_assignment(response.assignment)]
+        mine: list[TopicPartition] = [
+            (topic, number) for topic, number in decode_assignment(response.assignment)
+        ]
         self.told.owns(self.name, self.group, self.generation, mine)
         self._fetch_offsets(mine)
 
