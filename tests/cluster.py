@@ -1,7 +1,7 @@
-"""Real brokers for a test: processes on loopback ports, with data of their own, against the shared ZooKeeper.
+"""Real brokers for a test: processes on loopback ports, with their own data, on the shared ZooKeeper.
 
-What a broker wrote to its log is shown when its test fails. Sessions last long unless a test is about their
-end: on a busy machine a broker that lives must not lose its own.
+A failing test shows its brokers' logs. Session timeouts are long, unless a test is about expiry, so that a
+live broker on a busy machine keeps its session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["BackgroundBroker", "Cluster", "cluster", "cluster_of_module", "share
 
 _TIMEOUT_S = 60.0
 _PROPERTIES = {"offsets.topic.num.partitions": "1"}
-"""Kafka makes fifty as soon as a client looks for its group's coordinator."""
+"""Kafka's default is 50 partitions, which would slow every test with a group down."""
 
 
 class Cluster:
@@ -56,7 +56,7 @@ class Cluster:
         return started
 
     def make_whole(self) -> None:
-        """Start those that do not run."""
+        """Start the brokers that do not run, and wait until all are ready."""
         absent = [broker for broker in self.brokers if not broker.running]
         for broker in absent:
             broker.start()
@@ -64,15 +64,15 @@ class Cluster:
             broker.wait_ready(len(self.brokers))
 
     def lose(self, broker: BackgroundBroker) -> None:
-        """Kill a broker, and have ZooKeeper end its session, which it would do after the session timeout."""
+        """Kill a broker, and end its ZooKeeper session at once instead of after the session timeout."""
         broker.kill()
         key = SessionFile([str(broker.log_dirs[0])], boot_id()).recall()
         assert key is not None, "the broker has left no session"
         hosts = self.zookeeper_connect.partition("/")[0]
-        heir = KazooClient(hosts, client_id=(key.session_id, key.password))
-        heir.start(_TIMEOUT_S)
-        heir.stop()
-        heir.close()
+        successor = KazooClient(hosts, client_id=(key.session_id, key.password))
+        successor.start(_TIMEOUT_S)
+        successor.stop()
+        successor.close()
 
     def stop(self) -> None:
         for broker in self.brokers:
@@ -97,7 +97,7 @@ def cluster(zookeeper: str, tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def cluster_of_module(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """What `shared_cluster` is made of."""
+    """A cluster for all tests of a module, empty at first. `shared_cluster` also shows its logs."""
     directory = tmp_path_factory.mktemp("shared-cluster")
     brokers = Cluster(directory, f"{zookeeper_server}/{directory.name}")
     try:

@@ -1,4 +1,4 @@
-"""Fixtures that tests of every room share, the order of all tests, and what time may not decide."""
+"""Fixtures for all tests, the order of the test run, and Hypothesis settings."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = [
     "zookeeper_server",
 ]
 
-# Whether an example holds is not a matter of how long a busy machine takes for it.
+# An example must not fail because a busy machine is slow.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 LONG = ("tests/faults/test_matrix.py", "tests/sim/test_simulation.py", "tests/integration/test_kill.py")
-"""Whose tests take most of a minute each."""
+"""Files whose tests take most of a minute each."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first: else one process may end with one of them while the other has nothing left."""
+    """Run long tests first, so that no worker is left with one of them while the other is idle."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))

@@ -96,7 +96,7 @@ class Judge:
                 )
 
     def missing(self, ends: dict[int, int]) -> list[str]:
-        """The records before `ends` that nobody has processed."""
+        """The records before `ends` that no member has processed."""
         return [
             f"partition {partition}, offset {offset}"
             for partition, end in ends.items()

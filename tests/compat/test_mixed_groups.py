@@ -39,12 +39,12 @@ STRATEGIES = {
     "sticky": [OURS, AIOKAFKA, KAFKA_PYTHON_3, KAFKA_PYTHON_2],
     "cooperative-sticky": [OURS, CONFLUENT],
 }
-"""Who understands which: librdkafka has no sticky, aiokafka nothing cooperative."""
+"""The libraries that implement each strategy."""
 
 
 @pytest.fixture(scope="module")
 def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    """A broker that allows short sessions, for members are killed, and waits for nobody in an empty group."""
+    """A broker that allows short sessions, because members are killed, and has no initial rebalance delay."""
     broker = BackgroundBroker(
         tmp_path_factory.mktemp("broker"),
         broker_id=1,

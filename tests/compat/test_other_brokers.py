@@ -20,7 +20,7 @@ from protocol.messages.sync_group import SyncGroupRequest
 from protocol.topic_partition import TopicPartition
 
 BROKERS = 3
-PARTITIONS = 4  # What the mock cluster gives a topic that it makes by itself.
+PARTITIONS = 4  # Partitions of a topic that the mock cluster creates automatically.
 
 
 @pytest.fixture(scope="module")

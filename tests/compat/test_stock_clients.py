@@ -55,7 +55,7 @@ class StockClient:
     def run_all(
         self, actions: list[str], broker: BackgroundBroker, topic: str, *options: str
     ) -> list[dict[str, Any]]:
-        """What the driver printed of each action, all of which one process has done."""
+        """The driver's result of each action; one process runs them all."""
         command = [str(self.python), "-m", f"tests.compat.drivers.{self.driver}", *actions]
         command += ["--bootstrap", broker.address, "--topic", topic, *options]
         # The older kafka-python's environment has nothing but that library: the drivers alone are its path.
@@ -112,7 +112,7 @@ def test_it_creates_a_topic_produces_and_consumes(
 
 
 def test_it_goes_on_where_its_group_left_off(client: StockClient, broker: BackgroundBroker) -> None:
-    """A consumer that joins, commits by itself and leaves; and another one, later."""
+    """A consumer joins, commits automatically and leaves; a second one continues later."""
     topic = f"{client}-shared"
     client.run("create", broker, topic)
     assert client.run("share", broker, topic) == {"began": True, "went_on": True}

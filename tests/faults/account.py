@@ -39,7 +39,7 @@ class Findings:
 
 
 def compare(account: PartitionAccount, stored: Sequence[tuple[int, int]]) -> Findings:
-    """The findings about one partition, of which `stored` has (offset, number) for every record in order."""
+    """The findings about one partition. `stored` lists (offset, number) of all its records in order."""
     places: dict[int, list[int]] = {}
     for offset, number in stored:
         places.setdefault(number, []).append(offset)

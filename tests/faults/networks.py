@@ -1,6 +1,6 @@
-"""Where a cell's brokers are, and how one of them is cut off from everybody else.
+"""Where a cell's brokers run, and how one of them is cut off from all others.
 
-A cut lets nothing through, either way, and says so to nobody: connections stay open and nothing answers. In
+A cut drops everything in both directions without resetting anything: connections stay open and silent. In
 network namespaces of Linux it is a cable that is pulled; where those may not be made, relays stand before
 every listener and stop relaying.
 """
@@ -52,7 +52,7 @@ class Network(Protocol):
 
 
 class Loopback:
-    """Everybody on this machine's loopback. Nothing can be cut."""
+    """All processes on this machine's loopback. No cut is possible."""
 
     host = HOST
 

@@ -18,7 +18,7 @@ _TIMEOUT_S = 60.0
 
 
 def read_all(bootstrap: str, topics: Sequence[str], partitions: int) -> dict[tuple[str, int], list[Stored]]:
-    """Every record of each partition, from the beginning to the end. To be asked while nobody writes."""
+    """Every record of each partition, from first to last. Call it while no client writes."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

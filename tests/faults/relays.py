@@ -116,7 +116,7 @@ class Relays:
 
 
 class _Connection:
-    """A relayed connection: over the cables of which brokers it runs, and from which port it came."""
+    """A relayed connection: the brokers whose cables it uses, and the client's port."""
 
     def __init__(self, client: socket.socket, client_port: int, brokers: set[int]) -> None:
         self.client = client
@@ -131,7 +131,7 @@ class _Connection:
 
 
 def _end(end: socket.socket) -> None:
-    """Close, and wake whoever waits in it."""
+    """Close a socket, and wake the thread that waits in it."""
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
     end.close()

@@ -94,7 +94,7 @@ def _restart_zookeeper(scene: Scene, fault_s: float) -> None:
 
 
 def _pause_zookeeper(scene: Scene, fault_s: float) -> None:
-    """Sessions expire while nobody can be told, if it is long enough."""
+    """Take ZooKeeper away. If it is away for longer than their timeout, sessions expire."""
     (server,) = scene.zookeepers
     server.pause()
     time.sleep(fault_s)

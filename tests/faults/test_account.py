@@ -18,11 +18,11 @@ def account(acknowledged: dict[int, int], sent: int = 5) -> PartitionAccount:
 ALL = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
 
 
-def test_all_is_well_where_each_record_is_once_where_it_was_acknowledged() -> None:
+def test_no_findings_if_each_record_is_once_at_its_acknowledged_offset() -> None:
     assert compare(account(ALL), list(enumerate(range(5)))) == Findings(acknowledged=5, consumed=5)
 
 
-def test_what_was_never_acknowledged_may_be_there_or_not() -> None:
+def test_an_unacknowledged_record_may_be_present_or_absent() -> None:
     found = compare(account({0: 0, 3: 2}), [(0, 0), (1, 1), (2, 3)])
 
     assert found.faults == {}
@@ -45,7 +45,7 @@ def test_what_was_never_acknowledged_may_be_there_or_not() -> None:
         pytest.param([(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 9)], {"invented": 1}, id="never sent"),
     ],
 )
-def test_what_is_wrong_is_named(stored: list[tuple[int, int]], faults: dict[str, int]) -> None:
+def test_each_kind_of_fault_is_named(stored: list[tuple[int, int]], faults: dict[str, int]) -> None:
     assert compare(account(ALL), stored).faults == faults
 
 

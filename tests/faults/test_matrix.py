@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
-    """All cells at once, two at a time: most of their time they wait."""
+    """Run all cells, two at a time: they mostly wait."""
     directory = tmp_path_factory.mktemp("faults")
     cells = [named(name) for name in NAMES]
     found = run_cells(cells, directory, fault_s=FAULT_S, session_timeout_ms=SESSION_TIMEOUT_MS)

@@ -14,7 +14,7 @@ def write(directory: Path, partition: int, segments: dict[str, bytes]) -> None:
         (folder / name).write_bytes(content)
 
 
-def test_a_partition_of_which_one_replica_differs_is_named(tmp_path: Path) -> None:
+def test_a_partition_with_a_differing_replica_is_named(tmp_path: Path) -> None:
     replicas = [tmp_path / str(number) for number in range(3)]
     for number, directory in enumerate(replicas):
         write(directory, 0, {"00.log": b"ab", "02.log": b"c"})
@@ -24,7 +24,7 @@ def test_a_partition_of_which_one_replica_differs_is_named(tmp_path: Path) -> No
     assert diverged(replicas, "t", 3) == ["t-1", "t-2"]
 
 
-def test_where_segments_begin_is_each_replicas_own_affair(tmp_path: Path) -> None:
+def test_replicas_may_split_segments_at_different_offsets(tmp_path: Path) -> None:
     write(tmp_path / "1", 0, {"00.log": b"ab", "02.log": b"c", "02.index": b"here"})
     write(tmp_path / "2", 0, {"00.log": b"abc"})
 

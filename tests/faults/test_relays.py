@@ -1,4 +1,4 @@
-"""A cut lets nothing through either way, tells nobody, and loses nothing of what comes after it is healed."""
+"""A cut drops both directions silently; everything sent after it is healed arrives."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ NOBODY = 0
 """No process at all: nothing comes from there."""
 
 
-def test_a_whole_network_passes_everything_on(place: Place) -> None:
+def test_an_uncut_network_passes_everything_on(place: Place) -> None:
     with connect(place.address) as client:
         client.sendall(b"hello")
         assert hears(client) == b"hello"

@@ -12,7 +12,7 @@ from tests.faults.run_cell import Verdict
 GOOD = Verdict("leader/kill/plain", "loopback", Findings(acknowledged=7, consumed=7), longest_pause_s=6.5)
 
 
-def test_a_cell_holds_where_everything_is_there_once() -> None:
+def test_a_cell_passes_if_every_record_is_there_once() -> None:
     assert GOOD.holds
     assert GOOD.troubles == ""
 
@@ -27,12 +27,12 @@ def test_a_cell_holds_where_everything_is_there_once() -> None:
         (replace(GOOD, error="TimeoutError: no more"), "TimeoutError: no more"),
     ],
 )
-def test_whatever_is_wrong_is_said(verdict: Verdict, troubles: str) -> None:
+def test_a_verdict_names_every_finding(verdict: Verdict, troubles: str) -> None:
     assert not verdict.holds
     assert verdict.troubles == troubles
 
 
-def test_a_verdict_survives_the_way_between_processes() -> None:
+def test_a_verdict_can_be_sent_between_processes() -> None:
     verdict = replace(GOOD, diverged=("t-0",))
 
     assert Verdict.from_json(verdict.to_json()) == verdict

@@ -50,7 +50,7 @@ def produce_error(bootstrap: str, topic: str, **config: Any) -> int | None:
         {"bootstrap.servers": bootstrap, "message.timeout.ms": int(TIMEOUT_S * 1000), **config}
     )
     producer.produce(topic, b"x", partition=0, on_delivery=lambda error, message: errors.append(error))
-    assert producer.flush(TIMEOUT_S) == 0, "nothing was heard in time"
+    assert producer.flush(TIMEOUT_S) == 0, "the broker did not answer in time"
     (error,) = errors
     return None if error is None else int(error.code())
 

@@ -1,4 +1,4 @@
-"""A member of a group with single readers as a process, which polls whenever it is told to.
+"""A member of a group with single readers as a process that polls on command.
 
     python -m tests.integration.reading_member BOOTSTRAP GROUP TOPIC SESSION_MS
 

@@ -12,7 +12,7 @@ from tests.integration.test_replication import values
 
 
 def cluster(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What a script does, which returns while the cluster goes on."""
+    """Run a script that starts a cluster in the background, and return when the script does."""
     return subprocess.run(
         [sys.executable, "-m", "broker.tools.background_cluster", *arguments],
         capture_output=True,

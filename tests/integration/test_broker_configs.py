@@ -1,4 +1,4 @@
-"""A broker's settings altered while it runs, by the script and by a stock client: in effect once it hears."""
+"""A running broker's settings, altered by the script and by a stock client, take effect."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Faults:
                 for broker in self._cluster.brokers:
                     if broker.broker_id == topic.partitions[number].leader:
                         return broker
-            assert time.monotonic() < deadline, "nobody leads"
+            assert time.monotonic() < deadline, "the partition has no leader"
             time.sleep(0.2)
 
 

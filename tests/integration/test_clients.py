@@ -37,7 +37,7 @@ RECORDS = 20_000
 
 
 def value_of(number: int) -> bytes:
-    """Values of mixed sizes, each of which tells its number."""
+    """Values of mixed sizes; each contains its number."""
     return b"%07d" % number + bytes(number * 7 % 400)
 
 

@@ -42,7 +42,7 @@ def _values(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 def _guard_each_other(bootstrap: str, producer: Producer) -> None:
-    """Terms in one partition, data in another: what is written under a term that is over lands nowhere."""
+    """Terms in one partition, data in another: an append under an ended term is refused."""
     clients.create_topic(bootstrap, "data")
     clients.create_topic(bootstrap, "terms")
     terms = TopicPartition("terms", 0)

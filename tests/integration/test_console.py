@@ -68,7 +68,7 @@ def run(tool: str, place: Place, *arguments: str, text: str = "", status: int = 
 
 
 def everything(place: Place) -> list[str]:
-    """The whole topic, however long it takes to come."""
+    """All values of a topic."""
     with Admin({"bootstrap.servers": place.bootstrap}) as admin:
         partitions = [TopicPartition(place.topic, number) for number in range(2)]
         ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))

@@ -21,7 +21,7 @@ from tests.cluster import Cluster
 
 WAIT_S = 60
 SESSION_MS = 60_000
-"""So long that nobody's runs out while others are waited for: all are polled by one thread."""
+"""Long enough that no session expires while one thread polls all members in turn."""
 SHORT_SESSION_MS = 3_000
 """Where a member crashes, and is missed: one that lives may lose its place for a moment too."""
 BROKER = {

@@ -129,7 +129,7 @@ class RawCommitter(Committer):
 
 
 class StockCommitter(Committer):
-    """librdkafka, which finds the next coordinator by itself."""
+    """Commit with librdkafka, which looks up the next coordinator."""
 
     def __init__(self, group: str, bootstrap: str) -> None:
         super().__init__(group)
@@ -204,7 +204,7 @@ def committed_in_the_end(brokers: list[BackgroundBroker], group: str) -> int:
                 if found is not None:
                     return found
         time.sleep(PAUSE_S)
-    raise AssertionError(f"nobody says what {group} has committed")
+    raise AssertionError(f"no broker answers what group {group} has committed")
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def processes_naming(directory: Path) -> dict[int, str]:
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """The status with which a cluster ends by itself, and what it said."""
+    """The exit status of a cluster that ends without a signal, and its output."""
     _, errors = process.communicate(timeout=180)
     return process.returncode, errors
 
@@ -72,9 +72,7 @@ def test_sigterm_to_the_front_process_ends_all_of_it(running: subprocess.Popen[s
     assert processes_naming(tmp_path) == {}
 
 
-def test_a_broker_that_ends_by_itself_ends_the_command_too(
-    running: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_a_broker_that_exits_ends_the_command_too(running: subprocess.Popen[str], tmp_path: Path) -> None:
     (broker,) = [pid for pid, line in processes_naming(tmp_path).items() if "-m broker " in line]
 
     os.kill(broker, signal.SIGKILL)
@@ -85,7 +83,7 @@ def test_a_broker_that_ends_by_itself_ends_the_command_too(
     assert processes_naming(tmp_path) == {}
 
 
-def test_the_commands_status_is_handed_on(tmp_path: Path) -> None:
+def test_the_exit_status_of_the_command_is_passed_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "broker.tools.local_cluster", "--directory", str(tmp_path)]
 
     done = subprocess.run(
@@ -96,7 +94,7 @@ def test_the_commands_status_is_handed_on(tmp_path: Path) -> None:
     assert processes_naming(tmp_path) == {}
 
 
-def test_a_broker_gets_the_port_back_that_it_had_unless_somebody_has_it(tmp_path: Path) -> None:
+def test_a_broker_gets_its_former_port_again_unless_it_is_taken(tmp_path: Path) -> None:
     properties = tmp_path / "broker-1" / "server.properties"
     properties.parent.mkdir()
     with socket.socket() as probe:

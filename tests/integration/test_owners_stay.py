@@ -1,4 +1,4 @@
-"""Owners whose brokers fail: they go on with what they have, and nobody gets in between."""
+"""Owners whose brokers fail keep their resources, and no other owner gets in between."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.integration import clients
 
 WAIT_MS = 120_000
 SESSION_MS = 60_000
-"""Long: an owner that goes on is not to be taken for dead, however slow the machine is."""
+"""Long, so that a slow machine does not let a live owner expire."""
 JOURNAL, LENT = "journal", "lent"
 WAITING = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
 
@@ -152,7 +152,7 @@ def coordinator_and_what_it_leads(bootstrap: str) -> tuple[int, int]:
     return node, min(led[0] & led[1])
 
 
-def test_owners_go_on_at_the_next_leader_when_theirs_is_killed(cluster: Cluster) -> None:
+def test_owners_continue_at_the_next_leader_when_theirs_is_killed(cluster: Cluster) -> None:
     """ "Guaranteed single-writer - There should be 1 single writer in any combination of errors" (PIP-68).
     Writer, reader, name: one broker decides about all, and is killed while they write."""
     cluster.start(3, {"offsets.topic.replication.factor": "3"})
@@ -169,7 +169,7 @@ def test_owners_go_on_at_the_next_leader_when_theirs_is_killed(cluster: Cluster)
         owners.assert_the_next_follow()
 
 
-def test_owners_go_on_when_the_only_broker_comes_back(cluster: Cluster) -> None:
+def test_owners_continue_when_the_only_broker_restarts(cluster: Cluster) -> None:
     (broker,) = cluster.start()
     for topic in (JOURNAL, LENT):
         clients.create_topic(cluster.bootstrap, topic)

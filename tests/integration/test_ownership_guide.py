@@ -24,4 +24,4 @@ def test_every_example_does_what_it_says(cluster: Cluster, capsys: pytest.Captur
     assert producer == ["epoch 1 from offset 0"]
     assert consumer == ["0 b'I lead'"]
     assert lease == ["leading, generation 1"]
-    assert (condition, guard) == ([], []), "neither finds that somebody was quicker"
+    assert (condition, guard) == ([], []), "no append was refused for a mismatched offset"

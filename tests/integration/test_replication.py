@@ -112,7 +112,7 @@ def test_a_killed_leader_takes_nothing_that_was_acknowledged_with_it(
     produce(three.bootstrap, topic, values(500), acks="all")
     killed = states.leader(topic)
     three.lose(killed)
-    # The producer waits for the new leader by itself.
+    # The producer itself waits for the new leader.
     produce(three.bootstrap, topic, values(500, 500), **{"enable.idempotence": True})
     assert states.leader(topic) is not killed
     assert consume(three.bootstrap, topic, 1000) == values(1000)
@@ -198,7 +198,7 @@ def test_too_few_replicas_in_sync_refuse_writes_until_they_are_back(
 
 
 def _leader_as_told_by(broker: BackgroundBroker, topic: str) -> int:
-    """The leader of partition 0, once this broker has heard of the topic."""
+    """The leader of partition 0, once this broker's metadata has the topic."""
     admin = AdminClient({"bootstrap.servers": broker.address})
     deadline = time.monotonic() + TIMEOUT_S
     while topic not in (topics := admin.list_topics(timeout=TIMEOUT_S).topics):

@@ -105,7 +105,7 @@ class MemberProcess:
         self.told: dict[str, Any] = {"owned": [], "generation": -1, "ahead": 0, "records": []}
 
     def poll(self) -> dict[str, Any]:
-        """Have it poll; what it tells of that."""
+        """Have the member poll once; the line it prints."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write("poll\n")
         self.process.stdin.flush()

@@ -1,4 +1,4 @@
-"""Waiting for what comes about by itself, however long a slow machine takes."""
+"""Polling for a condition, with a deadline that suits a slow machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DEADLINE_S = 120.0
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Return once the condition holds."""
+    """Return once the condition holds. Raises AssertionError after `DEADLINE_S`."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline

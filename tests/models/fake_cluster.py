@@ -134,7 +134,7 @@ class FakePartition:
             self.producers.update(header, header.base_offset, now_ms=0)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to `epoch` of which there are records, and the offset after them."""
+        """The largest epoch up to `epoch` that has records, and the offset after its last one."""
         headers = [header for batch in self.batches for header in split(batch)]
         found = [header for header in headers if header.leader_epoch <= epoch]
         if not found:
@@ -164,7 +164,7 @@ class FakeChannel:
         self.is_closed = False
         self.is_cut = False
         self._owed: deque[Slot] = deque()
-        """Answers that leave in order, the first of which is not known yet."""
+        """Answers that must leave in order; the first one is not ready yet."""
 
     def finish_connecting(self) -> bool:
         if not self.broker.is_up:

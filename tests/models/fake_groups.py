@@ -73,7 +73,7 @@ class FakeGroups(ShardHost):
         self._answers: dict[int, Callable[[Any], Response]] = {}
         self._sinks: dict[int, Callable[[Response], None]] = {}
         self._refusals: dict[int, object] = {}
-        """What those who wait are told when the coordinator moves."""
+        """By request token: the answer to give if the coordinator moves."""
         self._requests = itertools.count(1)
         super().__init__()
 
@@ -95,7 +95,7 @@ class FakeGroups(ShardHost):
         self.perform(self.shard.topics_changed(topics, self.time_ms()))
 
     def move(self, node: int) -> None:
-        """Another broker takes over with what is in the log; whoever waits is told so."""
+        """Let another broker take over from the log; waiting requests are answered NOT_COORDINATOR."""
         self.node = node
         for token in list(self._sinks):
             self._sinks.pop(token)(self._answers.pop(token)(self._refusals.pop(token)))

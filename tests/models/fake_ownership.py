@@ -1,4 +1,4 @@
-"""Who owns what in a fake cluster: the brokers' own table behind the real protocol."""
+"""Ownership in a fake cluster: the broker's own table behind the real protocol."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class FakeOwnership(TableHost):
         return [time_ms - _START_MS for time_ms in times]
 
     def heard(self, channel: FakeChannel) -> None:
-        """Something has come in."""
+        """Note that bytes arrived on a channel."""
         if channel in self._connections:
             self.last_heard_ms[self._connections[channel]] = self.time_ms()
 
@@ -322,7 +322,7 @@ def _whole(response: Any, group: str, error: ErrorCode, rows: Sequence[ResourceS
 
 
 def _seen(rows: list[ResourceStanding], *, is_told: bool = False) -> Seen:
-    """What of standings is news where it differs."""
+    """The parts of standings whose change answers a waiting Renew."""
     return [
         (
             row.name,

@@ -1,4 +1,4 @@
-"""What the leaders of a fake cluster know of who reads, in groups with single readers."""
+"""Reader claims at the leaders of a fake cluster, for groups with single readers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FakeReaders:
     def __init__(self) -> None:
         self.is_held_up = False
         self.assigned: dict[tuple[str, _Where], tuple[str, int]] = {}
-        """The member that reads, and from which generation on."""
+        """By group and partition: the reading member, and its first generation."""
         self._attached: dict[tuple[str, _Where], FakeChannel] = {}
         self._named: dict[FakeChannel, dict[str, None]] = {}
         self._untold: list[ReaderClaim] = []
@@ -50,13 +50,13 @@ class FakeReaders:
                 self.forget(*key)
 
     def forget(self, group: str, where: _Where) -> None:
-        """Whoever is attached is not any more."""
+        """Detach the reader of a partition."""
         self._attached.pop((group, where), None)
 
     def attach(
         self, channel: FakeChannel, request: AttachReaderRequest, leads: Iterable[_Where]
     ) -> AttachReaderResponse:
-        """A member says that it reads on this channel."""
+        """Answer a member that declares itself the reader on this channel."""
         self._named.setdefault(channel, {})[request.group] = None
         led = set(leads)
         rows = []

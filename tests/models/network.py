@@ -68,7 +68,7 @@ class SimNetwork:
     # What the simulation does to it.
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing sent by the machine `source` reaches `target` any more; nobody is told."""
+        """Drop everything that the machine `source` sends to `target`; no connection is reported as lost."""
         self._cut[source, target] = None
 
     def heal(self) -> None:
@@ -348,7 +348,7 @@ class SimWire:
                 self.receiver.frames_received(frames)
 
     def die(self) -> None:
-        """The process of this end is gone. Its system says so, unless the whole machine went with it."""
+        """End this end's process. Its system resets the connection, unless the whole machine lost power."""
         if self.is_over:
             return
         self._end()

@@ -113,7 +113,7 @@ def test_files_move_with_their_directory() -> None:
     assert disk.list("/data") == []
 
 
-def test_a_machine_that_is_struck_ends_in_the_midst_of_its_changes() -> None:
+def test_a_machine_that_is_struck_ends_during_one_of_its_changes() -> None:
     disk = make_disk()
     ends: list[str] = []
     file = disk.open("/data/log", create=True)
@@ -138,7 +138,7 @@ def test_a_strike_can_be_taken_back() -> None:
     disk.make_directory("/data/more")
 
 
-def test_room_that_is_taken_away_is_given_back() -> None:
+def test_disk_space_that_was_taken_away_is_given_back() -> None:
     disk = make_disk()
     disk.make_directory("/disk1")
     file = disk.open("/disk1/a", create=True)

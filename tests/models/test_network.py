@@ -13,7 +13,7 @@ from tests.models.world import Process, World
 
 
 class End:
-    """One side of a connection, which notes what it is told."""
+    """One side of a connection that records its callbacks."""
 
     is_holding = False
 
@@ -121,7 +121,7 @@ def test_a_paused_wire_hands_over_later(pair: Pair) -> None:
     assert server.frames == [b"x"]
 
 
-def test_closing_sends_what_is_queued_and_tells_both_once(pair: Pair) -> None:
+def test_closing_sends_queued_bytes_and_reports_once_to_both_ends(pair: Pair) -> None:
     client, server = pair.joined()
     assert client.wire is not None
     client.send(b"last")
@@ -135,7 +135,7 @@ def test_closing_sends_what_is_queued_and_tells_both_once(pair: Pair) -> None:
     assert len(client.lost) == 1
 
 
-def test_nobody_listens(pair: Pair) -> None:
+def test_connecting_to_a_closed_port_fails(pair: Pair) -> None:
     refused = pair.connect(port=1)
     pair.port.close()
     closed = pair.connect()
@@ -169,7 +169,7 @@ def test_a_machine_without_power_leaves_connections_half_open(pair: Pair) -> Non
     assert client.lost == ["connection reset by peer"]
 
 
-def test_a_paused_process_has_connections_that_it_knows_nothing_of(pair: Pair) -> None:
+def test_a_connection_to_a_paused_process_is_accepted_when_it_resumes(pair: Pair) -> None:
     pair.server.pause()
     client, before = pair.connect(), len(pair.accepted)
     pair.world.run(1)
@@ -199,7 +199,7 @@ def test_what_is_sent_into_a_cut_comes_late_or_breaks_the_connection() -> None:
     assert outcomes == {True, False}
 
 
-def test_an_end_that_goes_during_a_cut_is_missed_only_afterwards(pair: Pair) -> None:
+def test_an_end_closed_during_a_cut_is_reported_after_the_cut(pair: Pair) -> None:
     _, server = pair.joined()
     pair.network.cut("client", "server")
     pair.client.kill()

@@ -9,7 +9,7 @@ from tests.models.workers import SimWorkers
 from tests.models.world import Process, SimClock, StandsStill, World
 
 
-def test_calls_are_made_in_the_order_of_their_times_and_of_their_making() -> None:
+def test_calls_are_made_in_the_order_of_their_times_then_of_their_scheduling() -> None:
     clock = SimClock()
     made: list[str] = []
     clock.callLater(2, made.append, "c")
@@ -19,7 +19,7 @@ def test_calls_are_made_in_the_order_of_their_times_and_of_their_making() -> Non
     assert made == ["a", "b", "c"]
 
 
-def test_a_clock_that_is_kept_busy_without_time_passing_says_so() -> None:
+def test_a_busy_loop_without_time_passing_raises_stands_still() -> None:
     clock = SimClock()
 
     def again() -> None:
@@ -30,7 +30,7 @@ def test_a_clock_that_is_kept_busy_without_time_passing_says_so() -> None:
         clock.advance(1)
 
 
-def test_a_call_can_be_put_off_brought_forward_and_cancelled() -> None:
+def test_a_call_can_be_delayed_advanced_and_cancelled() -> None:
     clock = SimClock()
     made: list[str] = []
     late, early, never = (clock.callLater(5, made.append, name) for name in ("late", "early", "never"))
@@ -48,7 +48,7 @@ def test_a_call_can_be_put_off_brought_forward_and_cancelled() -> None:
         late.reset(1)
 
 
-def test_a_paused_process_does_what_it_missed_in_order_when_it_goes_on() -> None:
+def test_a_resumed_process_makes_its_missed_calls_in_order() -> None:
     world = World(1)
     process = Process(world, "p")
     made: list[str] = []
@@ -62,7 +62,7 @@ def test_a_paused_process_does_what_it_missed_in_order_when_it_goes_on() -> None
     assert made == ["timer", "message", "last"]
 
 
-def test_what_a_paused_process_missed_can_still_be_cancelled_by_what_comes_before_it() -> None:
+def test_a_missed_call_can_be_cancelled_by_an_earlier_missed_call() -> None:
     world = World(1)
     process = Process(world, "p")
     made: list[str] = []
@@ -76,7 +76,7 @@ def test_what_a_paused_process_missed_can_still_be_cancelled_by_what_comes_befor
     assert made == []
 
 
-def test_a_wrong_clock_shows_another_time_but_time_passes_as_ever() -> None:
+def test_a_wrong_clock_shows_another_time_but_delays_stay_the_same() -> None:
     world = World(1)
     process = Process(world, "p")
     made: list[str] = []
@@ -101,7 +101,7 @@ def test_a_dead_process_does_nothing_more() -> None:
     assert made == ["died"]
 
 
-def test_an_exception_that_nobody_expected_is_a_problem_and_not_the_end() -> None:
+def test_an_unexpected_exception_is_recorded_as_a_problem_and_the_process_continues() -> None:
     world = World(1)
     process = Process(world, "p")
     process.run(int, "x")

@@ -145,7 +145,7 @@ def test_a_write_under_way_when_the_connection_breaks_is_in_doubt() -> None:
     assert outcomes == {True, False}
 
 
-def test_a_paused_process_loses_its_session_and_hears_of_it_when_it_wakes(ensemble: Ensemble) -> None:
+def test_a_paused_process_learns_of_its_expired_session_when_it_resumes(ensemble: Ensemble) -> None:
     client, heard = ensemble.client("a")
     client.process.pause()
     client.fall_silent()

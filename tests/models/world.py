@@ -25,7 +25,7 @@ _CALLS_AT_A_TIME_MAX = 100_000
 
 
 class StandsStill(Exception):
-    """Calls follow each other for ever, and time does not pass: somebody is waiting for it busily."""
+    """Calls follow each other without time passing: the code under test polls in a busy loop."""
 
 
 class SimCall:
@@ -187,7 +187,7 @@ class World:
         self.trace = Trace(self.clock, keep_lines)
         self.problems: list[str] = []
         self.running = "world"
-        """The process whose code is running, for those who hear something without being told from whom."""
+        """Name of the process whose code is running, for callbacks that do not carry their sender."""
 
     def rng(self, name: str) -> random.Random:
         """The generator of that name: what one component draws does not disturb another."""

@@ -69,7 +69,7 @@ class ZooKeeperModel:
         self.available = True
         self._stopped_at_s = 0.0
         self.written: Callable[[Sequence[WriteOperation], Process], None] | None = None
-        """Told of every write that was made, and by whom, before its author hears of it."""
+        """Called with every write and the process that made it, before that process gets its answer."""
         self._zxid = 0
         self._znodes: dict[str, _Znode] = {"/": _Znode(b"", 0, 0, world.now_ms())}
         self._sessions: dict[int, SimSession] = {}
@@ -84,7 +84,7 @@ class ZooKeeperModel:
         self._clients.append(client)
 
     def stop(self) -> None:
-        """An outage: nobody is answered, and no session runs out, for there is no clock to judge it by."""
+        """Begin an outage: no request is answered; no session expires, because no server measures time."""
         self.available = False
         self._stopped_at_s = self.world.clock.rightNow
         self.world.trace("zookeeper", "stops")
@@ -92,14 +92,14 @@ class ZooKeeperModel:
             client.server_stopped()
 
     def start(self) -> None:
-        """Back again: every session has its full timeout to be heard of."""
+        """End an outage: every client has its full session timeout to reconnect."""
         self.available = True
         self.world.trace("zookeeper", "starts")
         for client in self._clients:
             client.server_started()
 
     def wake(self) -> None:
-        """Back again from a pause: the sessions that ran out meanwhile are ended before anybody is heard."""
+        """End a pause: sessions that expired meanwhile are ended before any request is answered."""
         paused_ms = (self.world.clock.rightNow - self._stopped_at_s) * 1000
         for session_id, session in list(self._sessions.items()):
             if session.timeout_ms <= paused_ms:
@@ -118,7 +118,7 @@ class ZooKeeperModel:
         return session_id in self._sessions
 
     def end_session(self, session_id: int, why: str) -> None:
-        """The session is over: its ephemeral znodes go, its watches are forgotten."""
+        """End a session: delete its ephemeral znodes, forget its watches."""
         if self._sessions.pop(session_id, None) is None:
             return
         self.world.trace("zookeeper", f"session {session_id:x} {why}")
@@ -155,7 +155,7 @@ class ZooKeeperModel:
         self._child_watches.setdefault(path, {})[session.session_id, watch] = session
 
     def forget_watches(self, session_id: int) -> list[ZnodeWatch]:
-        """The watches of a session whose connection broke; they are the client's to fire as LOST."""
+        """Take away the watches of a session whose connection broke. The client fires them as LOST."""
         lost: dict[ZnodeWatch, None] = {}
         for watches in (self._data_watches, self._child_watches):
             for registered in watches.values():
@@ -309,7 +309,7 @@ class SimSession:
     # Connection
 
     def connect(self) -> None:
-        """The way is open: the server takes the session up, or says that it is over."""
+        """Connect: the server resumes the session, or reports that it has expired."""
         if self.session_id and not self._model.has_session(self.session_id):
             self.process.run(self._owner.session_is_over, self)
             return
@@ -323,7 +323,7 @@ class SimSession:
             self._send(request)
 
     def disconnect(self) -> None:
-        """The way is cut. Writes under way are in doubt, reads are asked again, watches are lost."""
+        """Lose the connection. Writes under way are in doubt, reads are sent again, watches are lost."""
         if not self.connected:
             return
         self.connected = False
@@ -343,7 +343,7 @@ class SimSession:
             request.answer.errback(Failure(ZooKeeperConnectionLost(request.path)))
 
     def expire(self) -> None:
-        """The client learns that the session is over."""
+        """Tell the client that the session has expired."""
         self.expired = True
         self.connected = False
         self._connection += 1
@@ -353,7 +353,7 @@ class SimSession:
             request.answer.errback(Failure(SessionExpired(request.path)))
 
     def to_client(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Bring something to the process, behind all that was sent to it before on this connection."""
+        """Call a function in the process, after everything sent to it before on this connection."""
         if not self.connected:
             return
         self._answer_at_s = max(self._answer_at_s, self._clock.rightNow + self._owner.delay_s())
@@ -452,7 +452,7 @@ class SimSession:
         self._clock.callLater(delay_s, self._serve, self._connection, request)
 
     def _serve(self, connection: int, request: ZnodeRequest) -> None:
-        """The request has reached the server; one that was under way when the way was cut does so by luck."""
+        """Serve a request. Of the writes under way when the connection broke, half still arrive."""
         if not self._model.has_session(self.session_id):
             return
         if connection != self._connection and (request.is_read or self._rng.random() < 0.5):
@@ -477,7 +477,7 @@ class SimSession:
 
 
 class SimZooKeeper:
-    """One process's way to the ensemble (`coordinator.zookeeper.interface.ZooKeeper`)."""
+    """One process's client of the ensemble (`coordinator.zookeeper.interface.ZooKeeper`)."""
 
     def __init__(self, model: ZooKeeperModel, process: Process, session_timeout_ms: int) -> None:
         self.model = model

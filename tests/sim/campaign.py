@@ -26,7 +26,7 @@ _TRACE_LINES = 120
 
 @dataclass(slots=True)
 class Tally:
-    """What some seeds came to."""
+    """Counts over the verdicts of some seeds."""
 
     seeds: int = 0
     held: int = 0

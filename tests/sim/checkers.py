@@ -27,7 +27,7 @@ class StoredBatch:
 
     @cached_property
     def values(self) -> list[bytes]:
-        """Those of its records. Only asked of one replica: of the others the checksums tell enough."""
+        """Its records' values. Read from one replica only; the others are compared by checksum."""
         return [value or b"" for value in decode_columns(self.data, self.header).values]
 
     @property
@@ -82,7 +82,7 @@ def _batches(data: bytes, where: str) -> Iterator[StoredBatch]:
 
 
 def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]]) -> list[str]:
-    """Everything that the logs, when all is quiet, must agree on with each other and with the clients."""
+    """All violations in the final logs: replicas against each other and against the clients' history."""
     found = list(history.violations)
     for place, replicas in logs.items():
         name = str(place)
@@ -135,7 +135,7 @@ def check_equal(name: str, replicas: Sequence[StoredLog]) -> Iterator[str]:
 
 
 def check_acknowledged(log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
-    """What was acknowledged by all in-sync replicas is there, where the producer was told."""
+    """Every record acknowledged with acks=all is at its acknowledged offset."""
     values = log.values
     anywhere = set(values.values())
     for batch in sent:
@@ -151,7 +151,7 @@ def check_acknowledged(log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
 
 
 def check_invented(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
-    """Nothing is there that nobody sent to this partition."""
+    """Every record in the log was sent to this partition by some producer."""
     known = {value for batch in sent for value in batch.values}
     for offset, value in log.values.items():
         if value not in known:
@@ -159,7 +159,7 @@ def check_invented(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator
 
 
 def check_repeated(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
-    """What an idempotent producer sent is there once; what another sent, at most as often as it sent it."""
+    """A record of an idempotent producer is there at most once; any other at most as often as it was sent."""
     counts = Counter(value for value in log.values.values())
     for batch in sent:
         allowed = 1 if batch.is_idempotent else batch.sends
@@ -170,7 +170,7 @@ def check_repeated(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator
 
 
 def check_order(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
-    """What an idempotent producer had acknowledged lies in the order in which it was sent."""
+    """Acknowledged records of an idempotent producer are in the order in which it sent them."""
     offsets = {value: offset for offset, value in log.values.items()}
     last: dict[str, tuple[int, Batch]] = {}
     for batch in sent:
@@ -186,7 +186,7 @@ def check_order(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[st
 
 
 def check_seen(name: str, log: StoredLog, seen: Sequence[bytes]) -> Iterator[str]:
-    """What a consumer has got is there still, and consumers have got everything."""
+    """Every record a consumer got is still there, and consumers got every record."""
     values = log.values
     for offset, value in enumerate(seen):
         if values.get(offset) != value:

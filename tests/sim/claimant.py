@@ -27,12 +27,12 @@ from tests.sim.queue_history import Home, Place
 
 SESSION_TIMEOUT_MS = 2500
 SURE_S = 2.4
-"""For how long one that was heard cannot be missed."""
+"""Time after a request in which the broker cannot expire the client, in seconds."""
 TIMEOUT_MS = 3000
 NO_EPOCH = -1
 _WAITS_MS = (0, 0, 1500, 6000, -1)
 _WAITING = -1
-"""The incarnation that one names who has no grant."""
+"""Incarnation named by a client without a grant."""
 
 _ELSEWHERE = frozenset(
     {
@@ -58,7 +58,7 @@ class Asked:
 
 
 class Claimant(Client):
-    """One that wants the resource `at`, by the own API."""
+    """A client that claims the resource `at` by the own API."""
 
     group = OWNERS_GROUP
     access = Access.WRITE
@@ -72,15 +72,15 @@ class Claimant(Client):
         self.in_queue: Place | None = None
         self.is_making = True
         self.is_leaving = False
-        """Whether it lets go of what it has as soon as it can."""
+        """Whether it releases its resource as soon as it can."""
         self.has_worked = False
         self._judge_knows = around.decider
         self._seen = 0
-        """The generation last heard of."""
+        """The last generation that a broker reported."""
         self._granted_on: Home | None = None
-        """Where, and on which connection, it was told last that it has the resource."""
+        """Broker and connection of the last answer that confirmed its grant."""
         self._sure_until_s = 0.0
-        """Until when nobody can have missed it who decides."""
+        """Time until which the deciding broker cannot have expired it."""
         self._is_asking = False
         self._is_resuming = False
 
@@ -88,7 +88,7 @@ class Claimant(Client):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no request is under way."""
         return not self._is_asking
 
     def has_gained(self, grant: Told) -> None:
@@ -100,7 +100,7 @@ class Claimant(Client):
         return None if topic is None else Incarnation(self.at, topic.topic_id)
 
     def decider(self) -> Address | None:
-        """The broker that decides about the resource, if it is known; else it is looked for."""
+        """The broker that decides about the resource; if it is unknown, start a lookup and return None."""
         leader = self.leader_of(self.at)
         if leader is None:
             self.refresh()
@@ -188,7 +188,7 @@ class Claimant(Client):
         return max(1, self._seen - (chance > 0.9))
 
     def asks(self, address: Address, place: Incarnation, named: int, wait_ms: int) -> Asked:
-        """It is about to claim."""
+        """Called before a claim is sent."""
         epoch = self._judge_knows(address, self.at).believed_epoch
         return Asked(address, place, named, self.world.seconds(), wait_ms, epoch)
 
@@ -199,7 +199,7 @@ class Claimant(Client):
         return home if is_told or home.leader_epoch == asked.believed_epoch else home.in_no_epoch()
 
     def claimed(self, asked: Asked, standing: ResourceStanding) -> None:
-        """A claim was answered."""
+        """Called with the answer to a claim."""
         self._seen = max(self._seen, standing.generation)
         if standing.error_code == ErrorCode.NONE:
             home = self._decided_at(asked, standing)

@@ -47,7 +47,7 @@ PASSING = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""Errors that a healthy cluster under faults may answer with; they are tried again."""
+"""Errors that a healthy cluster may answer with under faults; clients retry them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Surroundings:
 
 @dataclass(slots=True)
 class KnownTopic:
-    """A topic as metadata told of it: its id, and of each partition the leader (-1: none) and its epoch."""
+    """A topic in a Metadata response: its id, and leader (-1: none) and leader epoch of each partition."""
 
     topic_id: uuid.UUID
     leaders: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -100,9 +100,9 @@ class Client:
         self.process = Process(around.world, name)
         self.rng: random.Random = self.process.rng("client")
         self.topics: dict[str, KnownTopic] = {}
-        """Those of which metadata ever told. A broker that has just started may know fewer."""
+        """All brokers that any Metadata response listed. A broker that has just started may list fewer."""
         self.present: dict[str, None] = {}
-        """The names of the topics of which metadata told last."""
+        """Topic names in the last Metadata response."""
         self.controller_id = -1
         self.network: ProcessNetwork = around.network.for_process(self.process)
         self._bootstrap = list(around.bootstrap)
@@ -114,7 +114,7 @@ class Client:
         self.process.run(self.begin)
 
     def begin(self) -> None:
-        """What the process does first."""
+        """Run once when the process starts."""
         self.keep_fresh()
 
     def later(self, seconds: float, function: Any, *arguments: Any) -> None:
@@ -124,11 +124,11 @@ class Client:
         return self._brokers.get(broker_id)
 
     def brokers(self) -> list[int]:
-        """The ids of those that metadata told of."""
+        """Ids of the known brokers."""
         return list(self._brokers)
 
     def leader_of(self, at: TopicPartition) -> tuple[Address, int] | None:
-        """Where a partition's leader is, and its epoch, as far as that is known."""
+        """Address and epoch of a partition's leader; None where it is unknown."""
         topic = self.topics.get(at[0])
         if topic is None:
             return None
@@ -171,7 +171,7 @@ class Client:
     # Metadata
 
     def keep_fresh(self) -> None:
-        """Ask for metadata now, and again and again: partitions come without anybody being told."""
+        """Ask for metadata now and periodically: brokers do not announce new partitions."""
         self.refresh()
         self.later(_METADATA_AGE_S, self.keep_fresh)
 
@@ -215,4 +215,4 @@ class Client:
                 known.leaders[partition.partition_index] = (partition.leader_id, partition.leader_epoch)
 
     def metadata_arrived(self) -> None:
-        """For those who wait for leaders."""
+        """Called after every Metadata response."""

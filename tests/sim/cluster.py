@@ -69,7 +69,7 @@ SETTINGS: Mapping[str, str | int | bool] = {
     "group.min.session.timeout.ms": 1000,
     "controlled.shutdown.retry.backoff.ms": 500,
 }
-"""What every simulated broker is given: small and impatient, so that a minute holds many lives."""
+"""Settings of every simulated broker: small sizes and short timeouts, so that a minute has many restarts."""
 
 
 class Machine:
@@ -176,7 +176,7 @@ class Machine:
         )
 
     def _gives_up(self, process: Process, why: str) -> None:
-        """The process ends by itself; its supervisor starts it again in a while."""
+        """The process exits; its supervisor restarts it a little later."""
         if self.process is process and not self.is_stopping:
             self._world.trace(self.name, f"gives up: {why}")
             self._world.clock.callLater(0, self._ended, process)
@@ -191,7 +191,7 @@ class Machine:
             self._ended(self.process)
 
     def lose_power(self) -> None:
-        """The machine ends at once: unsynced writes go, in part or altogether, and nobody is told."""
+        """Cut the power: some or all unsynced writes are lost, and no connection is reset."""
         self._world.trace(self.name, "loses power")
         self._network.power_off(self.name)
         if self.process is not None:
@@ -231,7 +231,7 @@ class Machine:
     # Other afflictions
 
     def pause(self) -> None:
-        """SIGSTOP: nothing happens in the process, and ZooKeeper hears nothing from it."""
+        """SIGSTOP: the process does nothing, and sends ZooKeeper no heartbeats."""
         if self.process is not None and self.client is not None and not self.process.paused:
             self._world.trace(self.name, "is paused")
             self.process.pause()
@@ -245,7 +245,7 @@ class Machine:
             self.process.resume()
 
     def set_clock(self, ahead_s: float) -> None:
-        """The machine's clock is wrong by so much from now on."""
+        """Set the machine's clock wrong by this much."""
         self._world.trace(self.name, f"has its clock {ahead_s:+.1f} s from now")
         self._ahead_s = ahead_s
         if self.process is not None:
@@ -267,7 +267,7 @@ class Machine:
         self.disk.fail(directory, only_writes=only_writes)
 
     def fill_up(self, room: int) -> None:
-        """So many bytes are left on the disk from now on."""
+        """Leave this many free bytes on the disk."""
         self._world.trace(self.name, f"has {room} bytes left on its disk")
         self.disk.leave_room(room)
 
@@ -328,7 +328,7 @@ class Cluster:
         return Decider(machine.life, awake_since_s, believed, is_current)
 
     def mend(self) -> None:
-        """End every affliction, and have every broker run."""
+        """End every fault, and start every broker."""
         self.network.heal()
         if not self.zookeeper.available:
             self.zookeeper.start()
@@ -346,7 +346,7 @@ class Cluster:
     # What an all-seeing observer sees
 
     def broker_epochs(self) -> dict[int, int]:
-        """Of the brokers that are registered."""
+        """Ids of the registered brokers."""
         registered = self.zookeeper.names_below(BROKER_IDS)
         return {int(name): self.zookeeper.read(broker_path(int(name))).czxid for name in registered}
 
@@ -358,7 +358,7 @@ class Cluster:
         }
 
     def states(self) -> dict[tuple[str, int], PartitionState]:
-        """What ZooKeeper holds of every partition."""
+        """Every partition's state in ZooKeeper."""
         states = {}
         for topic in self.zookeeper.names_below(TOPICS):
             for number in self.zookeeper.names_below(partitions_path(topic)):

@@ -1,4 +1,4 @@
-"""Simulated consumers: they read everything from the beginning on, and hold brokers to what they said."""
+"""Simulated consumers: they read everything from offset 0, and check brokers against their own answers."""
 
 from __future__ import annotations
 

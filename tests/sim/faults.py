@@ -27,7 +27,7 @@ _FOLLOW_UP_S = 0.05
 _WHOLE_POLL_S = 0.25
 
 End = Callable[[], None]
-"""What ends a fault."""
+"""Ends a fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Kind:
 
 
 class Faults:
-    """Makes faults for as long as its story is a faulty one."""
+    """Makes faults while its story's faulty minute lasts."""
 
     def __init__(self, story: Story) -> None:
         self.cluster: Cluster = story.cluster
@@ -53,7 +53,7 @@ class Faults:
         self._pause_s = story.plan.fault_pause_s
         self._active = 0
         self._is_fragile = False
-        """Whether a machine has lost data that it has not got back yet."""
+        """Whether a machine has lost data and is not in sync again."""
 
     def begin(self) -> None:
         self._world.clock.callLater(self.rng.expovariate(1 / self._pause_s), self._strike)
@@ -89,7 +89,7 @@ class Faults:
             end()
 
     def _victim(self) -> Machine:
-        """Any machine; half of the time one that leads something, or controls the cluster."""
+        """Any machine; half of the time a leader or the controller."""
         machines = self.cluster.machines
         important = [
             machine
@@ -206,7 +206,7 @@ class Faults:
         return machine.start
 
     def strike_disk(self, machine: Machine) -> End | None:
-        """The machine is killed in the midst of what it writes, or loses power where that may be."""
+        """Kill the machine during a disk write, or cut its power where the promises allow it."""
         if not machine.is_running:
             return None
 

@@ -1,4 +1,4 @@
-"""What members of consumer groups were told, and the judges of it: who owned what, and which offsets count.
+"""The answers that group members got, and their judges: owners of partitions, and committed offsets.
 
 A generation orders everything: commits of an older one are refused once a newer one has begun, so that the
 members of a newer one begin where the older one ended, or behind.
@@ -47,7 +47,7 @@ class GroupHistory:
         self.readers = ReaderHistory(self.history)
 
     def owns(self, member: str, group: str, generation: int, partitions: Iterable[TopicPartition]) -> None:
-        """A member was told what it owns: nobody else was told so in the same generation."""
+        """Check an assignment: no other member got the partition in the same generation."""
         for at in partitions:
             owners = self._place(group, at).owners
             owner = owners.setdefault(generation, member)
@@ -57,7 +57,7 @@ class GroupHistory:
                 )
 
     def began(self, member: str, group: str, generation: int, at: TopicPartition, offset: int) -> None:
-        """A member was told where to go on in a partition that it owns."""
+        """Check the offset at which a member starts in a partition that it owns."""
         place = self._place(group, at)
         place.began[generation] = offset
         for before, committed in place.committed.items():
@@ -109,7 +109,7 @@ class GroupHistory:
         }
 
     def check_end(self, group: str, kept: Mapping[TopicPartition, int]) -> None:
-        """When all is over the coordinator keeps nothing less than what it acknowledged last."""
+        """At the end, the coordinator's offsets are not below those that it acknowledged last."""
         for at, committed in self.acknowledged(group).items():
             generation = max(self._place(group, at).committed)
             found = kept.get(at, NO_OFFSET)

@@ -1,4 +1,4 @@
-"""How the members of simulated groups come and go, and whether all is in order with them in the end."""
+"""How members of simulated groups come and go, and the check of the groups at the end."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class GroupLife:
         self._change_later()
 
     def end(self) -> None:
-        """Nobody comes or goes any more, and all who sleep wake up."""
+        """Stop membership changes, and resume all paused members."""
         self._is_changing = False
         for member in self.members:
             member.process.resume()
@@ -121,7 +121,7 @@ def _reads(member: Member) -> bool:
 
 
 class GroupTool(Client):
-    """Rewinds a group, and looks at it when all is over."""
+    """Rewinds a group, and describes it at the end."""
 
     def __init__(self, around: Surroundings, name: str, group: str, told: GroupHistory) -> None:
         super().__init__(around, name)

@@ -42,9 +42,9 @@ FIND = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Somebody else may be the coordinator by now."""
+"""Errors after which a member looks the coordinator up again."""
 WAIT = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""The same broker will answer otherwise soon."""
+"""Errors after which a member asks the same broker again."""
 _JOIN_ANEW = frozenset(
     {
         ErrorCode.REBALANCE_IN_PROGRESS,
@@ -79,7 +79,7 @@ class Member(Client):
         self.find()
 
     def leave(self) -> None:
-        """Tell the coordinator, and do nothing more."""
+        """Leave the group, and do nothing more."""
         self.process.run(self._leave)
 
     def _leave(self) -> None:
@@ -146,7 +146,7 @@ class Member(Client):
         self.send(self._coordinator, request, version).addCallbacks(answer, failed)
 
     def not_joined(self, code: int) -> None:
-        """Joining has failed."""
+        """Called when joining has failed."""
         if code in FIND:
             self.later(RETRY_S, self.find)
         elif code in WAIT or code in _JOIN_ANEW:

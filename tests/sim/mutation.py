@@ -1,4 +1,4 @@
-"""What a known bug is, as it is put back: functions of the real code are replaced while seeds run."""
+"""A known bug to put back: functions of the real code that are replaced while seeds run."""
 
 from __future__ import annotations
 

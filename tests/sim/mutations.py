@@ -1,4 +1,4 @@
-"""All known bugs, put back one at a time: judges who do not see them would not see a new one either.
+"""All known bugs, put back one at a time: a judge that misses one would miss a new bug too.
 
 Each has been made by someone before, in Kafka or elsewhere.
 """
@@ -38,7 +38,7 @@ def hunt(mutation: Mutation, first_seed: int, seeds: int = SEEDS_PER_MUTATION) -
 
 
 def _check_mutant(mutation: Mutation, verdict: Verdict) -> None:
-    """A mutant that cannot run is caught by anybody; it must not count."""
+    """A mutant that crashes proves nothing about the judges, so it does not count as caught."""
     for violation in verdict.violations:
         if "/mutants/" in violation and re.search(
             "^(Type|Attribute|Name|Key|Unbound|Import)", violation, re.M

@@ -15,7 +15,7 @@ from tests.sim.tenant import Tenant
 
 
 class NameOwner(Tenant):
-    """It writes nothing: what it owns is told apart by grants alone."""
+    """It writes nothing, so grants alone tell its ownership."""
 
     def __init__(self, around: Surroundings, name: str, resource: str, told: OwnerHistory) -> None:
         super().__init__(around, name, (resource, NO_PARTITION), told)

@@ -1,4 +1,4 @@
-"""The one who administers a simulated cluster: makes topics, and later changes them while all goes on."""
+"""The administrator of a simulated cluster: it creates topics, and later changes them under load."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MEAN_PAUSE_S = 6.0
 
 
 class Operator(Client):
-    """Makes topics, and goes on trying until they are there; then changes things until it is told to stop."""
+    """Creates topics, retrying until they exist; then changes them until it is stopped."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Operator(Client):
         self._change_later()
 
     def _once(self, request: Request[R]) -> None:
-        """Ask the controller, and let it be whatever becomes of it."""
+        """Ask the controller once, and ignore the outcome."""
         address = self.address_of(self.controller_id)
         assert address is not None
         self.send(address, request).addErrback(lambda failure: None)

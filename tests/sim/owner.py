@@ -60,7 +60,7 @@ class _Sent:
 
 
 class Owner(Tenant):
-    """One that wants a partition for itself, to write to it."""
+    """A client that claims a partition, and writes while it has it."""
 
     def __init__(
         self, around: Surroundings, name: str, at: TopicPartition, told: OwnerHistory, habits: WriterHabits
@@ -70,7 +70,7 @@ class Owner(Tenant):
         self._is_rash = habits.may_be_rash and self.rng.random() < 0.5
         self._expected = 0
         self._ends: dict[TopicPartition, int] = {}
-        """Where other partitions ended, as far as was heard."""
+        """Last known end offsets of other partitions."""
         self._producer_id: tuple[int, int] | None = None
         self._sequence = 0
         self._made = 0
@@ -123,7 +123,7 @@ class Owner(Tenant):
         self._give_up()
 
     def _give_up(self) -> None:
-        """Begin anew under another producer id: of what is left nobody knows what becomes of it."""
+        """Get another producer id. Batches still under way stay in doubt."""
         for sent in self._queue:
             sent.owned.batch.outcome = Outcome.UNKNOWN
         self._queue.clear()

@@ -1,9 +1,8 @@
-"""What those were told who own things, or share them, and the judges of it (own API, KIP-27,
-PIP-68).
+"""The answers that owners and sharing producers got, and their judges (own API, KIP-27, PIP-68).
 
-Each record is known to be written under one grant, of which the server never gives two with the same
-incarnation. So the log itself tells who wrote where, and a grant tells from where on nobody before may write.
-Times order only what was asked after something else was told.
+Each record names the grant under which it was written, and the server never gives two grants the same
+incarnation. So the log shows each record's owner, and a grant's fence is the first offset that no earlier
+owner may write. Times order two events only where one was asked after the other was answered.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tests.sim.queue_history import QueueHistory
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A grant that somebody was told of. `named` is the generation that its claim named.
+    """A grant that a client received. `named` is the generation that its claim named.
 
     One without an incarnation is shared access: a producer may write beside others.
     """
@@ -107,7 +106,7 @@ class OwnerHistory:
         self.grants.append(told)
 
     def _check_generations(self, told: Told, other: Told) -> None:
-        """Producers have no way to set the topic epoch back."""
+        """Check that a topic epoch never goes down: producers cannot reset it."""
         if self.has_resets and told.group != PRODUCERS_GROUP:
             return
         if (other.incarnation < told.incarnation) != (other.generation < told.generation):
@@ -131,7 +130,7 @@ class OwnerHistory:
                 self.history.violation(f"{grant} stands beside {other}")
 
     def resumed(self, grant: Told, asked_s: float) -> None:
-        """An owner was told that it may go on: nobody else has been granted the partition since."""
+        """Check a renewal: no other owner was granted the partition since."""
         for other in self.grants:
             is_newer = other.incarnation > grant.incarnation or (
                 other.is_shared and other.asked_s > grant.told_s
@@ -153,7 +152,7 @@ class OwnerHistory:
             self.history.violation(f"{grant} was taken away, but generation {generation} is in force")
 
     def dropped(self, grant: Told, reason: LossReason) -> None:
-        """An owner was told to have been missed, on the connection on which it had been heard."""
+        """Check an expiry: the owner was silent on its connection for the session timeout."""
         self.history.violation(f"{grant} was ended ({reason.name}), though its connection stands")
 
     # Guards
@@ -177,7 +176,7 @@ class OwnerHistory:
     # When all is over
 
     def check(self, place: Incarnation, log: StoredLog) -> Iterator[str]:
-        """What the log of an owned partition must show."""
+        """All violations in the log of an owned partition."""
         where = {value: offset for offset, value in log.values.items()}
         batches = [each for each in self.batches if each.batch.at == place.at]
         writers = {value: each for each in batches for value in each.batch.values}

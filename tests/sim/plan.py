@@ -17,7 +17,7 @@ from tests.sim.producer import ProducerHabits
 
 
 class Change(enum.Enum):
-    """What is done to topics while all goes on."""
+    """Changes to topics during the faulty minute."""
 
     GROW = "more partitions"
     MOVE = "replicas move"
@@ -52,7 +52,7 @@ class Topic:
     may_lose: bool = False
     is_remade: bool = False
     is_owned: bool = False
-    """Whether one writer owns it, and nobody else may write."""
+    """Whether only its owner may write (single.writer=required)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
 
 
 def _topics(shape: Shape, rng: random.Random, *, is_flushed: bool) -> tuple[Topic, ...]:
-    """The first has what is promised most; of the others there are some."""
+    """Draw the topics. The first has the strongest guarantees."""
     flushed = (("flush.before.ack", "true"),)
     common = flushed if is_flushed else ()
     promised = (("min.insync.replicas", str(shape.min_in_sync)), *common)
@@ -163,7 +163,7 @@ def _topics(shape: Shape, rng: random.Random, *, is_flushed: bool) -> tuple[Topi
 
 
 def _habits(number: int, rng: random.Random) -> ProducerHabits:
-    """The first two producers are always those to whom most is promised."""
+    """Draw the producers. The first two have the strongest guarantees."""
     interval_ms = rng.choice([400, 700, 1000])
     lanes_max = rng.randint(1, 4)
     if number < 2:
@@ -214,7 +214,7 @@ def _tenants(topics: Sequence[Topic], rng: random.Random) -> TenantsPlan | None:
 
 
 def _some(names: Sequence[str], rng: random.Random, at_least: int) -> tuple[str, ...]:
-    """About half of them, in their order."""
+    """About half of the items, in their order."""
     while True:
         chosen = tuple(name for name in names if rng.random() < 0.5)
         if len(chosen) >= min(at_least, len(names)):

@@ -82,14 +82,14 @@ class _Lane:
         self.encoded.pop(batch, None)
 
     def end(self) -> None:
-        """The topic is another one now, under the old name."""
+        """Start over: the topic was deleted and created again."""
         self.is_over = True
         for batch in self.queue:
             batch.outcome = Outcome.UNKNOWN
 
 
 class Producer(Client):
-    """Sends batches to all partitions of some topics until it is told to stop, and then what is left."""
+    """Sends batches to all partitions of some topics; when stopped, it sends the remaining ones."""
 
     def __init__(
         self, around: Surroundings, name: str, *, follows: Sequence[str], habits: ProducerHabits
@@ -163,7 +163,7 @@ class Producer(Client):
             yield name.encode() + bytes(self.rng.randrange(120))
 
     def _give_up_late(self) -> None:
-        """Batches that could not be delivered in time are given up; what became of them is not known."""
+        """Give up batches that were not delivered in time. Whether they were written is unknown."""
         oldest_s = self.world.seconds() - _DELIVERY_TIMEOUT_S
         for lane in self._lanes.values():
             while lane.queue and lane.queue[0].made_s < oldest_s and not lane.in_flight:

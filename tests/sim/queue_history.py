@@ -1,7 +1,7 @@
-"""What those were told who wait for a resource, and the judges of it: first come, first served, and nobody is
-forgotten (PIP-68, and the queues of the own API).
+"""The answers that waiting clients got, and their judges: first come, first served, and none is dropped
+(PIP-68 and the queues of the own API).
 
-A queue lives in one broker's memory while that decides. So only those are compared who wait at the same home.
+A queue lives in the memory of the broker that decides: only clients that wait at the same one are compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.sim.history import History, Incarnation
 
 _SLACK_S = 1.0
 _HEARD_WITHIN_S = 2.0
-"""Less than the session timeout of those who wait."""
+"""Less than the session timeout of a waiting client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +57,18 @@ class Place:
 
 @dataclass(slots=True)
 class QueueHistory:
-    """All places in queues that anybody was told of."""
+    """All places in queues that clients were given."""
 
     history: History
     _promoted: list[Place] = field(default_factory=list)
 
     def queued(self, place: Place, position: int) -> None:
-        """A claim has to wait."""
+        """Record that a claim was queued."""
         place.position = position
         place.heard_s = place.asked_s
 
     def promoted(self, place: Place) -> None:
-        """It has got what it waited for."""
+        """Record that a waiting client was granted its resource."""
         place.promoted_s = self.history.world.seconds()
         self._promoted.append(place)
 

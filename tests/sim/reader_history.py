@@ -1,4 +1,4 @@
-"""Who was given records of partitions, in groups with single readers, and the judge of it."""
+"""The members that got records of partitions in groups with single readers, and their judge."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _SESSIONS_OVER_S = SESSION_TIMEOUT_MS / 1000 + 1.5
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of one seed."""
+    """The outcome of one seed."""
 
     seed: int
     digest: str
@@ -56,7 +56,7 @@ class Verdict:
 
 
 def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) -> Verdict:
-    """Live through one seed."""
+    """Run one seed."""
     world = World(seed, keep_lines=keep_lines)
     with logs_in_trace(world), _collecting_at_the_end():
         story = Story(world, shape)
@@ -73,7 +73,7 @@ def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) 
 
 @contextmanager
 def _collecting_at_the_end() -> Iterator[None]:
-    """When garbage is collected must not matter to a simulation: it is once, when all is over."""
+    """Collect garbage once, at the end, so that its timing cannot change a simulation."""
     was_collecting = gc.isenabled()
     gc.disable()
     gc.freeze()  # What was there before need not be looked at.

@@ -16,8 +16,7 @@ from tests.sim.tenant import Tenant
 
 
 class SingleReader(Tenant):
-    """One that wants to be the reader of a partition. Fetches wait long for records, as `standby` readers'
-    do."""
+    """A client that claims a partition to read it. Its fetches wait long for records, like a standby's."""
 
     group = "readers"
     access = Access.READ

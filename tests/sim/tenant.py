@@ -35,7 +35,7 @@ _SILENT = frozenset({LossReason.DISCONNECTED, LossReason.SESSION_TIMED_OUT})
 
 
 class Tenant(Claimant):
-    """One that comes and goes."""
+    """A client that comes and goes."""
 
     def __init__(self, around: Surroundings, name: str, at: TopicPartition, told: OwnerHistory) -> None:
         super().__init__(around, name, at, told)
@@ -53,10 +53,10 @@ class Tenant(Claimant):
         return True
 
     def work(self, grant: Told) -> None:
-        """Do what one does by `grant`."""
+        """Use the resource under `grant`."""
 
     def has_lost(self, grant: Told) -> None:
-        """`grant` is over, and the tenant knows."""
+        """Called when the tenant learns that `grant` has ended."""
 
     # What it does
 
@@ -191,7 +191,7 @@ class Tenant(Claimant):
             self.look_again()
 
     def goes_on(self, address: Address, grant: Told, asked_s: float, leader_epoch: int) -> None:
-        """It was told that it may go on with `grant`, on this connection."""
+        """Called when `grant` was renewed on this connection."""
         self._is_resuming = False
         self._granted_on = self._home(address, leader_epoch)
         if self.is_current(self._granted_on):
@@ -203,7 +203,7 @@ class Tenant(Claimant):
     # Losing it
 
     def fenced(self, grant: Told, generation: int, reason: LossReason) -> None:
-        """It was told that `grant` is over."""
+        """Called when a broker answered that `grant` has ended."""
         if grant is not self.grant:
             return
         self.world.trace(self.name, f"has lost {grant}: {reason.name}")
@@ -212,7 +212,7 @@ class Tenant(Claimant):
         self.forget(grant)
 
     def forget(self, grant: Told) -> None:
-        """It has the resource no more, and knows."""
+        """Called when the tenant knows that it has lost the resource."""
         self.has_lost(grant)
         self.grant = None
         self._is_resuming = False

@@ -18,13 +18,13 @@ from tests.sim.tenant import Tenant
 
 _MEAN_PAUSE_S = 4.0
 _GUARDS = (("t", 0), ("t", 1), ("t", 2))
-"""Partitions of the topic that is always there, and written all the time."""
+"""Partitions of a topic that always exists and is always written."""
 _EXCLUSIVE = tuple(mode for mode in ProducerAccessMode if mode is not ProducerAccessMode.SHARED)
 
 
 class TenantLife:
-    """Those who contend for one partition, to write or to read it, or for one name; and those who look in the
-    end whether these can still be had."""
+    """The clients that contend for a partition or a name; at the end, others check that each can still be
+    claimed."""
 
     def __init__(self, around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> None:
         self.tenants = list(_tenants(around, plan, told))
@@ -40,7 +40,7 @@ class TenantLife:
         self._sleep_later()
 
     def end(self) -> None:
-        """All who sleep wake up, and finish what they have begun."""
+        """Resume all paused tenants, and let them finish."""
         self._is_changing = False
         for tenant in self.tenants:
             tenant.process.resume()

@@ -60,30 +60,30 @@ def room() -> Room:
 GOOD = ((0, 0, [b"a", b"b"]), (2, 1, [b"c"]))
 
 
-def test_all_is_well(room: Room) -> None:
+def test_a_correct_log_has_no_violations(room: Room) -> None:
     room.sent(2, [b"never arrived"], outcome=Outcome.UNKNOWN)
     assert room.found(room.stored(*GOOD), room.stored(*GOOD, where="b2")) == []
 
 
-def test_what_was_acknowledged_is_lost(room: Room) -> None:
+def test_a_lost_acknowledged_record_is_found(room: Room) -> None:
     room.history.seen[PLACE].pop()
     assert room.found(room.stored(GOOD[0])) == ["batch 1 of p0 for t-0, acknowledged at offset 2, is lost"]
 
 
-def test_what_was_acknowledged_by_the_leader_alone_may_be_lost(room: Room) -> None:
+def test_a_record_acknowledged_with_acks_1_may_be_lost(room: Room) -> None:
     room.history.batches[1].acks = 1
     room.history.seen[PLACE].pop()
     assert room.found(room.stored(GOOD[0])) == []
 
 
-def test_what_was_acknowledged_is_elsewhere(room: Room) -> None:
+def test_an_acknowledged_record_at_another_offset_is_found(room: Room) -> None:
     room.history.batches[0].offset = 1
     assert room.found(room.stored(*GOOD)) == [
         "batch 0 of p0 for t-0 was acknowledged at offset 1, but is elsewhere"
     ]
 
 
-def test_replicas_differ(room: Room) -> None:
+def test_differing_replicas_are_found(room: Room) -> None:
     room.sent(2, [b"d"])
     other = room.stored(GOOD[0], (2, 2, [b"d"]), where="b2")
     assert room.found(room.stored(*GOOD), other) == [
@@ -94,7 +94,7 @@ def test_replicas_differ(room: Room) -> None:
     ]
 
 
-def test_offsets_and_epochs_are_out_of_order(room: Room) -> None:
+def test_offsets_and_epochs_out_of_order_are_found(room: Room) -> None:
     room.history.seen.clear()
     room.history.batches.pop()
     room.sent(1, [b"c"])
@@ -105,7 +105,7 @@ def test_offsets_and_epochs_are_out_of_order(room: Room) -> None:
     ]
 
 
-def test_records_are_invented_and_repeated(room: Room) -> None:
+def test_invented_and_repeated_records_are_found(room: Room) -> None:
     found = room.found(room.stored(*GOOD, (3, 1, [b"x"]), (4, 1, [b"c"])))
     assert found[0] == "t-0 has a record at 3 that nobody sent: b'x'"
     assert found[1] == "t-0 has a record of batch 1 of p0 for t-0 2 times, allowed 1"
@@ -118,7 +118,7 @@ def test_a_producer_that_is_not_idempotent_may_repeat_what_it_sent_again(room: R
     assert room.found(room.stored(*GOOD, (3, 1, [b"c"]))) == []
 
 
-def test_batches_of_an_idempotent_producer_have_changed_places(room: Room) -> None:
+def test_reordered_batches_of_an_idempotent_producer_are_found(room: Room) -> None:
     room.history.seen[PLACE] = [b"c", b"a", b"b"]
     room.history.batches[0].offset, room.history.batches[1].offset = 1, 0
     assert room.found(room.stored((0, 0, [b"c"]), (1, 0, [b"a", b"b"]))) == [
@@ -126,7 +126,7 @@ def test_batches_of_an_idempotent_producer_have_changed_places(room: Room) -> No
     ]
 
 
-def test_consumers_saw_what_is_not_there_and_did_not_see_all(room: Room) -> None:
+def test_consumed_records_missing_from_the_log_and_unconsumed_ones_are_found(room: Room) -> None:
     log = room.stored(*GOOD)
     room.history.seen[PLACE] = [b"a", b"z"]
     assert room.found(log) == ["t-0: consumers got b'z' at 1, where now is b'b'"]
@@ -134,7 +134,7 @@ def test_consumers_saw_what_is_not_there_and_did_not_see_all(room: Room) -> None
     assert room.found(log) == ["t-0 ends at 3, but consumers got no more than 1 records"]
 
 
-def test_consumers_contradict_each_other(room: Room) -> None:
+def test_consumers_that_got_different_records_are_found(room: Room) -> None:
     room.history.saw("c0", PLACE, 0, [b"a", b"b"])
     room.history.saw("c1", PLACE, 1, [b"x 1"])
     room.history.saw("c1", PLACE, 9, [b"y"])
@@ -144,7 +144,7 @@ def test_consumers_contradict_each_other(room: Room) -> None:
     ]
 
 
-def test_a_damaged_file_and_a_missing_one_are_told(room: Room) -> None:
+def test_a_damaged_file_and_a_missing_one_are_reported(room: Room) -> None:
     room.stored(*GOOD)
     file = room.disk.open("/disk1/b1/t-0/00000000000000000000.log")
     data = bytearray(file.pread(1000, 0))

@@ -81,7 +81,7 @@ def test_a_grant_that_was_told_is_forgotten(told: OwnerHistory) -> None:
     ]
 
 
-def test_what_was_asked_before_tells_nothing_of_the_order(told: OwnerHistory) -> None:
+def test_claims_under_way_together_may_be_granted_in_either_order(told: OwnerHistory) -> None:
     told.granted(grant("o0", 3, told_s=3))
     told.granted(grant("o1", 2, asked_s=2, told_s=4))
     assert found(told) == []
@@ -117,7 +117,7 @@ def test_an_owner_goes_on_after_it_was_fenced(told: OwnerHistory) -> None:
     ]
 
 
-def test_an_owner_loses_what_nobody_has_got(told: OwnerHistory) -> None:
+def test_a_fencing_without_a_newer_owner_is_found(told: OwnerHistory) -> None:
     told.fenced(grant("o0", 2), 2, LossReason.STOLEN)
     told.dropped(grant("o0", 2), LossReason.DISCONNECTED)
     assert len(found(told)) == 2
@@ -188,7 +188,7 @@ def test_one_that_shares_writes_between_records_of_one_that_is_alone(told: Owner
     assert violation.endswith("wrote at 2, after and before shared access to owned-0 for x0")
 
 
-def test_two_stand_where_there_is_room_for_one(told: OwnerHistory) -> None:
+def test_shared_access_beside_an_exclusive_grant_is_found(told: OwnerHistory) -> None:
     shared, alone = share("x0", told_s=1), grant("x1", 1, asked_s=2, told_s=3)
     told.granted(shared)
     told.granted(alone)
@@ -206,7 +206,7 @@ def test_one_that_was_alone_goes_on_after_others_have_shared(told: OwnerHistory)
     assert len(found(told)) == 1
 
 
-def test_a_reader_and_a_writer_are_not_in_each_other_s_way(told: OwnerHistory) -> None:
+def test_a_reader_and_a_writer_may_own_a_partition_together(told: OwnerHistory) -> None:
     reader = Told("r0", PLACE, 1, 1, 0, -1, 0.0, 1.0, "readers", Access.READ)
     told.granted(reader)
     told.granted(grant("o0", 1, 2, asked_s=2, told_s=3))
@@ -214,7 +214,7 @@ def test_a_reader_and_a_writer_are_not_in_each_other_s_way(told: OwnerHistory) -
     assert found(told) == []
 
 
-def test_one_writes_that_knows_that_it_is_over(told: OwnerHistory) -> None:
+def test_a_write_by_an_owner_that_knows_its_grant_has_ended_is_found(told: OwnerHistory) -> None:
     one = grant("o0", 1)
     told.granted(one)
     wrote(told, one, b"a").is_late = True
@@ -224,7 +224,7 @@ def test_one_writes_that_knows_that_it_is_over(told: OwnerHistory) -> None:
     )
 
 
-def test_a_guard_is_said_to_hold_that_cannot(told: OwnerHistory) -> None:
+def test_a_guard_that_cannot_hold_is_found(told: OwnerHistory) -> None:
     told.history.seen[Incarnation(("t", 0))] = [b"a", b"b"]
     owned = wrote(told, grant("o0", 1), b"c")
     told.guard_held(owned, Guard(("t", 0), 2, told.known_end(("t", 0))))

@@ -27,26 +27,26 @@ def test_members_may_follow_one_another(told: ReaderHistory) -> None:
     assert told.history.violations == []
 
 
-def test_an_earlier_one_must_not_read_once_a_later_one_has(told: ReaderHistory) -> None:
+def test_an_earlier_reader_must_not_read_after_a_later_one(told: ReaderHistory) -> None:
     read(told, 2, 0, 1.0, 2.0)
     read(told, 1, 0, 2.5, 3.0)
     assert len(told.history.violations) == 1
     assert "m1 read t-0 for g in generation 1" in told.history.violations[0]
 
 
-def test_nor_from_a_later_leader(told: ReaderHistory) -> None:
+def test_an_earlier_reader_must_not_read_from_a_later_leader(told: ReaderHistory) -> None:
     read(told, 2, 0, 1.0, 2.0)
     read(told, 1, 1, 2.5, 3.0)
     assert len(told.history.violations) == 1
 
 
-def test_what_was_under_way_by_then_is_none_of_it(told: ReaderHistory) -> None:
+def test_a_fetch_under_way_when_the_next_reader_began_is_allowed(told: ReaderHistory) -> None:
     read(told, 2, 0, 1.0, 2.0)
     read(told, 1, 0, 1.5, 3.0)
     assert told.history.violations == []
 
 
-def test_nor_is_what_a_leader_answers_that_has_been_replaced(told: ReaderHistory) -> None:
+def test_an_answer_of_a_replaced_leader_is_allowed(told: ReaderHistory) -> None:
     read(told, 2, 1, 1.0, 2.0)
     read(told, 1, 0, 2.5, 3.0)
     assert told.history.violations == []

@@ -39,13 +39,13 @@ def failure(verdict: Verdict) -> str:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(1, THREE_SEEDS + 1, SEEDS_AT_A_TIME))
-def test_three_brokers_keep_what_they_promised_through_every_fault(first: int) -> None:
+def test_three_brokers_keep_their_promises_under_every_fault(first: int) -> None:
     tally = judged("three", range(first, first + SEEDS_AT_A_TIME))
     assert tally.held == SEEDS_AT_A_TIME
     assert set(tally.faults) >= {kind.name for kind in KINDS if kind.weight >= 8}
 
 
-def test_the_seeds_have_everything_there_is() -> None:
+def test_the_seeds_draw_every_fault_and_every_habit() -> None:
     kinds = [kind.name for kind in KINDS]
     plans = [draw(THREE, kinds, World(seed).rng("plan")) for seed in range(1, THREE_SEEDS + 1)]
     assert {name for plan in plans for name in plan.faults} == set(kinds)

@@ -31,14 +31,14 @@ def tries(world: World) -> list[str]:
     return [line for line in world.trace.lines if "Controlled shutdown, attempt" in line]
 
 
-def test_a_broker_without_others_hands_over_to_nobody(world: World) -> None:
+def test_the_only_broker_stops_without_a_handover(world: World) -> None:
     stage = Stage(world, 1, {})
     stage.produce(1)
     stop(stage, 1)
     assert tries(world) == []
 
 
-def test_of_brokers_that_stop_one_after_the_other_none_has_to_ask_twice(world: World) -> None:
+def test_brokers_that_stop_in_turn_ask_for_controlled_shutdown_once(world: World) -> None:
     stage = Stage(world, 3, {})
     stage.produce(1)
     for broker_id in (3, 2, 1):
@@ -47,7 +47,7 @@ def test_of_brokers_that_stop_one_after_the_other_none_has_to_ask_twice(world: W
     assert all("try 1 of" in line for line in tries(world))
 
 
-def test_of_brokers_that_stop_at_once_the_last_leaves_with_the_others(world: World) -> None:
+def test_brokers_that_stop_together_ask_for_controlled_shutdown_once(world: World) -> None:
     stage = Stage(world, 3, {})
     stage.produce(1)
     stop(stage, 1, 2, 3)

@@ -134,7 +134,7 @@ class Owners:
         try:
             name, words = self._said.get(timeout=STEP_TIMEOUT_S)
         except queue.Empty:
-            raise DrillError(f"nobody has said anything for {STEP_TIMEOUT_S:.0f} s") from None
+            raise DrillError(f"no owner reported anything for {STEP_TIMEOUT_S:.0f} s") from None
         match words:
             case ["owns", epoch, fence]:
                 self.account.fences[int(epoch)] = int(fence)
@@ -144,7 +144,7 @@ class Owners:
                 self.account.tried += int(tried)
                 self.account.refused += int(refused)
             case ["ended"]:
-                raise DrillError(f"{name} has ended by itself")
+                raise DrillError(f"owner {name} exited unexpectedly")
         self._last_word[name] = words[0]
         return name, words[0]
 

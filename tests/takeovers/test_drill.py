@@ -10,7 +10,7 @@ from tests.takeovers.drill import Account, drill
 COUNT = 20
 
 
-def test_owners_that_wake_late_append_nothing(cluster: Cluster) -> None:
+def test_owners_resumed_after_a_takeover_append_nothing(cluster: Cluster) -> None:
     cluster.start()
     account = drill(cluster.bootstrap, COUNT)
     print(account)
