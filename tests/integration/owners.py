@@ -60,12 +60,11 @@ class Owner:
 
     def wait_for_coordinator(self) -> None:
         """Have the group's coordinator made, and wait until this broker, the only one, is it."""
-        self.socket.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group]))
+        self.socket.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group]))
         resources = [HeldResource(name="any", incarnation=1)]
         ask = RenewRequest(group=self.group, owner_id=self.owner_id, max_wait_ms=0, resources=resources)
         while True:
-            response = self.socket.ask(ask)
-            assert response is not None
+            response = self.socket.call(ask)
             if response.resources[0].error_code == ErrorCode.OWNERSHIP_FENCED:
                 return
 
@@ -77,7 +76,7 @@ class Owner:
         session_ms: int = SESSION_MS,
         **fields: Any,
     ) -> ResourceStanding:
-        response = self.socket.ask(
+        response = self.socket.call(
             OwnRequest(
                 group=self.group,
                 owner_id=self.owner_id,
@@ -88,14 +87,13 @@ class Owner:
                 **fields,
             )
         )
-        assert response is not None, "the broker hung up"
         assert response.error_code == 0, response
         (standing,) = response.resources
         self._take(standing)
         return standing
 
     def resume(self, topic: str, partition: int = 0) -> ResourceStanding:
-        response = self.socket.ask(
+        response = self.socket.call(
             ResumeRequest(
                 group=self.group,
                 owner_id=self.owner_id,
@@ -111,12 +109,11 @@ class Owner:
                 ],
             )
         )
-        assert response is not None, "the broker hung up"
         (standing,) = response.resources
         return standing
 
     def renew(self, topic: str, partition: int = 0, max_wait_ms: int = 0) -> ResourceStanding:
-        response = self.socket.ask(
+        response = self.socket.call(
             RenewRequest(
                 group=self.group,
                 owner_id=self.owner_id,
@@ -124,19 +121,17 @@ class Owner:
                 resources=[HeldResource(name=topic, partition=partition, incarnation=self.incarnation)],
             )
         )
-        assert response is not None, "the broker hung up"
         (standing,) = response.resources
         return standing
 
     def release(self, topic: str, partition: int = 0) -> ResourceStanding:
-        response = self.socket.ask(
+        response = self.socket.call(
             ReleaseRequest(
                 group=self.group,
                 owner_id=self.owner_id,
                 resources=[HeldResource(name=topic, partition=partition, incarnation=self.incarnation)],
             )
         )
-        assert response is not None, "the broker hung up"
         (standing,) = response.resources
         return standing
 
@@ -144,7 +139,7 @@ class Owner:
         self, topic: str, mode: ProducerAccessMode, partition: int = 0, epoch: int = -1, wait_ms: int = 0
     ) -> ProducerAccessResponse:
         self.group = ""
-        response = self.socket.ask(
+        response = self.socket.call(
             ProducerAccessRequest(
                 topic=topic,
                 partition=partition,
@@ -156,7 +151,6 @@ class Owner:
                 wait_timeout_ms=wait_ms,
             )
         )
-        assert response is not None, "the broker hung up"
         if response.error_code == 0:
             self.generation, self.incarnation = response.epoch, response.incarnation
         return response
@@ -168,8 +162,7 @@ class Owner:
     def produce(
         self, topic: str, value: bytes = b"x", partition: int = 0, acks: int = -1, **condition: int
     ) -> PartitionProduceResponse:
-        response = self.socket.ask(produce_request(topic, value, partition, acks, **condition))
-        assert response is not None, "the broker hung up"
+        response = self.socket.call(produce_request(topic, value, partition, acks, **condition))
         (answer,) = response.responses[0].partition_responses
         return answer
 
@@ -191,8 +184,7 @@ def produce_request(
 def leader_of(broker: BackgroundBroker, topic: str) -> int:
     """The leader of a topic's partition 0 as a broker knows it; -1 where there is none."""
     with RawSocket(broker.port) as connection:
-        response = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
-    assert response is not None
+        response = connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
     return next((each.leader_id for each in response.topics[0].partitions if each.partition_index == 0), -1)
 
 
@@ -216,6 +208,5 @@ def _leads(broker: BackgroundBroker, topic: str) -> bool:
         replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
     )
     with RawSocket(broker.port) as client:
-        response = client.ask(request)
-    assert response is not None
+        response = client.call(request)
     return response.topics[0].partitions[0].error_code == ErrorCode.NONE

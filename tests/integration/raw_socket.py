@@ -61,6 +61,12 @@ class RawSocket:
         assert frame[:4] == self._correlation_id.to_bytes(4)
         return decode_response(type(request), version, frame)
 
+    def call(self, request: Request[R], version: int | None = None) -> R:
+        """The response. Raises AssertionError where the broker closes the connection instead."""
+        response = self.ask(request, version)
+        assert response is not None, "the broker hung up"
+        return response
+
     def send_request(self, request: Request[Any], version: int | None = None) -> None:
         """Send a request without waiting for its response."""
         version = request.api.max_version if version is None else version

@@ -8,13 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from coordinator.zookeeper.interface import (
-    BadVersion,
-    Check,
-    Create,
-    MultiFailed,
-    NodeExists,
     SessionExpired,
-    SetData,
     WatchEvent,
     WatchKind,
     ZooKeeperConnectionLost,
@@ -64,40 +58,6 @@ class Ensemble:
 @pytest.fixture
 def ensemble() -> Ensemble:
     return Ensemble()
-
-
-def test_znodes_are_made_read_changed_and_removed(ensemble: Ensemble) -> None:
-    session = ensemble.client("a")[0].session
-    path, stat = ensemble.result(session.create("/x", b"1"))
-    assert (path, stat.version) == ("/x", 0)
-    assert ensemble.result(session.set("/x", b"2", 0)).version == 1
-    assert isinstance(ensemble.result(session.set("/x", b"3", 0)), BadVersion)
-    assert isinstance(ensemble.result(session.create("/x")), NodeExists)
-    data, stat = ensemble.result(session.get("/x"))
-    assert (data, stat.version) == (b"2", 1)
-    assert ensemble.result(session.delete("/x")) is None
-    assert ensemble.result(session.exists("/x")) is None
-
-
-def test_a_multi_is_all_or_nothing(ensemble: Ensemble) -> None:
-    session = ensemble.client("a")[0].session
-    ensemble.result(session.create("/epoch"))
-    failure = ensemble.result(session.multi([Create("/new"), Check("/epoch", 5)]))
-    assert isinstance(failure, MultiFailed)
-    assert (failure.index, type(failure.cause)) == (1, BadVersion)
-    assert ensemble.result(session.exists("/new")) is None
-    ensemble.result(session.multi([Create("/new"), Create("/new/in"), SetData("/epoch", b"6", 0)]))
-    assert ensemble.result(session.children("/new")) == ["in"]
-
-
-def test_a_watch_fires_once_and_before_later_answers(ensemble: Ensemble) -> None:
-    watcher, writer = ensemble.client("a")[0].session, ensemble.client("b")[0].session
-    ensemble.result(writer.create("/x", b"old"))
-    events: list[WatchEvent] = []
-    ensemble.result(watcher.get("/x", events.append))
-    ensemble.result(writer.set("/x", b"new"))
-    ensemble.result(writer.set("/x", b"newer"))
-    assert events == [WatchEvent(WatchKind.CHANGED, "/x")]
 
 
 def test_ephemeral_znodes_go_with_their_session(ensemble: Ensemble) -> None:

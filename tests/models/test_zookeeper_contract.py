@@ -169,6 +169,8 @@ def test_a_multi_happens_as_a_whole(ground: Ground) -> None:
             await session.multi([Create("/b"), Check("/guard", 0), Delete("/a")])
         assert (failed.value.index, type(failed.value.cause)) == (1, BadVersion)
         assert await session.exists("/b") is None
+        await session.multi([Create("/b"), Create("/b/below")])
+        assert await session.children("/b") == ["below"]
 
     ground.play(scenario)
 

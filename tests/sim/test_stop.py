@@ -1,4 +1,4 @@
-"""Brokers that are stopped in order: who can take over does, and nobody waits for who cannot."""
+"""Controlled shutdown: leaders move to brokers that can take over, and none waits for one that cannot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stop(stage: Stage, *broker_ids: int) -> None:
 
 
 def tries(world: World) -> list[str]:
-    """What brokers have said of attempts that have left them something to lead."""
+    """Log lines of the attempts after which a broker still leads some partition."""
     return [line for line in world.trace.lines if "Controlled shutdown, attempt" in line]
 
 
@@ -44,7 +44,7 @@ def test_brokers_that_stop_in_turn_ask_for_controlled_shutdown_once(world: World
     for broker_id in (3, 2, 1):
         stop(stage, broker_id)
     # The controller may not have noticed yet that the one before has gone: it does while the next pauses.
-    assert all("try 1 of" in line for line in tries(world))
+    assert all("attempt 1 of" in line for line in tries(world))
 
 
 def test_brokers_that_stop_together_ask_for_controlled_shutdown_once(world: World) -> None:
@@ -52,4 +52,4 @@ def test_brokers_that_stop_together_ask_for_controlled_shutdown_once(world: Worl
     stage.produce(1)
     stop(stage, 1, 2, 3)
     # Somebody may be left with the partition while the others are going, but not for a second try.
-    assert all("try 1 of" in line for line in tries(world))
+    assert all("attempt 1 of" in line for line in tries(world))
