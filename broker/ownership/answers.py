@@ -36,15 +36,12 @@ class Answers:
     connection has closed.
     """
 
-    def __init__(self, clock: Clock, on_given_up: Callable[[int], None] = lambda ticket: None) -> None:
+    def __init__(self, clock: Clock, on_given_up: Callable[[int], None]) -> None:
         self._clock = clock
         self._on_given_up = on_given_up
         self._pending: dict[int, _Pending] = {}
         self._by_fence: dict[Fence, dict[int, None]] = {}
         self._tickets = 0
-
-    def __len__(self) -> int:
-        return len(self._pending)
 
     def open(self, timeout_ms: int) -> tuple[int, Deferred[Standings]]:
         """A new ticket, and a Deferred of its answer. It fails with REQUEST_TIMED_OUT after `timeout_ms`."""

@@ -34,7 +34,7 @@ from broker.ownership.renewals import Renewals
 from broker.ownership.resources import Counts, NamedGrant, Requester, Resource, partition_key
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.standings import outcome
-from broker.ownership.state import LogEnds
+from broker.ownership.state import LogEnd
 from broker.ownership.table import OwnershipTable
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
@@ -93,7 +93,7 @@ class OwnershipService:
         self._replicas = replicas
         self._store = store
         self._writing = DeferredSemaphore(WRITES_MAX)
-        self.table = OwnershipTable(self._log_ends, self.last_heard_ms, date_ms, settings)
+        self.table = OwnershipTable(self._log_end, self.last_heard_ms, date_ms, settings)
         self.decided = DecidedResources(
             replicas, self.table, self._store, names_partition, self.now_ms, self._perform
         )
@@ -198,11 +198,11 @@ class OwnershipService:
 
     # -- what the table asks for -----------------------------------------------------------------------
 
-    def _log_ends(self, key: PartitionKey) -> LogEnds:
+    def _log_end(self, key: PartitionKey) -> LogEnd:
         partition = self.decided.partition(key)
         if partition is None:
-            return LogEnds(0, 0, -1)
-        return LogEnds(partition.log.log_end_offset, partition.high_watermark, partition.leader_epoch)
+            return LogEnd(0, -1)
+        return LogEnd(partition.log.log_end_offset, partition.leader_epoch)
 
     def last_heard_ms(self, connection_id: int) -> int:
         """When a connection last sent anything, by `now_ms`."""

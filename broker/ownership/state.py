@@ -27,24 +27,23 @@ from protocol.messages.ownership import Access, LossReason
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnds:
-    """The end of the log of a partition that this broker leads, and the epoch in which it leads."""
+class LogEnd:
+    """The log end offset of a partition that this broker leads, and the epoch in which it leads."""
 
     end_offset: int
-    high_watermark: int
     leader_epoch: int
 
 
 class TableState:
     """What the table knows, for its operations to read and change.
 
-    `log_ends` returns the log ends of a partition, `last_heard_ms` when a connection last sent anything, and
+    `log_end` returns the log end of a partition, `last_heard_ms` when a connection last sent anything, and
     `date_ms` the time of day. All other times are from a monotonic clock.
     """
 
     def __init__(
         self,
-        log_ends: Callable[[PartitionKey], LogEnds],
+        log_end: Callable[[PartitionKey], LogEnd],
         last_heard_ms: Callable[[int], int],
         date_ms: Callable[[], int],
         settings: OwnershipSettings,
@@ -66,7 +65,7 @@ class TableState:
         self.to_promote: dict[ResourceKey, None] = {}
         """Resources that may be free for one of their waiters."""
         self.settings = settings
-        self._log_ends = log_ends
+        self._log_end = log_end
         self.last_heard_ms = last_heard_ms
         self.date_ms = date_ms
 
@@ -80,7 +79,7 @@ class TableState:
 
     def leader_epoch(self, key: ResourceKey) -> int:
         """The epoch in which this broker leads the partition; -1 for a name."""
-        return self._log_ends(key).leader_epoch if isinstance(key, PartitionKey) else -1
+        return self._log_end(key).leader_epoch if isinstance(key, PartitionKey) else -1
 
     def link(self, connection: int, key: ResourceKey) -> None:
         """Remember that a connection owns, shares or waits for a resource, if it is still open."""
@@ -154,7 +153,7 @@ class TableState:
     def _fence(self, key: ResourceKey, group: str, grant: Grant) -> Fence | None:
         if not isinstance(key, PartitionKey) or grant.owner.assignment is not None:
             return None
-        return Fence(key, group, grant.incarnation, self._log_ends(key).end_offset)
+        return Fence(key, group, grant.incarnation, self._log_end(key).end_offset)
 
     # -- owners attach and detach
     # ------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from broker.ownership.effects import (
 from broker.ownership.operations import FlushUnwritten, Operation
 from broker.ownership.resources import Counts, Holdings, NamedGrant, Requester, Resource
 from broker.ownership.settings import OwnershipSettings
-from broker.ownership.state import LogEnds, TableState
+from broker.ownership.state import LogEnd, TableState
 from coordinator.ownership.records import OwnershipRecord, PartitionKey, ResourceKey, record_bytes
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import LossReason, ResourceStanding
@@ -70,12 +70,12 @@ class OwnershipTable:
 
     def __init__(
         self,
-        log_ends: Callable[[PartitionKey], LogEnds],
+        log_end: Callable[[PartitionKey], LogEnd],
         last_heard_ms: Callable[[int], int],
         date_ms: Callable[[], int],
         settings: OwnershipSettings | None = None,
     ) -> None:
-        self._state = TableState(log_ends, last_heard_ms, date_ms, settings or OwnershipSettings())
+        self._state = TableState(log_end, last_heard_ms, date_ms, settings or OwnershipSettings())
         self._queues: dict[ResourceKey, deque[_Submission]] = {}
         self._by_ticket: dict[int, _Submission] = {}
         self._writes: dict[int, _Submission] = {}

@@ -12,7 +12,7 @@ from broker.ownership.claims import AccessClaim, Claim, WantedResource, wait_unt
 from broker.ownership.operations import Operation, ReleaseHeld, Resume
 from broker.ownership.resources import NamedGrant, Requester
 from broker.ownership.settings import OwnershipSettings
-from broker.ownership.state import LogEnds
+from broker.ownership.state import LogEnd
 from coordinator.ownership.records import NameKey, Owner, PartitionKey, ResourceKey
 from protocol.api import Request, RequestHeader, Response
 from protocol.errors import BrokerError, ErrorCode
@@ -83,10 +83,13 @@ class FakeOwnership(TableHost):
     def time_ms(self) -> int:
         return _START_MS + self._cluster.time_ms
 
-    def log_ends(self, key: PartitionKey) -> LogEnds:
+    def log_end(self, key: PartitionKey) -> LogEnd:
         partition = self._cluster.partition(key.topic, key.index)
         assert partition is not None
-        return LogEnds(partition.end_offset, partition.end_offset, partition.leader_epoch)
+        return LogEnd(partition.end_offset, partition.leader_epoch)
+
+    def high_watermark(self, key: PartitionKey) -> int:
+        return self.log_end(key).end_offset
 
     def sever(self, connection: int) -> None:
         for channel, known in list(self._connections.items()):

@@ -22,7 +22,7 @@ from broker.ownership.effects import (
 )
 from broker.ownership.operations import Operation
 from broker.ownership.settings import OwnershipSettings
-from broker.ownership.state import LogEnds
+from broker.ownership.state import LogEnd
 from broker.ownership.table import OwnershipTable
 from coordinator.ownership.records import PartitionKey, ResourceKey, decode_ownership, encode_ownership
 from protocol.errors import BrokerError
@@ -48,13 +48,16 @@ class TableHost(ABC):
         self.table = self.new_table()
 
     def new_table(self) -> OwnershipTable:
-        return OwnershipTable(self.log_ends, self.last_heard_ms.__getitem__, self.time_ms, self._settings)
+        return OwnershipTable(self.log_end, self.last_heard_ms.__getitem__, self.time_ms, self._settings)
 
     @abstractmethod
     def time_ms(self) -> int: ...
 
     @abstractmethod
-    def log_ends(self, key: PartitionKey) -> LogEnds: ...
+    def log_end(self, key: PartitionKey) -> LogEnd: ...
+
+    @abstractmethod
+    def high_watermark(self, key: PartitionKey) -> int: ...
 
     @abstractmethod
     def sever(self, connection: int) -> None:
@@ -134,7 +137,7 @@ class TableHost(ABC):
         return versions
 
     def _is_committed(self, fence: Fence) -> bool:
-        return fence.offset <= self.log_ends(fence.key).high_watermark
+        return fence.offset <= self.high_watermark(fence.key)
 
     def _commit(self) -> None:
         reached = [fence for fence in self.fences if self._is_committed(fence)]

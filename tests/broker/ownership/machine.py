@@ -11,7 +11,7 @@ from broker.ownership.claims import AccessClaim, Claim, WantedResource, wait_unt
 from broker.ownership.operations import ForcedResource, ForceRelease, ReleaseHeld, Resume
 from broker.ownership.resources import Entry, NamedGrant, Requester, Resource
 from broker.ownership.settings import OwnershipSettings
-from broker.ownership.state import LogEnds
+from broker.ownership.state import LogEnd
 from coordinator.ownership.records import (
     NameKey,
     Owner,
@@ -135,9 +135,11 @@ class Machine(TableHost):
     def time_ms(self) -> int:
         return self.now_ms
 
-    def log_ends(self, key: PartitionKey) -> LogEnds:
-        end = self.end_offsets.get(key, 0)
-        return LogEnds(end, self.high_watermarks.get(key, end), 5)
+    def log_end(self, key: PartitionKey) -> LogEnd:
+        return LogEnd(self.end_offsets.get(key, 0), 5)
+
+    def high_watermark(self, key: PartitionKey) -> int:
+        return self.high_watermarks.get(key, self.end_offsets.get(key, 0))
 
     def sever(self, connection: int) -> None:
         self.severed.append(connection)

@@ -58,7 +58,7 @@ def test_claims_of_closed_connections_do_not_wait_for_zookeeper(world: Ownership
             owner.ask(owner.claim_request(T, generation=0, timeout_ms=60_000))
         owner.client.connection.close("gone")
     assert queued(world) == 1
-    assert len(world.ownership.service._answers) == 0
+    assert len(world.ownership.service._answers._pending) == 0
 
     world.zookeeper.release()
 
