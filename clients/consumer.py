@@ -66,20 +66,18 @@ class BaseConsumer(ConsumerQueries):
     # What is consumed ---------------------------------------------------------------------------------
 
     def add_topic(self, topic: str, partition: int | None = None) -> None:
-        """Consume one partition of a topic, or a share of the topic.
+        """Consume a topic, or one partition of it.
 
-        With a `group.id` the topic's partitions are shared out among the members of the group: this one gets
-        its share in one of the next calls of `poll`. Without one it gets all of them, those that are added
-        later from their beginning. A partition that is named is read by this consumer in any case, from the
-        offset that the group has committed, where there is a group.
+        With a `group.id` the group divides the topic's partitions among its members, and one of the next
+        calls of `poll` gets this member's. Without one this consumer reads all partitions; those added later
+        from their beginning. A single `partition` is always read by this consumer, from the group's committed
+        offset if it has a group.
 
-        Raises ValueError for a partition of a topic that is shared.
+        Raises ValueError for a partition of a topic that was added as a whole to the group.
         """
         if partition is not None:
             if self._group is not None and self._group.is_subscribed(topic):
-                raise ValueError(
-                    f"{topic} is shared with the group: its partitions are not for one to choose"
-                )
+                raise ValueError(f"the group assigns the partitions of {topic}: call remove_topic() first")
             self._parts.add_partition(TopicPartition(topic, partition))
         elif self._group is not None:
             self._group.subscribe(topic)
@@ -87,7 +85,7 @@ class BaseConsumer(ConsumerQueries):
             self._parts.discovery.add(topic)
 
     def remove_topic(self, topic: str, partition: int | None = None) -> None:
-        """Stop consuming a topic, or one partition of it. A share of a topic goes to the other members."""
+        """Stop consuming a topic, or one partition of it. In a group, other members get the partitions."""
         if partition is None:
             self._parts.discovery.discard(topic)
             if self._group is not None and self._group.unsubscribe(topic):
@@ -98,11 +96,11 @@ class BaseConsumer(ConsumerQueries):
                 self._buffer.drop(key)
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are consumed."""
+        """The partitions that this consumer reads now."""
         return list(self._fetcher.positions)
 
     def pause(self, partition: TopicPartition) -> None:
-        """Get nothing of a partition until `resume`; its position is kept."""
+        """Return no records of a partition until `resume`; its position is kept."""
         position = self._position(partition)
         position.is_paused = True
         self._buffer.put_back(position)
@@ -114,20 +112,20 @@ class BaseConsumer(ConsumerQueries):
     # Records ------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ConsumerRecord]:
-        """The next records, at most `max_records` (`max.poll.records`).
+        """The next records, at most `max_records` (default `max.poll.records`).
 
-        Waits up to `timeout_ms` for the first, and fetches ahead for the next call meanwhile. Raises
-        BrokerError for what will not pass by itself: OffsetOutOfRangeError where `auto.offset.reset` is none,
-        CorruptMessageError, AuthorizationError; FencedInstanceIdError; ClosedError.
+        Waits up to `timeout_ms` for the first record, and fetches ahead for the next call. Raises BrokerError
+        for errors that are not retriable: OffsetOutOfRangeError if `auto.offset.reset` is none,
+        CorruptMessageError, AuthorizationError, FencedInstanceIdError. Raises ClosedError.
         """
         limit = self._max_poll_records if max_records is None else max_records
         self._loop.run_until(timeout_ms, lambda: self._buffer.fill(limit))
         return self._buffer.take(limit)
 
     def poll_batches(self, timeout_ms: int = 0) -> list[FetchedBatch]:
-        """All that has been fetched, in whole batches and as columns, for those who process in bulk.
+        """All fetched records, in whole batches and as columns, for processing in bulk.
 
-        Otherwise as `poll`, with which it may be mixed. Deserializers are not applied.
+        Otherwise like `poll`; the two may be mixed. Deserializers are not applied.
         """
         self._buffer.put_back_all()
         batches: list[FetchedBatch] = []
@@ -136,7 +134,7 @@ class BaseConsumer(ConsumerQueries):
         return batches
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """The records, one after the other, for ever."""
+        """The records, one after the other, without end."""
         while True:
             yield from self.poll(_ITERATION_WAIT_MS)
 
@@ -152,19 +150,19 @@ class BaseConsumer(ConsumerQueries):
         self._position(partition).go_to(offset)
 
     def seek_to_beginning(self, partition: TopicPartition) -> None:
-        """Continue a partition with the first record that it holds."""
+        """Continue a partition at its first record."""
         self._buffer.drop(partition)
         self._position(partition).go_to_time(EARLIEST)
 
     def seek_to_end(self, partition: TopicPartition) -> None:
-        """Continue a partition with what is written from now on."""
+        """Continue a partition at its end, with records written from now on."""
         self._buffer.drop(partition)
         self._position(partition).go_to_time(LATEST)
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """The offset of the next record that `poll` gives of a partition.
+        """The offset of the next record of a partition that `poll` returns.
 
-        Finds it out where it is not known yet; raises RequestTimeoutError where that takes too long.
+        Looks it up if it is not known yet. Raises RequestTimeoutError if that takes longer than `timeout_ms`.
         """
         position = self._position(partition)
         limit_ms = self._limit_ms(timeout_ms)
@@ -173,7 +171,7 @@ class BaseConsumer(ConsumerQueries):
             left_ms = deadline_ms - self._network.now_ms()
             if left_ms <= 0:
                 raise position.last_error or RequestTimeoutError(
-                    f"the position in {position.key} is not known after {limit_ms} ms"
+                    f"the position of {position.key} was not found within {limit_ms} ms"
                 )
             self._loop.turn(left_ms)
             self._fetcher.raise_problem()
@@ -181,18 +179,18 @@ class BaseConsumer(ConsumerQueries):
         return position.offset if first_offset is None else first_offset
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets the position is behind the high watermark; None while either is unknown."""
+        """The number of offsets from the position to the high watermark; None while either is unknown."""
         position = self._position(partition)
         if position.offset is None or position.high_watermark is None:
             return None
         return max(0, position.high_watermark - self.position(partition))
 
     def last_error(self, partition: TopicPartition) -> Exception | None:
-        """Why a partition gives nothing at the moment, where that has a reason that may pass."""
+        """The retriable error that keeps a partition from giving records; None if there is none."""
         return self._position(partition).last_error or self._metadata.topic_error(partition.topic)
 
     def feedback(self) -> ConsumerFeedback:
-        """What has been read, and what was asked of brokers."""
+        """Counts of records, fetches, rebalances, commits and requests so far."""
         from clients.consumer_feedback import consumer_feedback  # Slow to import, and many do without.
 
         return consumer_feedback(self._connection.feedback(), self._fetcher, self._buffer, self._group)
@@ -201,7 +199,8 @@ class BaseConsumer(ConsumerQueries):
         position = self._fetcher.positions.get(partition)
         if position is None:
             raise error_for(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} is not consumed: add_topic it first"
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"this consumer does not read {partition}: call add_topic() first",
             )
         return position
 
@@ -215,11 +214,11 @@ class BaseConsumer(ConsumerQueries):
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Store for the group how far it has read: all partitions, those of a topic, or one.
+        """Commit offsets for the group: of all partitions, of those of a topic, or of one.
 
-        That is after the last record that `poll` gave, or at the `offsets` that are given. Waits until the
-        coordinator has it. Raises CommitFailedError where the partitions have gone to others,
-        FencedInstanceIdError, RequestTimeoutError, NoGroupError and others.
+        The committed offset is the one after the last record that `poll` returned, unless `offsets` gives
+        others. Waits for the coordinator's answer. Raises CommitFailedError if other members have the
+        partitions now, FencedInstanceIdError, RequestTimeoutError, NoGroupError and others.
         """
         group = self._required_group("commit")
         if offsets is None:
@@ -238,24 +237,24 @@ class BaseConsumer(ConsumerQueries):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for partitions, of any owner; None if nothing is committed."""
+        """The group's committed offsets of any partitions; None for a partition without one."""
         group = self._required_group("committed")
         return group.committed(partitions, self._limit_ms(timeout_ms), self._loop.turn)
 
     def rewind(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Have the group continue at these offsets, in partitions of any of its members.
+        """Move the group to these offsets, in partitions of any of its members. Returns the new offsets.
 
-        For groups with `group.protocol=managed` (client rewrite, "Offset Rewind"): the owners stop,
-        commit, and go on from there when this returns. The records of the last `poll` count as processed.
+        Needs `group.protocol=managed` (client rewrite, "Offset Rewind"). The owners stop, commit, and
+        continue at the new offsets when this returns. The records of the last `poll` count as processed.
         Raises OffsetOutOfRangeError, UnknownTopicOrPartitionError, NoGroupError and others.
         """
         group = self._required_group("rewind")
         return group.rewind(offsets, self._limit_ms(timeout_ms), self._loop.turn)
 
     def group_identity(self) -> GroupIdentity:
-        """The group, the generation and the member id that this consumer has in it; -1 and "" while none."""
+        """The group, and this consumer's generation and member id in it; -1 and "" outside the group."""
         return self._required_group("group_identity").identity
 
     @property
@@ -267,7 +266,7 @@ class BaseConsumer(ConsumerQueries):
         if self._loop.is_closed:
             raise ClosedError("the consumer is closed")
         if self._group is None:
-            raise NoGroupError(f"{what}() is for consumers with a group.id")
+            raise NoGroupError(f"{what}() needs a consumer with a group.id")
         return self._group
 
     # The end ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a consumer has counted, put together from where it was counted."""
+"""Collects a consumer's counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def consumer_feedback(
     connection: ConnectionFeedback, fetcher: Fetcher, buffer: RecordBuffer, group: GroupSession | None
 ) -> ConsumerFeedback:
-    """The counts of a consumer."""
+    """The counts of a consumer, from its connection, fetcher, buffer and group session."""
     consumed = buffer.consumed()
     rebalances = None if group is None else group.rebalances
     offsets = None if group is None else group.offsets

@@ -1,3 +1,1 @@
-"""The consumer's inside without groups: positions, fetch requests, fetched batches, and handing out their
-records.
-"""
+"""How a consumer reads: positions, fetch requests, fetched batches, and the records for the application."""

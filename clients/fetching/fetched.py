@@ -1,4 +1,4 @@
-"""A batch as a consumer gets it: its records, a column for each field."""
+"""A fetched batch, decoded into one column for each field."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class FetchedBatch:
     timestamp_type: TimestampType
     leader_epoch: int
     next_offset: int
-    """Where to go on after this batch."""
+    """The offset after this batch."""
 
     def __len__(self) -> int:
         return len(self.columns)
 
     def to_arrow(self) -> pyarrow.RecordBatch:
-        """The records with the columns offset, timestamp (ms, UTC), key, value and headers, of which key,
-        value and headers can be null. Topic and partition are in the schema's metadata.
+        """The records with the columns offset, timestamp (ms, UTC), key, value and headers; key, value and
+        headers can be null. Topic and partition are in the schema's metadata.
 
         Needs pyarrow. Raises pyarrow.ArrowInvalid for a timestamp of more than 64 bits.
         """
@@ -57,10 +57,10 @@ class FetchedBatch:
 
 
 def take_first(position: Position, *, check_crcs: bool, limit: int) -> FetchedBatch | None:
-    """The first batch in store, from the position on, which moves behind it; None where nothing of it counts.
+    """Take the first stored batch, from the position on, and move the position behind it.
 
-    No more than `limit` bytes are decompressed. Raises BrokerError, CORRUPT_MESSAGE above all, for a batch
-    that is damaged; the position then stays before it.
+    Returns None if no record of it is for the application. At most `limit` bytes are decompressed. Raises
+    BrokerError (mostly CORRUPT_MESSAGE) for a damaged batch; the position then stays before it.
     """
     stored = position.store[0]
     header = stored.header
@@ -93,7 +93,7 @@ def _batch(position: Position, columns: Columns, header: BatchHeader) -> Fetched
 def _decode(position: Position, stored: StoredBatch, check_crcs: bool, limit: int) -> Columns:
     where = f"{position.key}, batch at offset {stored.header.base_offset}"
     if check_crcs and not has_valid_crc(stored.records, stored.header):
-        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"{where}: its checksum does not fit its bytes")
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"{where}: its checksum does not match its bytes")
     try:
         return decode_columns(stored.records, stored.header, limit=limit)
     except BrokerError as error:

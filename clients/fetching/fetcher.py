@@ -1,8 +1,8 @@
-"""What a consumer reads: for each partition where it stands, what has been fetched ahead, what to fetch next.
+"""Fetches ahead: keeps a consumer's positions and stored batches, and makes the next requests.
 
-One fetch at a time is under way to each broker, for all of its partitions that have not enough in store, so
-that the next answer is on its way while the application works. What has been fetched stays as it came, in
-bytes; a batch is checked and decoded when it is taken.
+One fetch at a time is in flight to each broker, for all of its partitions that have not enough stored, so
+that the next answer arrives while the application works. Fetched batches are stored as bytes, and are checked
+and decoded when they are taken.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ class _Purpose(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The tag of a call: what for, and for which generation of which positions."""
+    """The tag of a call: its purpose, and the generation of each position that it is for."""
 
     purpose: _Purpose
     generations: dict[TopicPartition, int]
 
 
 class Fetcher:
-    """Positions, and the requests that move them on. Knows no connection: calls go out, replies come in."""
+    """Positions, and the requests that advance them. Sans-IO: calls go out, replies come in."""
 
     def __init__(self, metadata: Metadata, settings: FetchSettings, events: Events) -> None:
         self.positions: dict[TopicPartition, Position] = {}
         self.fetches = 0
-        """How many responses to fetches have come."""
+        """Number of fetch responses."""
         self.fetch_errors = 0
-        """How many fetches, or partitions in them, brought an error."""
+        """Number of errors of fetches, or of partitions in them."""
         self.fetched_bytes = 0
         self._events = events
         self._metadata = metadata
@@ -76,11 +76,11 @@ class Fetcher:
         self._turn: deque[TopicPartition] = deque()
 
     def add(self, partition: TopicPartition) -> Position:
-        """Take up a partition; its position is what `auto.offset.reset` says until it is set."""
+        """Begin to read a partition; `auto.offset.reset` gives its position until it is set."""
         position = self.positions.get(partition)
         if position is None:
-            # Generations rise from one addition to the next: a partition may come back while an answer for
-            # its former stay is on the way.
+            # Generations rise with every addition: a partition may be added again while an answer for
+            # its earlier position is in flight.
             self._additions += _GENERATIONS_APART
             position = self.positions[partition] = Position(*partition, generation=self._additions)
             self._turn.append(partition)
@@ -88,7 +88,7 @@ class Fetcher:
         return position
 
     def remove(self, partition: TopicPartition) -> None:
-        """Drop a partition and what was fetched of it."""
+        """Stop reading a partition, and drop its stored batches."""
         del self.positions[partition]
         self._turn.remove(partition)
 
@@ -102,7 +102,12 @@ class Fetcher:
     def _reset_where_unset(self) -> None:
         for position in self.positions.values():
             if position.offset is None and position.reset_to is None and not position.is_pending:
-                self._reset(position, NoOffsetError(f"{position.key} has no position to read from"))
+                self._reset(
+                    position,
+                    NoOffsetError(
+                        f"{position.key} has no offset to start at: seek(), or change auto.offset.reset=none"
+                    ),
+                )
 
     def _reset(self, position: Position, error: Exception) -> None:
         if self._settings.reset == "none":
@@ -129,7 +134,7 @@ class Fetcher:
         return calls
 
     def _checks(self, now_ms: int) -> list[Call]:
-        """Ask new leaders whether they have what was read from those before."""
+        """Ask new leaders whether their logs have the records read from earlier leaders."""
         wanted: dict[int, list[Position]] = {}
         for key, position in self.positions.items():
             info = self._metadata.partition(*key)
@@ -181,7 +186,7 @@ class Fetcher:
     # In: replies --------------------------------------------------------------------------------------
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply; whether it was one to `calls`."""
+        """Process a reply; returns whether it answered one of these calls."""
         asked = reply.call.tag
         if not isinstance(asked, _Asked):
             return False
@@ -198,7 +203,7 @@ class Fetcher:
         }
         if asked.purpose is _Purpose.CHECK and isinstance(reply.error, UnsupportedRequestError):
             for position in current.values():
-                self._is_checked(position)  # By a broker that cannot tell: read on, as if nobody had asked.
+                self._is_checked(position)  # The broker lacks this API: read on unchecked.
         elif reply.error is not None:
             for position in current.values():
                 self._failed(position, reply.error, now_ms)
@@ -211,7 +216,7 @@ class Fetcher:
         return True
 
     def _failed(self, position: Position, error: Exception, now_ms: int) -> None:
-        """Try again after a pause, or tell the application."""
+        """Retry after `retry.backoff.ms`; an error that is not retriable goes to the application."""
         self.fetch_errors += 1
         position.last_error = error
         position.not_before_ms = now_ms + self._settings.retry_backoff_ms
@@ -230,7 +235,7 @@ class Fetcher:
                 if answer.offset >= 0:
                     waiting.go_to(answer.offset)
                 else:
-                    waiting.go_to_time(LATEST)  # Nothing is as late as the time asked for: what comes is.
+                    waiting.go_to_time(LATEST)  # No record is as late as the requested time: read new ones.
             else:
                 self._failed(waiting, answer, now_ms)
 
@@ -253,14 +258,14 @@ class Fetcher:
         position.checked_epoch = max(position.checked_epoch, -1 if info is None else info.leader_epoch)
 
     def _cut(self, position: Position, end_offset: int, now_ms: int) -> None:
-        """The leader's log ends, or goes on differently, at `end_offset`, before what was fetched."""
+        """The leader's log differs from what was fetched, from `end_offset` on."""
         assert position.offset is not None
         if end_offset >= position.offset:
-            position.go_to(position.offset)  # The application has seen nothing of it yet.
+            position.go_to(position.offset)  # The application has got none of the lost records.
             return
         error = LogTruncatedError(
-            f"{position.key} was read up to offset {position.offset}, and has lost records since: its leader "
-            f"has the same log only up to offset {max(end_offset, 0)}"
+            f"{position.key} was read up to offset {position.offset}, but its new leader has the same "
+            f"records only up to offset {max(end_offset, 0)}: the records in between are lost"
         )
         if self._settings.reset == "none":
             self._problems.append(error)
@@ -295,10 +300,11 @@ class Fetcher:
             position.log_start_offset = row.log_start_offset
             self._store(position, row, now_ms)
         elif row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if not position.store:  # Else what is in store comes first, and the error again after it.
+            if not position.store:  # Otherwise the stored batches come first, then the error again.
                 error = error_for(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{position.key} does not hold offset {position.fetch_offset} (auto.offset.reset=none)",
+                    f"{position.key} does not have offset {position.fetch_offset}: seek() elsewhere, or set "
+                    "auto.offset.reset to earliest or latest",
                 )
                 self.fetch_errors += 1
                 self._reset(position, error)
@@ -315,7 +321,7 @@ class Fetcher:
                 self._failed(position, error, now_ms)
 
     def _fenced(self, position: Position, error: Exception, now_ms: int) -> None:
-        """Another reads the partition: this consumer's claim must be made again."""
+        """The leader does not accept this consumer as the reader: its claim or attachment must be renewed."""
         self.fetch_errors += 1
         position.is_unowned = True
         position.last_error = error
@@ -339,8 +345,8 @@ class Fetcher:
             self._problems.append(
                 error_for(
                     ErrorCode.MESSAGE_TOO_LARGE,
-                    f"a batch of {position.key} at offset {position.fetch_offset} does not come whole: "
-                    "the broker keeps to max.partition.fetch.bytes, which is too small for it",
+                    f"the batch of {position.key} at offset {position.fetch_offset} is larger than "
+                    "max.partition.fetch.bytes: raise that setting",
                 )
             )
         is_committed = self._settings.isolation is Isolation.READ_COMMITTED
@@ -351,20 +357,20 @@ class Fetcher:
     # What is in store ---------------------------------------------------------------------------------
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        """When a pause ends, so that `calls` has something new to say."""
+        """When the next retry is due; None if none is."""
         times = [position.not_before_ms for position in self.positions.values()]
         return min((time for time in times if time > now_ms), default=None)
 
     def raise_problem(self) -> None:
-        """Raise what the application must be told, if there is something."""
+        """Raise the next error for the application, if there is one."""
         if self._problems:
             raise self._problems.popleft()
 
     def take(self) -> Iterator[FetchedBatch]:
-        """Whole batches, from one partition after the other in turn, as long as there are any.
+        """The stored batches, one from each partition in turn.
 
         Raises BrokerError (CORRUPT_MESSAGE) for a batch whose checksum or records are damaged; the position
-        then stays before it. What was taken before comes first: then it is raised the next time.
+        then stays before it. After a batch was returned, the error is raised by the next call instead.
         """
         has_given = False
         empty_in_a_row = 0

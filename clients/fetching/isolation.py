@@ -1,4 +1,4 @@
-"""Which batches of a fetch a consumer does not see: transactions' markers, and what was aborted (KIP-98)."""
+"""Which batches of a fetch the application must not get: control batches, and aborted ones (KIP-98)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ABORT = 0
 
 
 class Isolation(enum.IntEnum):
-    """`isolation.level`, as requests number it."""
+    """`isolation.level`, as requests encode it."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -25,10 +25,10 @@ class Isolation(enum.IntEnum):
 def skipped(
     records: memoryview, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]
 ) -> list[bool]:
-    """Of every batch, in order, whether nothing of it is to be handed out.
+    """For every batch, in order, whether the application must not get it.
 
-    `aborted` is what the broker has told of the same range: transactions that were aborted, by producer and
-    first offset. A transaction ends at its producer's next abort marker.
+    `aborted` lists the aborted transactions of the same range by producer and first offset, as the broker
+    reports them. A transaction ends at its producer's next abort marker.
     """
     coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
     open_: set[int] = set()
@@ -43,7 +43,7 @@ def skipped(
 
 
 def _is_abort(records: memoryview, header: BatchHeader) -> bool:
-    """Whether a control batch is the marker of an aborted transaction. What cannot be read is none."""
+    """Whether a control batch is an abort marker; False if it cannot be decoded."""
     try:
         keys = decode_columns(records, header).keys
     except BrokerError:

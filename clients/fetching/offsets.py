@@ -1,4 +1,4 @@
-"""Looks up offsets at the leaders that know them: the first, the last, and those of moments in time."""
+"""Looks up offsets at the leaders: the first, the last, and those of times."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from protocol.messages.list_offsets import (
 from protocol.topic_partition import TopicPartition
 
 LATEST = -1
-"""In place of a time: the offset after the last record that consumers may see."""
+"""Stands for a time: the offset after the last record that consumers may see."""
 EARLIEST = -2
-"""In place of a time: the first offset that the partition still holds."""
+"""Stands for a time: the first offset of the partition."""
 MAX_TIMESTAMP = -3
-"""In place of a time: the record with the latest timestamp (KIP-734)."""
+"""Stands for a time: the offset of the record with the latest timestamp (KIP-734)."""
 
 _CONSUMER = -1
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """An offset and, where a time was asked for, the time of the record there, in ms."""
+    """An offset, and the timestamp of its record in ms if a time was looked up."""
 
     offset: int
     timestamp: int
@@ -53,7 +53,7 @@ def offsets_request(
 
 
 def offsets_in(response: ListOffsetsResponse) -> dict[TopicPartition, OffsetAndTimestamp | BrokerError]:
-    """What a response says of each partition. Offset -1: no record is as late as the time asked for."""
+    """The offset or error of each partition in a response. Offset -1: no record is as late as the time."""
     found: dict[TopicPartition, OffsetAndTimestamp | BrokerError] = {}
     for topic in response.topics:
         for row in topic.partitions:
@@ -69,10 +69,10 @@ def offsets_in(response: ListOffsetsResponse) -> dict[TopicPartition, OffsetAndT
 def look_up_offsets(
     connection: Connection, times: Mapping[TopicPartition, int], timeout_ms: int, isolation: int = 0
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """The offsets of `times` (ms since the epoch, or one of the names above), from all brokers concerned.
+    """The offsets of `times` (ms since the epoch, or EARLIEST, LATEST, MAX_TIMESTAMP), from the leaders.
 
-    Waits for leaders, and tries again what may pass, until `timeout_ms` is over. Raises the last error then,
-    and at once one that does not pass.
+    Waits for leaders and retries for `timeout_ms`. Then raises the last error; an error that is not retriable
+    is raised at once.
     """
     deadline_ms = connection.network.now_ms() + timeout_ms
     wanted = dict(times)
@@ -117,7 +117,7 @@ def look_up_offsets(
 def by_leader(
     metadata: Metadata, times: Mapping[TopicPartition, int]
 ) -> dict[int, dict[TopicPartition, int]]:
-    """`times` divided by the brokers that lead the partitions; those whose leader is unknown are left out."""
+    """`times` by the leader of each partition; partitions without a known leader are left out."""
     divided: dict[int, dict[TopicPartition, int]] = {}
     for partition, time in times.items():
         leader = metadata.leader(*partition)
@@ -129,7 +129,7 @@ def by_leader(
 
 
 def wait_for_metadata(connection: Connection, timeout_ms: int) -> None:
-    """Wait until the view of the cluster has been renewed once. Replies to other calls are kept."""
+    """Wait until the metadata is renewed once. Replies to other calls are kept."""
     connection.metadata.renew()
     seen = connection.metadata.update_count
     deadline_ms = connection.network.now_ms() + timeout_ms
@@ -143,7 +143,7 @@ def wait_for_metadata(connection: Connection, timeout_ms: int) -> None:
 
 
 def _why_unknown(metadata: Metadata, wanted: Mapping[TopicPartition, int]) -> BrokerError | None:
-    """Why no partition of `wanted` has a known leader, if brokers said why. Raises final errors."""
+    """Why the partitions have no known leader, if a broker has told. Raises one that is not retriable."""
     for topic, partition in wanted:
         error = metadata.topic_error(topic)
         if error is not None and not error.retriable:
@@ -154,7 +154,7 @@ def _why_unknown(metadata: Metadata, wanted: Mapping[TopicPartition, int]) -> Br
         if info is not None and partition >= len(info.partitions):
             return error_for(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic} has {len(info.partitions)} partitions, and none of the number {partition}",
+                f"topic {topic} has {len(info.partitions)} partitions: {partition} does not exist",
             )
         if info is not None:
             return error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")

@@ -1,4 +1,4 @@
-"""Topics that a consumer without a group reads whole, the partitions that they get later included."""
+"""Topics of which a consumer without a group reads all partitions, including those added later."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from protocol.topic_partition import TopicPartition
 
 
 class PartitionDiscovery:
-    """Follows the metadata, and adds new partitions to the fetcher."""
+    """Adds the partitions that the metadata lists to the fetcher."""
 
     def __init__(self, metadata: Metadata, fetcher: Fetcher) -> None:
         self._metadata = metadata
         self._fetcher = fetcher
-        self._topics: dict[str, bool] = {}  # whether its partitions have been taken up once
+        self._topics: dict[str, bool] = {}  # whether its partitions have been added once
         self._seen_update = 0
 
     def add(self, topic: str) -> None:
-        """Read a topic from now on."""
+        """Begin to read all partitions of a topic."""
         self._topics.setdefault(topic, False)
         self._metadata.want(topic)
         self.add_partitions()
 
     def discard(self, topic: str) -> None:
-        """Take up no more of a topic's partitions."""
+        """Add no more partitions of a topic."""
         self._topics.pop(topic, None)
 
     def add_partitions(self) -> None:
-        """Take up the partitions that the metadata has told of since the last call."""
+        """Add the partitions that are new in the metadata since the last call."""
         if self._seen_update == self._metadata.update_count and all(self._topics.values()):
             return
         self._seen_update = self._metadata.update_count
@@ -41,5 +41,5 @@ class PartitionDiscovery:
                 if key not in self._fetcher.positions:
                     position = self._fetcher.add(key)
                     if is_known:
-                        position.go_to_time(EARLIEST)  # Added to the topic since: nothing in it is old.
+                        position.go_to_time(EARLIEST)  # Added to the topic later: all of its records are new.
             self._topics[topic] = True

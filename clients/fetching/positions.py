@@ -11,9 +11,9 @@ from protocol.topic_partition import TopicPartition
 
 
 class StoredBatch(NamedTuple):
-    """A batch that was fetched and not yet taken: `header` says where in `records` it is.
+    """A fetched batch that is not taken yet; `header` has its place in `records`.
 
-    `is_skipped` where nothing of it is to be handed out: markers of transactions, and what these aborted.
+    `is_skipped` marks control batches and batches of aborted transactions.
     """
 
     records: memoryview
@@ -28,34 +28,34 @@ class Position:
     topic: str
     partition: int
     offset: int | None = None
-    """The offset of the next record to hand out; None until it is known."""
+    """The offset of the next record for the application; None until it is known."""
     reset_to: int | None = None
-    """The time (or EARLIEST, LATEST) whose offset is to be looked up for a position."""
+    """The time (or EARLIEST, LATEST) whose offset will be looked up and become the position."""
     is_paused: bool = False
-    """By the application: nothing is fetched or handed out until it says otherwise."""
+    """Suspended by the application's `pause`: nothing is fetched or returned."""
     is_held: bool = False
-    """By the group: the same, while the partition is about to change hands."""
+    """Suspended by the group, while the partition is revoked or rewound."""
     is_unowned: bool = False
-    """While this consumer has not got the partition that it wants for itself: the same."""
+    """Suspended until this consumer is the partition's exclusive or attached reader."""
     is_pending: bool = False
-    """Whether the position is yet to be what the group has committed: it is not reset meanwhile."""
+    """Whether the group's committed offset is being fetched; `auto.offset.reset` does not apply meanwhile."""
     high_watermark: int | None = None
     """The offset after the last record that this consumer may see, as of the last fetch."""
     log_start_offset: int | None = None
     fetch_offset: int = 0
-    """The offset after what has been fetched."""
+    """The offset after the last fetched batch."""
     fetch_epoch: int = -1
-    """The leader epoch of what has been fetched last; -1 where nothing was since the position was set."""
+    """The leader epoch of the last fetched batch; -1 if none was fetched since the position was set."""
     checked_epoch: int = -1
-    """The last leader epoch in which what has been fetched is known to be in the log."""
+    """The last leader epoch whose log is known to have the fetched records."""
     store: deque[StoredBatch] = field(default_factory=deque)
-    """Whole batches, fetched and not yet taken."""
+    """Fetched batches that are not taken yet."""
     stored_bytes: int = 0
     generation: int = 0
-    """Counts the times that the position was set: what was asked for before does not count any more."""
+    """Rises whenever the position is set; answers to requests of earlier generations are ignored."""
     not_before_ms: int = 0
     last_error: Exception | None = None
-    """Why the last fetch or look-up brought nothing."""
+    """Why the last fetch or look-up failed."""
 
     @property
     def key(self) -> TopicPartition:
@@ -63,7 +63,7 @@ class Position:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing is fetched or handed out."""
+        """Whether the partition is suspended: nothing is fetched or returned."""
         return self.is_paused or self.is_held or self.is_unowned
 
     def go_to(self, offset: int) -> None:
@@ -73,13 +73,13 @@ class Position:
         self.reset_to = None
 
     def go_to_time(self, time: int) -> None:
-        """Continue at the offset of `time`, which has to be looked up."""
+        """Continue at the offset of `time`, which will be looked up."""
         self._forget()
         self.offset = None
         self.reset_to = time
 
     def keep(self, records: memoryview, header: BatchHeader, is_skipped: bool) -> None:
-        """Put a batch in store that came with a fetch, unless all of it came before."""
+        """Store a fetched batch, unless it was fetched before."""
         if header.last_offset >= self.fetch_offset:
             self.store.append(StoredBatch(records, header, is_skipped))
             self.stored_bytes += header.size
@@ -87,7 +87,7 @@ class Position:
             self.fetch_epoch = header.leader_epoch
 
     def must_be_checked(self, leader_epoch: int) -> bool:
-        """Whether the leader may have another log than the one that was read from (KIP-320)."""
+        """Whether the leader may have another log than the one that was read (KIP-320)."""
         return self.fetch_epoch >= 0 and leader_epoch > self.checked_epoch
 
     def _forget(self) -> None:

@@ -1,4 +1,4 @@
-"""What a consumer can ask about topics, whether it reads them or not."""
+"""A consumer's questions about topics, whether it reads them or not."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from protocol.topic_partition import TopicPartition
 
 
 class ConsumerQueries:
-    """The part of a consumer that needs a connection and patience, and no positions. Timeouts are in ms; None
-    is `default.api.timeout.ms`."""
+    """The methods of a consumer that need no positions. Timeouts in ms; None is `default.api.timeout.ms`."""
 
     def __init__(
         self,
@@ -32,7 +31,7 @@ class ConsumerQueries:
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[int]:
         """The numbers of a topic's partitions.
 
-        Raises UnknownTopicOrPartitionError where there is no such topic, RequestTimeoutError.
+        Raises UnknownTopicOrPartitionError if the topic does not exist, RequestTimeoutError.
         """
         limit_ms = self._limit_ms(timeout_ms)
         deadline_ms = self._network.now_ms() + limit_ms
@@ -43,7 +42,7 @@ class ConsumerQueries:
                 raise error_for(error.code, f"topic {topic}: {error.message}")
             left_ms = deadline_ms - self._network.now_ms()
             if left_ms <= 0:
-                raise RequestTimeoutError(f"nothing is known of topic {topic} after {limit_ms} ms")
+                raise RequestTimeoutError(f"no broker described topic {topic} within {limit_ms} ms")
             wait_for_metadata(self._connection, left_ms)
         return [row.partition for row in self._metadata.topics[topic].partitions]
 
@@ -57,7 +56,7 @@ class ConsumerQueries:
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset that each partition holds."""
+        """The first offset of each partition."""
         return self._offsets(dict.fromkeys(partitions, EARLIEST), timeout_ms)
 
     def end_offsets(
@@ -69,7 +68,7 @@ class ConsumerQueries:
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time (ms since the epoch); None where there is none."""
+        """The first record at or after each time (ms since the epoch); None if there is none."""
         limit_ms = self._limit_ms(timeout_ms)
         found = look_up_offsets(self._connection, times, limit_ms, self._isolation)
         return {key: None if answer.offset < 0 else answer for key, answer in found.items()}

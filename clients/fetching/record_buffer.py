@@ -1,4 +1,4 @@
-"""The last step to the application: what has been decoded and not been handed out yet."""
+"""Decoded records that the application has not got yet."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from protocol.errors import BrokerError
 from protocol.topic_partition import TopicPartition
 
 Deserializer: TypeAlias = Callable[[str, bytes], Any]
-"""(topic, key or value) -> what the application wants in their place; not called for null."""
+"""Takes the topic and a key or value, and returns what the application gets. Not called for null."""
 
 
 class RecordBuffer:
-    """Records on their way from the fetcher to the application."""
+    """Takes batches from the fetcher and hands their records to the application."""
 
     def __init__(
         self, fetcher: Fetcher, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
     ) -> None:
         self.records = 0
-        """How many have been handed out."""
+        """Number of records returned to the application."""
         self._fetcher = fetcher
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self._leftover: deque[ConsumerRecord] = deque()
 
     def fill(self, limit: int) -> bool:
-        """Have `limit` records at hand, if so many have been fetched; whether there are any."""
+        """Decode batches until `limit` records are buffered; returns whether any are."""
         try:
             while len(self._leftover) < limit:
                 batch = next(self._fetcher.take(), None)
@@ -40,12 +40,12 @@ class RecordBuffer:
                     break
                 self._leftover += self._records(batch)
         except BrokerError:
-            if not self._leftover:  # Else these come first.
+            if not self._leftover:  # Otherwise the buffered records come first.
                 raise
         return bool(self._leftover)
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        """Hand out what is at hand, at most `limit` records."""
+        """Remove and return at most `limit` buffered records."""
         count = min(limit, len(self._leftover))
         self.records += count
         return [self._leftover.popleft() for _ in range(count)]
@@ -73,35 +73,35 @@ class RecordBuffer:
         return map(ConsumerRecord._make, fields)
 
     def drop(self, key: TopicPartition) -> None:
-        """Forget what is at hand of a partition."""
+        """Drop a partition's buffered records."""
         if self._leftover:
             self._leftover = deque(record for record in self._leftover if not _is_of(record, key))
 
     def put_back(self, position: Position) -> None:
-        """Have what is at hand of a partition be fetched again, when it is wanted."""
+        """Drop a partition's buffered records, and set its position back to the first of them."""
         first = self.first_offset(position.key)
         if first is not None:
             self.drop(position.key)
             position.go_to(first)
 
     def put_back_all(self) -> None:
-        """The same for all partitions."""
+        """Drop all buffered records, and set the positions back to the first of each partition."""
         if self._leftover:
             for position in self._fetcher.positions.values():
                 self.put_back(position)
 
     def first_offset(self, key: TopicPartition) -> int | None:
-        """The first offset that is at hand of a partition."""
+        """The offset of a partition's first buffered record; None if none is buffered."""
         return next((record.offset for record in self._leftover if _is_of(record, key)), None)
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where each partition stands after what has been handed out, if known."""
+        """The offset after the last record returned, of each partition whose position is known."""
         consumed = {
             key: OffsetAndMetadata(position.offset)
             for key, position in self._fetcher.positions.items()
             if position.offset is not None
         }
-        for record in reversed(self._leftover):  # What comes first in a partition is looked at last.
+        for record in reversed(self._leftover):  # The first record of a partition is looked at last.
             consumed[TopicPartition(record.topic, record.partition)] = OffsetAndMetadata(record.offset)
         return consumed
 

@@ -1,4 +1,4 @@
-"""Makes the requests with which a consumer fetches."""
+"""Makes a consumer's fetch requests."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from clients.fetching.settings import FetchSettings
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 _SHORT_WAIT_MS = 20
-"""How long a broker may wait for data while we have some of its other partitions, and soon need more."""
+"""max_wait_ms while batches of other partitions of the broker are stored, so that they are soon refilled."""
 
 
 def fetch_request(
     metadata: Metadata, positions: Iterable[Position], settings: FetchSettings, *, has_stores: bool
 ) -> FetchRequest:
-    """The request for what follows on `positions`; one broker must lead all of them.
+    """The fetch request for `positions`, all of which one broker must lead.
 
-    `has_stores` says that more is in store of other partitions of this broker.
+    `has_stores` tells that batches of other partitions of this broker are stored.
     """
     topics: dict[str, FetchTopic] = {}
     for position in positions:

@@ -1,4 +1,4 @@
-"""What the fetching side of a consumer needs to know of the settings."""
+"""The settings of fetching."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clients.fetching.isolation import Isolation
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """All times in ms."""
+    """The settings of a fetcher. All times in ms."""
 
     min_bytes: int
     max_wait_ms: int
@@ -26,7 +26,7 @@ class FetchSettings:
 
 
 def fetch_settings(settings: Mapping[str, Any]) -> FetchSettings:
-    """Those of a consumer's settings that concern fetching."""
+    """The fetch settings among a consumer's settings."""
     return FetchSettings(
         min_bytes=settings["fetch.min.bytes"],
         max_wait_ms=settings["fetch.max.wait.ms"],

@@ -1,7 +1,7 @@
-"""Asks a new leader whether its log still holds what was read from the old one (KIP-320).
+"""Detects that a log was truncated, by asking new leaders for the ends of epochs (KIP-320).
 
-It does not where an unclean election has cut the log: then what stands at the next offset is something else,
-and a consumer that read on would miss records without a word.
+After an unclean election the new leader may have other records at the next offset. A consumer that read on
+would miss records unnoticed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ UNKNOWN = -1
 
 
 class EpochEnd(NamedTuple):
-    """Where the leader's log has the last record of an epoch or of those before it: `offset` is the one
-    after. -1 where it knows of none."""
+    """The end of an epoch in the leader's log: the offset after the last record of it or of earlier epochs.
+
+    -1 if the leader has no such record.
+    """
 
     epoch: int
     offset: int
 
 
 def epochs_request(metadata: Metadata, positions: Iterable[Position]) -> OffsetForLeaderEpochRequest:
-    """The request for the ends of the epochs that were read last; one broker must lead all partitions."""
+    """Asks for the end of the epoch that each position read last. One broker must lead all partitions."""
     topics: dict[str, OffsetForLeaderTopic] = {}
     for position in positions:
         info = metadata.partition(position.topic, position.partition)
@@ -51,7 +53,7 @@ def epochs_request(metadata: Metadata, positions: Iterable[Position]) -> OffsetF
 def ends_in(
     response: OffsetForLeaderEpochResponse,
 ) -> Iterator[tuple[TopicPartition, EpochEnd | BrokerError]]:
-    """What a response says of each partition."""
+    """The end of the epoch, or the error, of each partition in a response."""
     for topic in response.topics:
         for row in topic.partitions:
             key = TopicPartition(topic.topic, row.partition)

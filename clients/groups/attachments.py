@@ -1,9 +1,9 @@
 """Reading in a group with single readers: a member attaches itself at the leaders before it fetches.
 
-A leader lets a connection read what was assigned to the member that has said, on that very connection, who it
-is. So it is said again after every reconnect, to every new leader, and in every generation; until it is,
-nothing of the partition is fetched or handed out. That a leader refuses a member takes nothing from it: who
-is a member, and of what, is for the coordinator to say, who is asked at once.
+A leader lets a connection read the partitions of the member that has attached itself on that connection. So
+the member attaches itself again after every reconnect, at every new leader, and in every generation; until
+then nothing of the partition is fetched or returned. A refusal by a leader does not end the membership: the
+coordinator decides that, and the member asks it at once.
 """
 
 from __future__ import annotations
@@ -33,19 +33,22 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(slots=True, eq=False)
 class _Attachment:
-    """Where a partition is read: the conversation with `node` on which its leader was told so."""
+    """A partition, and the conversation with its leader `node` on which this member is attached."""
 
     position: Position
     node: int = NO_NODE
     conversation: Conversation | None = None
     not_before_ms: int = 0
     is_told: bool = False
-    """Whether the application knows why it gets nothing."""
+    """Whether the application was told why it gets no records."""
 
 
 class Attachments:
-    """The partitions of one member. `identity` says who it is, `put_back` has what was decoded of a partition
-    read again, `doubt` has the coordinator asked whether it still is a member."""
+    """The partitions of one member.
+
+    `identity` gives its generation and id. `doubt` makes it send a heartbeat at once, whose answer tells
+    whether it still is a member.
+    """
 
     def __init__(
         self,
@@ -68,20 +71,22 @@ class Attachments:
         self._calls: dict[int, Call] = {}
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions that were assigned, and have positions; nothing is read of them yet."""
+        """Begin to attach at the leaders of newly assigned partitions, which must have positions."""
         for partition in partitions:
             position = self._fetcher.positions[partition]
             position.is_unowned = True
             self._attachments[partition] = _Attachment(position)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions that are not to be read any more."""
+        """Forget partitions that are no longer read."""
         for partition in partitions:
             self._attachments.pop(partition, None)
 
     def hold_back(self) -> None:
-        """Let nothing through of a partition that is not read on the connection there is: to be called before
-        fetches are made, and before anything is handed out."""
+        """Suspend partitions that are not attached on the current connection to their leader.
+
+        Called before fetches are made, and before records are returned to the application.
+        """
         for partition, attachment in list(self._attachments.items()):
             position = attachment.position
             if self._fetcher.positions.get(partition) is not position:
@@ -89,7 +94,7 @@ class Attachments:
                 continue
             if attachment.conversation is None:
                 continue
-            # A fetch that was refused has left it unowned: so it is asked once more, and that tells why.
+            # A refused fetch has set `is_unowned`: attach again, and the answer tells why.
             if position.is_unowned or not self._is_current(attachment):
                 attachment.conversation = None
                 position.is_unowned = True
@@ -105,10 +110,10 @@ class Attachments:
     # Out: calls ---------------------------------------------------------------------------------------
 
     def calls(self, now_ms: int) -> list[Call]:
-        """The requests to send now: one to each leader, for all partitions."""
+        """The requests to send now: one to each leader, for all of its partitions."""
         who = self._identity()
         if who.generation == NO_GENERATION:
-            return []  # It has lost its place, and is about to let go of them.
+            return []  # The membership has ended; the partitions will be revoked.
         wanted: dict[int, dict[str, list[int]]] = {}
         for (topic, number), attachment in self._attachments.items():
             if attachment.conversation is not None or attachment.not_before_ms > now_ms:
@@ -131,7 +136,7 @@ class Attachments:
         return calls
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        """When a pause ends."""
+        """When the next retry is due; None if none is."""
         times = [
             attachment.not_before_ms
             for attachment in self._attachments.values()
@@ -142,7 +147,7 @@ class Attachments:
     # In: replies --------------------------------------------------------------------------------------
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply; whether it was one to these calls."""
+        """Process a reply; returns whether it answered one of these calls."""
         node = reply.call.node
         if self._calls.get(node) is not reply.call:
             return False
@@ -177,7 +182,7 @@ class Attachments:
         attachment.position.last_error = None
 
     def _asked(self, partition: TopicPartition, reply: Reply) -> _Attachment | None:
-        """What a reply is about, unless it was asked as one that this member is not any more."""
+        """The attachment that a reply is about; None if the request was sent in another generation."""
         was: GroupIdentity = reply.call.tag
         now = self._identity()
         if (was.member_id, was.generation) != (now.member_id, now.generation):
@@ -196,7 +201,7 @@ class Attachments:
             self._withheld(attachment, error)
 
     def _withheld(self, attachment: _Attachment, error: Exception) -> None:
-        """The leader does not let this member read, or does not know how to."""
+        """Report once that the leader does not let this member read, or does not support single readers."""
         if not attachment.is_told:
             attachment.is_told = True
             self._connection.events.note(PartitionWithheld(*attachment.position.key, error))

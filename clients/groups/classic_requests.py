@@ -1,4 +1,4 @@
-"""What a member of a classic group writes into its requests, and reads from the answer to JoinGroup."""
+"""The requests of a classic group member, and the answer to JoinGroup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ClassicSettings:
-    """What a classic membership needs to know of the settings. All times in ms."""
+    """The settings of a classic membership. All times in ms."""
 
     group_id: str
     instance_id: str | None
@@ -38,11 +38,11 @@ class ClassicSettings:
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether partitions are kept while joining: all strategies must allow it, for any may be chosen."""
+        """Whether partitions are kept while joining: only if all assignors allow it."""
         return all(assignor.is_cooperative for assignor in self.assignors)
 
     def assignor(self, name: str) -> Assignor:
-        """The assignor that the group has agreed on; it is one of ours."""
+        """The assignor that the group has agreed on."""
         return next(assignor for assignor in self.assignors if assignor.name == name)
 
     def join_request(
@@ -51,15 +51,15 @@ class ClassicSettings:
         member_id: str,
         owned: Sequence[TopicPartition],
         generation: int,
-        given: Sequence[TopicPartition],
-        given_in: int,
+        assigned: Sequence[TopicPartition],
+        assigned_in: int,
     ) -> JoinGroupRequest:
-        """JoinGroup. `owned` is what the member holds on to, `given` what it was last given, and when."""
+        """JoinGroup. The member keeps `owned`; `assigned` is its assignment in generation `assigned_in`."""
         protocols = []
         for assignor in self.assignors:
             subscription = Subscription(
                 topics=list(topics),
-                user_data=assignor.user_data(given, given_in) or None,
+                user_data=assignor.user_data(assigned, assigned_in) or None,
                 owned_partitions=grouped(sorted(owned)),
                 generation_id=generation,
                 rack_id=self.rack,
@@ -78,9 +78,9 @@ class ClassicSettings:
         )
 
     def sync_request(
-        self, generation: int, member_id: str, protocol_name: str, shares: MemberPartitions
+        self, generation: int, member_id: str, protocol_name: str, assignments: MemberPartitions
     ) -> SyncGroupRequest:
-        """SyncGroup; only a leader has `shares` to give."""
+        """SyncGroup; only a leader's has `assignments`."""
         return SyncGroupRequest(
             group_id=self.group_id,
             generation_id=generation,
@@ -89,8 +89,8 @@ class ClassicSettings:
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=protocol_name,
             assignments=[
-                SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(share))
-                for member, share in shares.items()
+                SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(partitions))
+                for member, partitions in assignments.items()
             ],
         )
 
@@ -114,7 +114,7 @@ class ClassicSettings:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What the answer to JoinGroup says. Only a leader knows the `members`."""
+    """The answer to JoinGroup. Only a leader gets the `members`."""
 
     protocol_name: str = ""
     is_leader: bool = False
@@ -122,12 +122,12 @@ class Joined:
     members: Members = field(default_factory=dict)
 
     def topics(self) -> list[str]:
-        """All topics that any member wants to read."""
+        """All topics that any member subscribes to, sorted."""
         return sorted({topic for member in self.members.values() for topic in member.topics})
 
 
 def joined(response: JoinGroupResponse) -> Joined:
-    """Raises MalformedMessage where a member's subscription is none."""
+    """The contents of a response. Raises MalformedMessage if a subscription cannot be decoded."""
     members: Mapping[str, MemberSubscription] = {}
     is_leader = response.leader == response.member_id
     if is_leader:

@@ -1,4 +1,4 @@
-"""Committed offsets: how far a group has read, told to its coordinator and asked of it."""
+"""Commits and fetches a group's offsets at its coordinator."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def committed_in(response: OffsetCommitResponse) -> dict[TopicPartition, int]:
 
 
 def fetch_request(group_id: str, partitions: Iterable[TopicPartition] | None) -> OffsetFetchRequest:
-    """The request for what a group has committed, for these partitions or for all."""
+    """The request for a group's committed offsets, of these partitions or of all."""
     topics = None if partitions is None else by_topic(partitions)
     return OffsetFetchRequest(
         group_id=group_id,
@@ -95,7 +95,7 @@ def fetch_request(group_id: str, partitions: Iterable[TopicPartition] | None) ->
 
 
 def fetched_in(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The committed offsets of partitions that have any. Raises BrokerError for the first error in there."""
+    """The committed offsets in a response. Raises BrokerError for the first error in it."""
     answer = response.groups[0] if response.groups else response
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     if answer.error_code:
@@ -115,15 +115,15 @@ def fetched_in(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndM
 
 @dataclass(slots=True, eq=False)
 class OffsetCommit:
-    """A commit under way. `identity` is as whom it was asked for: a later generation must not do it."""
+    """A commit in progress, under the identity of its start: a later generation must not repeat it."""
 
     identity: GroupIdentity
     offsets: dict[TopicPartition, OffsetAndMetadata]
-    """What is still to be committed."""
+    """The offsets that the coordinator has not accepted yet."""
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     is_done: bool = False
     error: Exception | None = None
-    """Why it failed, once it is done; before that, why it has not succeeded yet."""
+    """Why it failed, or while it is in progress, why the last attempt failed."""
     call: Call | None = None
     not_before_ms: int = 0
 
@@ -131,7 +131,7 @@ class OffsetCommit:
         return commit_request(self.identity, self.offsets)
 
     def take(self, response: Response) -> None:
-        """Raises BrokerError for the first error that the response tells."""
+        """Process the response. Raises BrokerError for the first error in it."""
         assert isinstance(response, OffsetCommitResponse)
         for partition, code in committed_in(response).items():
             if code == ErrorCode.NONE and partition in self.offsets:
@@ -139,8 +139,8 @@ class OffsetCommit:
         for partition, code in committed_in(response).items():
             if code in _PLACE_LOST:
                 raise CommitFailedError(
-                    f"group {self.identity.group_id} has been shared out anew since poll() gave these "
-                    f"records: they come again to the members that own them now ({error_for(code)})"
+                    f"group {self.identity.group_id} was rebalanced after poll() returned these records; "
+                    f"their new owner will process them again ({error_for(code)})"
                 )
             if code:
                 plain = error_for(code)
@@ -149,7 +149,7 @@ class OffsetCommit:
 
 @dataclass(slots=True, eq=False)
 class OffsetFetch:
-    """A question for committed offsets under way; what is found is in `found`."""
+    """A fetch of committed offsets in progress; `found` has the result."""
 
     group_id: str
     partitions: tuple[TopicPartition, ...]
@@ -163,30 +163,29 @@ class OffsetFetch:
         return fetch_request(self.group_id, self.partitions)
 
     def take(self, response: Response) -> None:
-        """Raises BrokerError for the first error that the response tells."""
+        """Process the response. Raises BrokerError for the first error in it."""
         assert isinstance(response, OffsetFetchResponse)
         self.found = fetched_in(response)
 
 
 class CommittedOffsets:
-    """Commits and inquiries on their way to the coordinator. What may pass is tried again, for as long as
-    the caller is willing to wait."""
+    """Commits and fetches of offsets in progress. Retriable errors are retried until the caller withdraws."""
 
     def __init__(self, coordinator: GroupCoordinator, events: Events) -> None:
         self.commits = 0
-        """How many have succeeded."""
+        """Number of commits that succeeded."""
         self.commits_failed = 0
         self._events = events
         self._coordinator = coordinator
         self._open: list[OffsetCommit | OffsetFetch] = []
 
     def submit(self, task: OffsetCommit | OffsetFetch) -> None:
-        """Begin; the task says when it is done."""
+        """Begin a task; its `is_done` tells the end."""
         self._open.append(task)
         self._coordinator.want()
 
     def withdraw(self, task: OffsetCommit | OffsetFetch) -> None:
-        """Nobody waits for this any more. What has been sent may still be carried out."""
+        """Stop retrying a task. A request in flight may still be carried out."""
         if task in self._open:
             self._open.remove(task)
 
@@ -201,7 +200,7 @@ class CommittedOffsets:
         return calls
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply; whether it was one to these calls."""
+        """Process a reply; returns whether it answered one of these calls."""
         task = next((task for task in self._open if task.call is reply.call), None)
         if task is None:
             return False
@@ -239,7 +238,7 @@ class CommittedOffsets:
             self._events.note(CommitFailed(task.identity.group_id, tuple(task.offsets), error))
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        """When a pause ends."""
+        """When the next attempt is due; None if none is."""
         waiting = [task.not_before_ms for task in self._open if task.call is None]
         if not waiting or not self._coordinator.is_known:
             return None

@@ -1,4 +1,4 @@
-"""Where a group's coordinator is: asked for when it is needed, and again when it proves to be elsewhere."""
+"""Finds a group's coordinator when it is needed, and again when it has moved."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from protocol.messages.find_coordinator import (
 )
 
 COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-"""Errors after which the coordinator has to be looked for again."""
+"""Errors after which the coordinator must be found again."""
 _GROUP_KEY_TYPE = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorNode:
-    """The broker that looks after a group."""
+    """The broker that coordinates a group, and its address."""
 
     node: int
     host: str
@@ -34,7 +34,7 @@ def find_coordinator_request(group_id: str) -> FindCoordinatorRequest:
 
 
 def coordinator_in(response: FindCoordinatorResponse) -> CoordinatorNode:
-    """The place that a response tells. Raises BrokerError."""
+    """The coordinator that a response names. Raises BrokerError."""
     row: FoundCoordinator | FindCoordinatorResponse = response
     if response.coordinators:
         row = response.coordinators[0]
@@ -44,10 +44,10 @@ def coordinator_in(response: FindCoordinatorResponse) -> CoordinatorNode:
 
 
 class GroupCoordinator:
-    """The coordinator of one group, and the line to it.
+    """The coordinator of one group, and a connection to it that carries group requests only.
 
-    The line is one of its own: an answer to JoinGroup may take minutes, and on a connection answers come in
-    order, so that fetches would wait behind it.
+    The answer to JoinGroup may take minutes. Answers on a connection come in order, so fetches on the same
+    connection would wait for it.
     """
 
     def __init__(self, connection: Connection, group_id: str, retry_backoff_ms: int) -> None:
@@ -55,9 +55,9 @@ class GroupCoordinator:
         self.retry_backoff_ms = retry_backoff_ms
         self.is_known = False
         self.last_error: Exception | None = None
-        """Why it was not found the last time."""
+        """Why the last search failed."""
         self.is_line_taken = False
-        """Whether an answer is waited for on the line that may take long."""
+        """Whether a request that the coordinator may answer late is in flight on the group's connection."""
         self._problem: Exception | None = None
         self._connection = connection
         self._node = COORDINATOR
@@ -66,12 +66,12 @@ class GroupCoordinator:
         self._not_before_ms = 0
 
     def want(self) -> bool:
-        """Whether it is known; if not, it is looked for."""
+        """Whether the coordinator is known; if not, `calls` will search for it."""
         self._is_wanted = True
         return self.is_known
 
     def found(self, place: CoordinatorNode) -> None:
-        """Take it to be here."""
+        """Use this broker as the coordinator."""
         self._connection.open_line(place.host, place.port)
         self._node = place.node
         self.is_known = True
@@ -79,26 +79,26 @@ class GroupCoordinator:
 
     @property
     def quick_node(self) -> int:
-        """Where to send what should be answered soon: the line, or past it where something waits there."""
+        """Node for requests that need a quick answer: not the group's connection while that is taken."""
         return self._node if self.is_line_taken else COORDINATOR
 
     def forget(self) -> None:
-        """It has proved to be elsewhere, or not to answer: look for it again."""
+        """Search again: the coordinator has moved, or does not answer."""
         self.is_known = False
 
     def wait(self, now_ms: int) -> None:
-        """Do not look again before a pause is over."""
+        """Search again after `retry.backoff.ms` at the earliest."""
         self._not_before_ms = now_ms + self.retry_backoff_ms
 
     def calls(self, now_ms: int) -> list[Call]:
-        """The search, where one is due."""
+        """The FindCoordinator request, if one is due."""
         if self.is_known or not self._is_wanted or self._search is not None or now_ms < self._not_before_ms:
             return []
         self._search = Call(ANY_NODE, find_coordinator_request(self.group_id))
         return [self._search]
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply; whether it was one to the search."""
+        """Process a reply; returns whether it answered the search."""
         if reply.call is not self._search:
             return False
         self._search = None
@@ -115,13 +115,13 @@ class GroupCoordinator:
         return True
 
     def raise_problem(self) -> None:
-        """Raise what will not pass by itself, if the last search brought such a thing."""
+        """Raise the error of the last search once, if it is not retriable."""
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        """When the pause after a failed search ends."""
+        """When the next search is due; None if none is."""
         if self.is_known or not self._is_wanted or self._search is not None:
             return None
         return max(now_ms, self._not_before_ms)

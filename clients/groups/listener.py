@@ -1,4 +1,4 @@
-"""How an application hears of partitions that come and go."""
+"""The application's listener for partitions that its group assigns and revokes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from protocol.topic_partition import TopicPartition
 
 
 class RebalanceListener:
-    """To be subclassed; what is not overridden does nothing. Called from within `poll`, which waits for it.
+    """A base class whose methods do nothing. They are called from within `poll`, which waits for them.
 
-    The consumer may be used in there, to commit or to seek for example, but not to `poll`. The group waits
-    too: at most `max.poll.interval.ms`, or with managed groups the session timeout.
+    A method may use the consumer, for example to commit or to seek, but must not call `poll`. The group waits
+    for it: at most `max.poll.interval.ms`, or in a managed group the session timeout.
     """
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """These go to other members. They are still ours: what has been processed can be committed."""
+        """These will go to other members. Offsets of processed records can still be committed."""
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """These have come; those that stayed are not told again."""
+        """These are newly assigned; partitions that stayed are not included."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These belong to others already, because this member was away for too long: too late to commit.
+        """These may have other owners already, because the membership has ended: it is too late to commit.
 
-        Unless overridden the same as `on_partitions_revoked`.
+        Calls `on_partitions_revoked` unless overridden.
         """
         self.on_partitions_revoked(partitions)

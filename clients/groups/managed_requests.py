@@ -1,4 +1,4 @@
-"""What a member of a managed group writes into its requests (client rewrite)."""
+"""The requests of a managed group member (client rewrite)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NO_SHORTER_SESSION = -1
 
 @dataclass(frozen=True, slots=True)
 class ManagedSettings:
-    """What a managed membership needs to know of the settings. All times in ms.
+    """The settings of a managed membership. All times in ms.
 
-    `ephemeral` and `assignment_strategy` are for a group that this consumer is the first to name.
+    `ephemeral` and `assignment_strategy` apply if this consumer creates the group.
     """
 
     group_id: str
@@ -39,13 +39,13 @@ class ManagedSettings:
     single_reader: bool = False
 
     def list_request(self) -> ListConsumerGroupsRequest:
-        """The client rewrite's ListGroups: which broker is the group's controller."""
+        """The client rewrite's ListGroups, whose answer names the group's controller."""
         return ListConsumerGroupsRequest(consumer_groups=[self.group_id])
 
     def create_request(
         self, topics: Sequence[str], session_timeout_ms: int, *, single_reader: bool
     ) -> CreateGroupRequest:
-        """CreateGroup: makes the group, or adds topics to the one there is."""
+        """CreateGroup: creates the group, or adds topics to it."""
         return CreateGroupRequest(
             consumer_group=self.group_id,
             session_timeout=session_timeout_ms,
@@ -87,27 +87,28 @@ class ManagedSettings:
         )
 
     def readers_error(self) -> BrokerError:
-        """Why this consumer does not join a group that is not what its properties ask for."""
+        """The error of joining a group without single readers, when the properties require them."""
         return error_for(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"group {self.group_id} exists without single readers, and group.single.reader=true asks for "
-            "them: delete the group, once it has no members, or name another",
+            f"group {self.group_id} exists without single readers, but group.single.reader=true requires "
+            "them: delete the group once it has no members, or use another group.id",
         )
 
     def why_not_created(self, error: BrokerError) -> str:
-        """What the error of CreateGroup means."""
+        """The error message for a CreateGroup that failed with `error`."""
         group_id = self.group_id
         if error.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             return (
                 f"group {group_id} exists with another protocol, session timeout, strategy, ephemeral flag "
-                "or number of readers than this consumer's properties ask for (group.protocol, "
-                "session.timeout.ms, group.remote.assignor, group.ephemeral, group.single.reader)"
+                "or number of readers than this consumer's properties require; make these agree: "
+                "group.protocol, session.timeout.ms, group.remote.assignor, group.ephemeral, "
+                "group.single.reader"
             )
-        return f"group {group_id} cannot be made: {error.message}"
+        return f"group {group_id} cannot be created: {error.message}"
 
 
 def new_offsets(offsets: Mapping[TopicPartition, int]) -> list[NewOffset]:
-    """The rows of a RewindConsumer."""
+    """The offsets as rows of RewindConsumer."""
     return [
         NewOffset(topic=topic, partition=number, offset=offset) for (topic, number), offset in offsets.items()
     ]
@@ -115,12 +116,12 @@ def new_offsets(offsets: Mapping[TopicPartition, int]) -> list[NewOffset]:
 
 @dataclass(slots=True, eq=False)
 class RewindRequested:
-    """A rewind under way; `errors` has the partitions that were refused."""
+    """A rewind in progress; `errors` has the partitions that the controller refused."""
 
     offsets: dict[TopicPartition, int]
     found: dict[TopicPartition, int] = field(default_factory=dict)
     errors: dict[TopicPartition, BrokerError] = field(default_factory=dict)
     is_done: bool = False
     last_error: Exception | None = None
-    """Why it has not succeeded yet."""
+    """Why the last attempt failed."""
     not_before_ms: int = 0

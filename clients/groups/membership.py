@@ -1,7 +1,7 @@
-"""What a membership is to its consumer, whichever protocol it speaks.
+"""The interface of a group membership, common to both protocols.
 
-A membership asks for two things: that partitions be let go (`RevokePartitions`), which it waits for, and
-that others be taken up (`AssignPartitions`). It never touches a position itself.
+A membership asks its consumer to stop reading partitions (`RevokePartitions`), which it waits for, and to
+read others (`AssignPartitions`). It changes no position itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class GroupIdentity:
-    """As whom a consumer commits. Generation -1 and no member id: not as a member of the group."""
+    """The identity under which a consumer commits; generation -1 and no member id outside the group."""
 
     group_id: str
     generation: int = NO_GENERATION
@@ -30,7 +30,7 @@ class GroupIdentity:
 class RevokePartitions:
     """Stop reading `partitions`; call `revoked` when that is done.
 
-    `is_lost`: they are somebody else's already, so that nothing can be committed for them any more.
+    With `is_lost` they may have other owners already, and offsets can no longer be committed for them.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -39,9 +39,9 @@ class RevokePartitions:
 
 @dataclass(frozen=True, slots=True)
 class AssignPartitions:
-    """Read `partitions` too: from `offsets` on, where they have one; None asks for the committed ones.
+    """Read `partitions` too, from `offsets`; None stands for the committed offsets, -1 for no offset.
 
-    -1 says that there is none. `must_attach`: their leaders have to be told first who reads.
+    With `must_attach`, this member must attach itself at the leaders before it reads.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -53,25 +53,25 @@ MembershipEvent: TypeAlias = RevokePartitions | AssignPartitions
 
 
 class GroupMembership(Protocol):
-    """One consumer's place in its group. Times are the caller's clock, in ms."""
+    """One consumer's membership in its group. Times are the caller's clock, in ms."""
 
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
-        """What the coordinator has given, and has not been let go yet."""
+        """The partitions that were assigned and are not revoked yet."""
         ...
 
     @property
     def identity(self) -> GroupIdentity:
-        """As whom to commit now."""
+        """The identity under which to commit now."""
         ...
 
     @property
     def is_joined(self) -> bool:
-        """Whether partitions are assigned, and no rebalance is under way."""
+        """Whether partitions are assigned, and no rebalance is in progress."""
         ...
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Take part for these topics from now on; none leaves the group at the next turn."""
+        """Set the subscription. An empty one leaves the group at the next turn."""
         ...
 
     def calls(self, now_ms: int) -> list[Call]:
@@ -79,36 +79,36 @@ class GroupMembership(Protocol):
         ...
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply; whether it was one to this membership's calls."""
+        """Process a reply; returns whether it answered one of this membership's calls."""
         ...
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        """When `calls` may have something new to say; None where nothing but a reply changes anything."""
+        """When `calls` may have something new; None if only a reply can change that."""
         ...
 
     def take_event(self) -> MembershipEvent | None:
-        """The next thing to do about partitions.
+        """The next thing for the consumer to do.
 
-        After a `RevokePartitions` nothing comes until `revoked` was called.
+        Repeats a `RevokePartitions` until `revoked` is called.
         """
         ...
 
     def revoked(self) -> None:
-        """What the last `RevokePartitions` asked for is done."""
+        """The consumer has let go of the partitions of the last `RevokePartitions`."""
         ...
 
     def is_certain(self, now_ms: int) -> bool:
-        """Whether the session cannot have ended unnoticed: what is read may be handed out."""
+        """Whether the session cannot have expired unnoticed, so that records may be returned."""
         ...
 
     def raise_problem(self) -> None:
-        """Raise what the application must be told, if there is something."""
+        """Raise an error that the application has not seen yet."""
         ...
 
     def give_up(self, now_ms: int) -> None:
-        """The application was away for too long: its partitions count as lost, and it comes back anew."""
+        """End the membership because the application polled too late; the owned partitions are lost."""
         ...
 
     def leave_call(self) -> Call | None:
-        """The request that takes leave of the group; None where there is nothing to leave."""
+        """The LeaveGroup request; None if there is no membership to end."""
         ...

@@ -11,15 +11,15 @@ class RebalanceTracker:
 
     def __init__(self, membership: GroupMembership, events: Events) -> None:
         self.count = 0
-        """How many have ended."""
+        """Number of rebalances that ended."""
         self.total_ms = 0
-        """How long they took, added up."""
+        """Total duration of the rebalances, in ms."""
         self._membership = membership
         self._events = events
         self._since_ms: int | None = None
 
     def look(self, now_ms: int, *, is_subscribed: bool) -> None:
-        """See whether a rebalance has begun or ended since the last time."""
+        """Note whether a rebalance has begun or ended since the last call."""
         identity = self._membership.identity
         is_under_way = is_subscribed and not self._membership.is_joined
         if is_under_way and self._since_ms is None:

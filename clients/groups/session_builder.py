@@ -1,4 +1,4 @@
-"""Puts a group session together from a consumer's settings."""
+"""Builds a group session from a consumer's settings."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def build_session(
     )
 
 
-# A consumer speaks one of the protocols, and does not pay for importing the other.
+# Each protocol is imported only by the consumers that speak it.
 
 
 def _classic(
@@ -66,8 +66,8 @@ def _classic(
 ) -> GroupMembership:
     if settings["group.single.reader"]:
         raise ConfigError(
-            "group.single.reader=true takes group.protocol=managed: in a classic group a member shares the "
-            "partitions out, and no broker knows for which group a consumer fetches"
+            "group.single.reader=true needs group.protocol=managed: in a classic group a member assigns the "
+            "partitions, so brokers do not know which member may read them"
         )
     from clients.groups.assignor_loading import load_assignors
     from clients.groups.classic import ClassicMembership

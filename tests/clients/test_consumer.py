@@ -236,7 +236,7 @@ class TestPositions:
         consumer = consumer_on(cluster, {"auto.offset.reset": "none"})
         consumer.add_topic("flights", 0)
         consumer.seek(FLIGHTS, 99)
-        with pytest.raises(OffsetOutOfRangeError, match="flights-0 does not hold offset 99"):
+        with pytest.raises(OffsetOutOfRangeError, match="flights-0 does not have offset 99"):
             consumer.poll(1000)
 
     def test_paused_partitions_give_nothing_and_lose_nothing(self) -> None:
