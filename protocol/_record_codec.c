@@ -66,7 +66,7 @@ unzigzag(uint64_t number)
     return (int64_t)((number >> 1) ^ -(number & 1));
 }
 
-/* A length and so many bytes; `start` is NULL for null. `refusal` is for lengths below -1. */
+/* A length and that many bytes; `start` is NULL for null. `refusal` is for lengths below -1. */
 static inline int
 read_span(Cursor *cursor, const uint8_t **start, Py_ssize_t *size, const char *refusal)
 {
@@ -259,7 +259,7 @@ decode_records(Cursor *cursor, Columns *columns, Py_ssize_t record_count, int64_
         int64_t length = (int64_t)(number >> 1);
         const uint8_t *start = cursor->at;
         if (cursor->at < cursor->end) {
-            cursor->at++; /* attributes, of which none are defined */
+            cursor->at++; /* attributes, all undefined */
         }
         if (read_varint(cursor, &number) < 0) {
             goto failed;
@@ -419,7 +419,7 @@ bytes_size(PyObject *item)
 
 typedef struct {
     int64_t timestamp_delta;
-    Py_ssize_t size; /* without the varint that tells it */
+    Py_ssize_t size; /* without its own varint */
 } Measured;
 
 static int

@@ -192,7 +192,7 @@ _GROWTH = 8
 def _decompress_into(
     decompress_into: Callable[[Buffer, bytearray], Any], data: Buffer, limit: int
 ) -> bytearray | memoryview:
-    """Decompress into buffers of growing size, the last of which is `limit`.
+    """Decompress into buffers of growing size, up to `limit` bytes.
 
     Frames seldom contain their decompressed size, and it could be a lie. The library reports a full buffer
     and damaged data by the same exception, so damage is certain only after the largest buffer has failed

@@ -16,7 +16,7 @@ SIZE = struct.Struct(">i")
 
 
 class SliceSource(Protocol):
-    """An open file of which a `FileSlice` is a piece."""
+    """The open file of a `FileSlice`."""
 
     def fileno(self) -> int:
         """The descriptor to send from. Raises `OSError` if the file has none."""

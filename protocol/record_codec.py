@@ -133,7 +133,7 @@ def decode(
             raise ValueError("the length of a record is negative")
         end = position + (number >> 1)
 
-        position += 1  # attributes, of which none are defined
+        position += 1  # attributes, all undefined
         number = data[position]
         if number < 0x80:
             position += 1
