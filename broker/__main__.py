@@ -17,21 +17,21 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="server-start.sh",
         usage="%(prog)s [-daemon] properties [--override key=value]... [--ready-file path] [--log-level …]",
-        description="Run a broker until it is told to stop (SIGTERM, SIGINT). With -daemon, which comes "
-        "first, it goes to the background once it serves; its log is then $LOG_DIR/server.out (var/log/…).",
+        description="Run a broker until SIGTERM or SIGINT. With -daemon, which has to come first, it goes to "
+        "the background once it serves, and logs to $LOG_DIR/server.out (var/log/…).",
     )
-    parser.add_argument("properties", help="the broker's settings, a Java properties file")
+    parser.add_argument("properties", help="file of the broker's settings, in the format of Java properties")
     parser.add_argument(
         "--override",
         action="append",
         default=[],
         metavar="key=value",
-        help="a setting that takes precedence over the file's; may be given several times",
+        help="setting that overrides the file's; may be given more than once",
     )
     parser.add_argument(
         "--ready-file",
         metavar="path",
-        help="a file to write once the broker is up: its id, process id, cluster and listeners, as JSON",
+        help="file that the broker writes when it is up: its id, process id, cluster and listeners, as JSON",
     )
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default: INFO"
@@ -48,7 +48,7 @@ def _warn_of_unknown(settings: Settings) -> None:
 def main() -> int:
     arguments = _arguments()
     logging.basicConfig(level=arguments.log_level, format=_LOG_FORMAT, stream=sys.stdout)
-    # Of the state of the session we tell ourselves; of every vain attempt to connect nobody need hear.
+    # The broker logs the state of the session itself; kazoo would also log every failed attempt to connect.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     try:
         settings = read_settings(arguments.properties, arguments.override)
@@ -56,7 +56,7 @@ def main() -> int:
         print(f"Cannot start: {error}", file=sys.stderr)
         return 1
     _warn_of_unknown(settings)
-    # The reactor is chosen by being imported for the first time, which the tests do in their own way.
+    # The first import chooses the reactor, and tests choose another one.
     from twisted.internet import epollreactor
 
     epollreactor.install()

@@ -1,4 +1,4 @@
-"""Requests of the client rewrite that clients may send to any broker, on their way to the right one."""
+"""Forwards requests of the client rewrite, which clients may send to any broker, to the right one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ R = TypeVar("R", bound=Response)
 
 
 class SendToBroker(Protocol):
-    """The way to other brokers: `Peers.send`."""
+    """Sends a request to a broker: `Peers.send`."""
 
     def __call__(self, broker_id: int, request: Request[R], timeout_ms: int | None = None) -> Deferred[R]: ...
 
 
 class Forwarding:
-    """Who coordinates which group, and the way there."""
+    """Finds the coordinators of groups, and sends requests to them."""
 
     def __init__(
         self, local_id: int, topic: OffsetsTopic, metadata: MetadataCache, send: SendToBroker
@@ -43,11 +43,11 @@ class Forwarding:
         return sorted(self._metadata.brokers)
 
     def send(self, broker_id: int, request: Request[R]) -> Deferred[R]:
-        """The broker's response. Fails with COORDINATOR_NOT_AVAILABLE where it cannot be had."""
+        """The broker's response. Fails with COORDINATOR_NOT_AVAILABLE where there is none."""
         return self._send(broker_id, request).addErrback(_unreachable)
 
     def endpoint(self, broker_id: int, listener: str) -> tuple[str, int]:
-        """Where clients that came through `listener` reach a broker; ("", -1) where they do not."""
+        """Address of a broker on the listener; ("", -1) where it has none."""
         node = self._metadata.brokers.get(broker_id)
         return ("", -1) if node is None else node.endpoint(listener) or ("", -1)
 

@@ -1,4 +1,4 @@
-"""The topic `__consumer_offsets`: made when the first group is asked for, and found from then on."""
+"""The topic `__consumer_offsets`: created at the first lookup of a group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def offsets_topic(settings: OffsetsTopicSettings) -> CreatableTopic:
 
 
 class OffsetsTopic:
-    """Which broker coordinates which group. `create` has the cluster's controller make topics."""
+    """Maps groups to their coordinators. `create` has the cluster's controller create topics."""
 
     def __init__(
         self, metadata: MetadataCache, create: Callable[[list[str]], Deferred[dict[str, ErrorCode]]]
@@ -44,7 +44,7 @@ class OffsetsTopic:
         self._last_error: ErrorCode | None = None
 
     def partition_of(self, group_id: str) -> int | None:
-        """The partition that keeps a group; None while there is no such topic."""
+        """The partition that stores a group; None while the topic does not exist."""
         topic = self._metadata.topics.get(OFFSETS_TOPIC)
         return None if topic is None else partition_of_group(group_id, len(topic.partitions))
 
@@ -54,9 +54,9 @@ class OffsetsTopic:
         if partition is None:
             raise BrokerError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{OFFSETS_TOPIC} is not there yet"
+                f"{OFFSETS_TOPIC} does not exist yet"
                 if self._last_error is None
-                else f"{OFFSETS_TOPIC} could not be made: {self._last_error.name}",
+                else f"{OFFSETS_TOPIC} could not be created: {self._last_error.name}",
             )
         known = self._metadata.partition(OFFSETS_TOPIC, partition)
         if known is None or not self._metadata.is_live(known.leader):
@@ -67,7 +67,7 @@ class OffsetsTopic:
         return known.leader
 
     def ensure(self) -> Deferred[None]:
-        """Fires when the topic is there, or could not be made this time. Never fails."""
+        """Fires when the topic exists, or this attempt to create it has failed. Never fails."""
         if OFFSETS_TOPIC in self._metadata.topics:
             return succeed(None)
         done: Deferred[None] = Deferred()
@@ -84,8 +84,8 @@ class OffsetsTopic:
             error = None
         elif error is not self._last_error:
             _log.warning(
-                "%s cannot be made: %s. Groups wait until it is (offsets.topic.replication.factor says how "
-                "many brokers it takes)",
+                "%s could not be created: %s. Groups wait until it exists (offsets.topic.replication.factor "
+                "says how many brokers that takes)",
                 OFFSETS_TOPIC,
                 error,
             )

@@ -1,5 +1,5 @@
-"""A partition of `__consumer_offsets` as the coordinator writes and reads it: through the broker's own
-replicas, like every other write with acks=all."""
+"""A partition of `__consumer_offsets`, written and read by the coordinator through the broker's own replicas,
+like every other write with acks=all."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from protocol.records import TYPICAL_OVERHEAD, BatchBuilder
 
 
 class PartitionLog:
-    """A `coordinator.groups.log.GroupLog` on one partition, in the leader epoch that it has now.
+    """A `coordinator.groups.log.GroupLog` on one partition, for its present leader epoch.
 
-    `reading` is shared by all of a broker's: one at a time is read, so that the workers' work, which is all
-    Python's, leaves the reactor its half of the processor.
+    All logs of a broker share `reading`, so that workers read one log at a time: their work holds Python's
+    global lock, and would take the processor from the reactor.
     """
 
     def __init__(
@@ -54,8 +54,9 @@ class PartitionLog:
         return ensureDeferred(self._read_all(replay))
 
     async def _read_all(self, replay: Replay) -> None:
-        """Nobody else appends to the log meanwhile: clients may not, and the coordinator is not up."""
-        # A broker that has just started learns its roles before it learns the topics' settings.
+        """Replay the log. Nothing is appended meanwhile: clients may not, and the coordinator is still
+        loading."""
+        # A broker that has just started learns what it leads before it learns the topics.
         while not self._metadata.is_live(self._partition.local_id):
             await self._metadata.next_update()
         log = self._partition.log
@@ -114,13 +115,13 @@ class PartitionLog:
             or role.leader_epoch != self._leader_epoch
         ):
             return NOTHING_COMMITTED
-        # Below min.insync.replicas what comes in addition is not safe enough; what was stays so.
+        # Below min.insync.replicas later records do not count as committed; earlier ones still do.
         if len(role.isr) >= partition.log.settings.min_insync_replicas:
             self._committed_offset = partition.high_watermark
         return self._committed_offset
 
     def watch(self, check: Callable[[], bool]) -> Parked:
-        # The waiting request has a timeout of its own: nothing to do when this one ends.
+        # The watcher has a timeout of its own: this one does nothing.
         return self._replicas.writers.park(
             [self._partition.key], MAX_WAIT_MS, lambda _: check(), lambda: None
         )

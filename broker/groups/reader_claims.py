@@ -1,8 +1,7 @@
-"""Has the leaders of partitions know which member of a group reads them, in one request for each leader.
+"""Tells the leaders of partitions which member of a group reads them: one request for each leader.
 
-One request at a time is under way to a leader; what comes up meanwhile goes with the next. What could not
-be told is told again, to the leader of the partition at that time, until it is in force or something else
-was decided.
+A leader has one request at a time; claims that are made meanwhile go with the next. A claim that failed is
+sent again, to the leader of the partition at that time, until it is in force or replaced by another.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from protocol.topic_partition import TopicPartition
 _log = logging.getLogger(__name__)
 
 RETRY_S = 0.25
-"""After which what could not be told is tried again."""
+"""Delay before a failed claim is sent again."""
 _ANSWER_MS = 5_000
-"""After which a leader is given up that has not answered. It writes to ZooKeeper before it does."""
+"""Maximum time a leader has for its response. It writes to ZooKeeper before it responds."""
 _PARTITIONS_MAX = 5_000
 """Partitions in one request."""
 _NAMED_MAX = 5
-"""Partitions that one line of the log names."""
+"""Partitions that a line of the log lists by name."""
 
 _Key: TypeAlias = tuple[str, TopicPartition]
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """Claims that somebody waits for; `timer` bounds that."""
+    """Claims that a shard waits for, until `timer` ends the wait."""
 
     deferred: Deferred[None]
     keys: dict[_Key, None]
@@ -52,7 +51,7 @@ class _Waiting:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A claim that is not known to be in force. `asked` is the leader that has been asked just now."""
+    """A claim that is not known to be in force. `asked` is the leader that has it in its present request."""
 
     key: _Key
     claim: ReaderClaim
@@ -87,7 +86,7 @@ class ReaderClaims:
 
     @property
     def pending(self) -> int:
-        """How many claims are not known to be in force."""
+        """Number of claims that are not known to be in force."""
         return len(self._pending)
 
     def claim(self, claims: Sequence[ReaderClaim], decision: Decision) -> Deferred[None]:
@@ -113,7 +112,7 @@ class ReaderClaims:
     # Asking
 
     def _ask(self) -> None:
-        """Tell the leaders what they have not been told."""
+        """Send the claims that no leader has yet, to the leaders that have no request."""
         by_leader = self._by_leader()
         for leader, asked in by_leader.items():
             self._asking[leader] = None
@@ -132,7 +131,7 @@ class ReaderClaims:
         for each in list(self._pending.values()):
             leader = self._leader_of(*each.claim.partition)
             if leader is None:
-                self._settle(each)  # The group is told as well that the partition is gone.
+                self._settle(each)  # The group also learns that the partition is gone.
             elif leader >= 0 and leader != each.asked and leader not in self._asking and not each.must_pause:
                 asked = found.setdefault(leader, [])
                 if len(asked) < _PARTITIONS_MAX:
@@ -164,7 +163,7 @@ class ReaderClaims:
             else:
                 _failed(each, leader, str(error))
         if made_late:
-            _log.info("Broker %d knows of %d readers that it could not be sent before", leader, made_late)
+            _log.info("Broker %d now knows %d readers whose claims had timed out", leader, made_late)
         self._ask()
 
     def _not_answered(self, failure: Failure, leader: int, asked: Sequence[_Pending]) -> None:
@@ -172,10 +171,10 @@ class ReaderClaims:
         for each in asked:
             _failed(each, leader, failure.getErrorMessage())
 
-    # Results
+    # Outcomes
 
     def _settle(self, each: _Pending) -> None:
-        """A claim is in force, or does not matter any more."""
+        """A claim is in force, or no longer matters."""
         if self._pending.get(each.key) is each:
             del self._pending[each.key]
         _over(each)
@@ -191,7 +190,7 @@ class ReaderClaims:
             for topic, index in [each.claim.partition]
         ]
         _log.warning(
-            "%d partitions have no reader until their leaders know of it, who are told again and again: %s%s",
+            "The leaders of %d partitions do not know the readers yet; claims are sent again: %s%s",
             len(late), "; ".join(named), "; …" if len(late) > _NAMED_MAX else "",
         )  # fmt: skip
         waiting.keys.clear()
@@ -199,7 +198,7 @@ class ReaderClaims:
 
 
 def _over(each: _Pending) -> None:
-    """Stop waiting for this claim."""
+    """End the wait for this claim."""
     waiting = each.waiting
     if each.key in waiting.keys:
         del waiting.keys[each.key]
@@ -210,7 +209,7 @@ def _over(each: _Pending) -> None:
 
 
 def _failed(each: _Pending, leader: int, error: str) -> None:
-    """It is tried again after a pause, but where another has been asked meanwhile."""
+    """Have the claim sent again after a delay, unless another leader has it meanwhile."""
     if each.asked == leader:
         each.asked = None
         each.must_pause = True

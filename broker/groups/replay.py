@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` read back: work for a thread, on bytes that do not change any more."""
+"""Reads records of `__consumer_offsets`: work for a worker thread, on bytes that no longer change."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from protocol.frames import FileSlice
 from protocol.records import decode_columns
 
 _KEPT_MAX = 200_000
-"""Records that are kept back before they are replayed, so that those which are superseded need not be."""
+"""Records that are held before they are replayed, so that superseded ones are skipped."""
 
 
 class LatestRecords:
-    """Replays a log as compaction would leave it: of the records with the same key the last, in the log's
-    order.
+    """Replays a log as compaction would leave it: the last record of each key, in the log's order.
 
-    One worker at a time may use it. Where a log is longer than memory should hold, a key may be replayed more
-    than once, still in order.
+    One worker at a time may use it. In a long log a key may be replayed more than once, still in order.
     """
 
     def __init__(self, replay: Callable[[bytes, bytes | None], None]) -> None:
@@ -39,13 +37,13 @@ class LatestRecords:
             columns = decode_columns(data, header)
             for number, key, value in zip(columns.offsets, columns.keys, columns.values, strict=True):
                 if key is not None and number >= offset:
-                    latest.pop(key, None)  # It goes to the end: records of other keys may lie between
+                    latest.pop(key, None)  # The key moves to the end, behind the keys of records in between.
                     latest[key] = value
         if len(latest) > _KEPT_MAX:
             self.finish()
 
     def finish(self) -> None:
-        """Replay what has been kept back."""
+        """Replay the records that are still held."""
         latest, self._latest = self._latest, {}
         for key, value in latest.items():
             self._replay(key, value)

@@ -1,5 +1,5 @@
-"""The settings of brokers and topics: declared as rows, read from files, altered through ZooKeeper while the
-broker runs.
+"""The settings of brokers and topics: declared as rows, read from files, altered through ZooKeeper while
+brokers run.
 
-What a setting makes a room do belongs to that room.
+The room that goes by a setting has it in a settings group (`broker.setting_groups`).
 """

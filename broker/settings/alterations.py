@@ -1,4 +1,4 @@
-"""Alterations of settings, as IncrementalAlterConfigs has them (KIP-339). Pure."""
+"""Alterations of settings by IncrementalAlterConfigs (KIP-339). Pure."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def altered(
     rows: Mapping[str, Setting],
     inherited: Callable[[str], str | None],
 ) -> dict[str, str]:
-    """Somebody's own settings after some alterations, not yet checked.
+    """The own settings of a topic or broker after some alterations, not yet checked.
 
-    `rows` are the settings that there are, and `inherited` tells what holds where somebody has set nothing:
-    that is what a list is added to. Raises `SettingError`, and BrokerError INVALID_REQUEST for a setting that
-    is named twice.
+    `rows` are the settings by name. `inherited` returns the value in force where `own` has none, to which
+    items of a list are added. Raises `SettingError`, and BrokerError INVALID_REQUEST for a setting that is
+    named twice.
     """
     names = [alteration.name for alteration in alterations]
     if len(set(names)) != len(names):
-        raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a setting several times")
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a setting more than once")
     result = dict(own)
     for alteration in alterations:
         name, value = alteration.name, alteration.value
@@ -45,7 +45,7 @@ def altered(
         if alteration.operation is not ConfigOperation.SET:
             row = rows.get(name)
             if row is None or row.type is not SettingType.LIST:
-                raise SettingError(f"{name} is no list: its value can be set or deleted, not added to")
+                raise SettingError(f"{name} is not a list: its value can only be set or deleted")
             value = _edited_list(result.get(name) or inherited(name) or "", value, alteration.operation)
         result[name] = value
     return result

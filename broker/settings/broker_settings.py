@@ -1,4 +1,4 @@
-"""The broker's own settings while it runs: /config/brokers is followed, and who goes by a setting is told."""
+"""The broker's own settings while it runs: follows /config/brokers and notifies those who go by a setting."""
 
 from __future__ import annotations
 

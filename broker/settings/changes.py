@@ -1,4 +1,5 @@
-"""Settings altered on request: whose they are, whether they may be, and where the outcome is written."""
+"""Alters settings on request: checks whose they are and whether they may be altered, and writes them to
+ZooKeeper."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from protocol.errors import BrokerError, ErrorCode
 
 TOPICS = "topics"
 BROKERS = "brokers"
-"""The kinds of entities, among those that have dynamic configs, that this is about."""
+"""The kinds of entities in /config whose settings can be altered."""
 
 Change = Callable[[dict[str, str]], dict[str, str]]
 
@@ -26,8 +27,8 @@ Change = Callable[[dict[str, str]], dict[str, str]]
 class SettingChanges:
     """Alters the settings of topics, of this broker, and of all brokers together (named "").
 
-    Those of a broker that is not there any other may alter: nobody else could take away what it is to begin
-    with when it comes back.
+    Any broker may alter the settings of a broker that is down: an alteration that keeps it from starting
+    could not be taken back otherwise.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class SettingChanges:
     def alter(
         self, resource_type: int, name: str, alterations: Sequence[Alteration], *, validate_only: bool
     ) -> Deferred[BrokerError | None]:
-        """Alter some settings and leave the others; the error, if it could not be done."""
+        """Alter some settings and leave the others. The result is None, or the error that prevented it."""
         if resource_type == ResourceType.BROKER:
             return self._update_broker(
                 name, lambda own: self._settings.altered(own, alterations), validate_only
@@ -59,7 +60,7 @@ class SettingChanges:
     def replace(
         self, resource_type: int, name: str, configs: Mapping[str, str | None], *, validate_only: bool
     ) -> Deferred[BrokerError | None]:
-        """Replace all settings; the error, if it could not be done."""
+        """Replace all settings. The result is None, or the error that prevented it."""
         check = self._settings.check if resource_type == ResourceType.BROKER else self._view.check
 
         def change(own: dict[str, str]) -> dict[str, str]:
@@ -107,9 +108,9 @@ class SettingChanges:
 
 
 def check_is_this_broker(name: str, local_id: int) -> None:
-    """Raises BrokerError INVALID_REQUEST for another broker, which answers for its settings itself.
+    """Raises BrokerError INVALID_REQUEST for the name of another broker, which has to be asked itself.
 
-    No name stands for all brokers together.
+    An empty name stands for all brokers together.
     """
     if name not in ("", str(local_id)):
         raise BrokerError(

@@ -1,4 +1,4 @@
-"""The command line's part of the settings: a properties file, and what overrides it."""
+"""The settings that a command line names: a properties file, and overrides of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clients.settings import SettingError, Settings, read_properties
 
 
 def read_settings(path: str, overrides: Sequence[str]) -> Settings:
-    """The broker's settings of a file and of `key=value` overrides. Raises `SettingError`."""
+    """The broker's settings in a file, with `key=value` overrides. Raises `SettingError`."""
     try:
         values = read_properties(path)
     except OSError as error:

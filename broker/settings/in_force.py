@@ -1,7 +1,7 @@
-"""A broker's settings in force: what its file says, under what is altered while it runs (KIP-226).
+"""The broker's settings in force: its properties file, overlaid with alterations at run time (KIP-226).
 
-A value is the first of: this broker's alteration, that of all brokers, the file's, the default. The rows say
-which settings can be altered so.
+The value in force is the first of: this broker's alteration, that of all brokers, the value in the file, the
+default. Only settings with a dynamic row can be altered.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 class SettingsInForce(Mapping[str, Any]):
-    """Checked values, looked up by the setting's name, as they are at the moment.
+    """The checked values of the moment, by the setting's name.
 
     `own` and `shared` are the alterations in force, of this broker and of all brokers. `topic_defaults` are
-    what topics have that set nothing, see `broker.log.settings`; `static_topic_defaults` were it by the file.
+    the values for topics that set nothing themselves; `static_topic_defaults` are those by the file alone.
     """
 
     def __init__(self, static: Settings) -> None:
@@ -46,13 +46,16 @@ class SettingsInForce(Mapping[str, Any]):
         return len(self.static)
 
     def overlay(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
-        """Take over alterations. What does not hold, because it was written past this software, is left out
-        with a word in the log."""
+        """Put alterations into force. Those that are not allowed, which other software must have written, are
+        left out and logged."""
         own, shared = self._sound(own), self._sound(shared)
         try:
             self.check({**shared, **own})
         except SettingError as error:
-            _log.error("alterations of the broker's settings do not go together and are left out: %s", error)
+            _log.error(
+                "Alterations of the broker's settings contradict each other; none of them is in force: %s",
+                error,
+            )
             return
         self.own, self.shared = own, shared
         self._altered = self._parsed({**shared, **own})
@@ -64,7 +67,9 @@ class SettingsInForce(Mapping[str, Any]):
             try:
                 self.check({name: value})
             except (SettingError, BrokerError) as error:
-                _log.error("an alteration of the broker's settings is left out: %s", error)
+                _log.error(
+                    "An alteration of the broker's settings is not allowed and not in force: %s", error
+                )
             else:
                 sound[name] = value
         return sound
@@ -88,7 +93,7 @@ class SettingsInForce(Mapping[str, Any]):
                 raise BrokerError(
                     ErrorCode.INVALID_REQUEST,
                     f"{name} cannot be altered while a broker runs: set it in the broker's properties file, "
-                    "and start the broker anew",
+                    "and restart the broker",
                 )
             if value is None:
                 raise SettingError(f"{name} has no value")
@@ -96,9 +101,9 @@ class SettingsInForce(Mapping[str, Any]):
         LogSettings.of({}, topic_defaults({**self.static, **self._parsed(given)}))
 
     def altered(self, own: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
-        """Alterations after some more, checked. Raises as `check` does."""
+        """`own` with some alterations applied, checked. Raises as `check` does."""
         result = altered(own, alterations, self.rows, lambda name: shown_value(self.static[name]))
-        # What stands there already, and is not touched, may be of other software.
+        # Settings that are there already and are not altered may belong to other software.
         touched = {alteration.name for alteration in alterations}
         self.check(
             {name: value for name, value in result.items() if name in touched or self._is_dynamic(name)}

@@ -1,4 +1,4 @@
-"""Settings of topics while the broker runs: /config/topics is followed, and logs are given new settings."""
+"""The settings of topics while the broker runs: follows /config/topics and gives logs their new settings."""
 
 from __future__ import annotations
 

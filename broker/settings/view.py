@@ -1,7 +1,7 @@
-"""Settings as administrators see and alter them: values, where they come from, and what they may be.
+"""Settings as DescribeConfigs shows them: values, and where they come from. Also checks those of topics.
 
-A topic's setting is the first of: what the topic's znode says, what the broker's setting of the same meaning
-is at the moment (see `broker.settings.in_force`), the default.
+The value of a topic's setting is the first of: that in the topic's znode, that of the broker's corresponding
+setting in force (see `broker.settings.in_force`), the default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from protocol.configs import ConfigSource
 
 
 class ConfigType(enum.IntEnum):
-    """What a value is, as DescribeConfigs numbers it."""
+    """The type of a value, as DescribeConfigs numbers it."""
 
     BOOLEAN = 1
     STRING = 2
@@ -31,7 +31,7 @@ class ConfigType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A value that would hold if those before it did not."""
+    """A value that is in force if the synonyms before it have none."""
 
     name: str
     value: str | None
@@ -40,7 +40,8 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting:
-    """One setting with its value in force. `synonyms` has that one first; a password's value is not told."""
+    """One setting with its value in force, which is also the first of `synonyms`. A password's value is
+    None."""
 
     row: Setting
     value: str | None
@@ -66,7 +67,7 @@ _UNCLEAN = "unclean.leader.election.enable"
 
 
 class SettingsView:
-    """The settings of this broker and of topics, as they are at the moment."""
+    """The settings in force, of this broker and of topics."""
 
     def __init__(self, broker: SettingsInForce) -> None:
         self._broker = broker
@@ -87,7 +88,7 @@ class SettingsView:
     def unclean_election_allowed(self, configs: Mapping[str, str]) -> bool:
         """Whether a topic with these settings of its own may be led by a replica that is not in sync.
 
-        A value that cannot be understood, written past this software, does not allow it.
+        A value that is not allowed, which other software must have written, counts as no.
         """
         own = configs.get(_UNCLEAN)
         try:
@@ -151,7 +152,7 @@ class SettingsView:
         return entries
 
     def describe_all_brokers(self, names: Iterable[str] | None = None) -> list[EffectiveSetting]:
-        """What has been altered for all brokers together."""
+        """The alterations for all brokers together."""
         return [
             _entry(
                 self._broker.rows[name],
@@ -163,7 +164,7 @@ class SettingsView:
         ]
 
     def _given(self, name: str) -> list[Synonym]:
-        """The values that this broker was given, the one in force first."""
+        """The values of a broker setting other than its default, the one in force first."""
         broker = self._broker
         given = []
         if name in broker.own:

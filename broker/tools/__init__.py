@@ -1,1 +1,1 @@
-"""Brokers as child processes, and whole clusters of them, for trying things out, tests and benchmarks."""
+"""Brokers as child processes, and clusters of them, for trying Holdfast out, for tests and benchmarks."""

@@ -1,7 +1,7 @@
 """A local cluster in the background: `cluster-start.sh [-n 3]`, and `cluster-stop.sh` to end it.
 
-It is a `broker.tools.local_cluster` of its own session, whose process id, log and data are in one directory,
-var/cluster of the checkout unless told otherwise. Started again, it goes on with the data that it left.
+The cluster is a `broker.tools.local_cluster` in a session of its own. Its process id, log and data are in one
+directory, by default var/cluster of the checkout; a cluster that is started again continues with its data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ directory_option = click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
     default=_CHECKOUT / "var" / "cluster",
-    help="Where data, logs and the process id are; by default var/cluster in the checkout.",
+    help="Directory of data, logs and process id; by default var/cluster in the checkout.",
 )
 
 
@@ -41,8 +41,7 @@ directory_option = click.option(
 def start(brokers: int, directory: Path, overrides: tuple[str, ...]) -> None:
     """Start ZooKeeper and brokers on free loopback ports, and return once all of them serve.
 
-    The first line that is printed has the brokers' addresses. What they write stays from one start to the
-    next.
+    The first line that is printed has the brokers' addresses. Data stays from one start to the next.
     """
     directory = directory.resolve()
     running = _running(directory)
@@ -78,12 +77,12 @@ def start(brokers: int, directory: Path, overrides: tuple[str, ...]) -> None:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @directory_option
 def stop(directory: Path) -> None:
-    """Stop the cluster that cluster-start.sh has started, brokers before ZooKeeper."""
+    """Stop the cluster that cluster-start.sh started, brokers before ZooKeeper."""
     directory = directory.resolve()
     pid = _running(directory)
     if pid is None:
         raise click.ClickException(f"no cluster runs in {directory}")
-    # A descriptor names this very process: its number may be another's a moment later.
+    # A descriptor refers to this process for good; its number may soon be that of another.
     descriptor = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
@@ -96,7 +95,7 @@ def stop(directory: Path) -> None:
 
 
 def _wait_ready(cluster: subprocess.Popen[bytes], log_path: Path) -> list[str]:
-    """What the cluster says once it serves. Raises click.ClickException where it ends or takes too long."""
+    """The cluster's output once it serves. Raises click.ClickException where it ends or takes too long."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         ended = cluster.poll() is not None

@@ -1,4 +1,4 @@
-"""A broker as a child process: started, stopped, killed, paused, and started again on what it left.
+"""A broker as a child process: started, stopped, killed, paused, and started again on its data.
 
 A child never outlives the process that started it. Its properties, data and log stay in its directory.
 """
@@ -29,16 +29,16 @@ CHECKOUT = Path(__file__).parent.parent.parent
 
 
 class BrokerProcessError(Exception):
-    """The broker did not start or ended unasked; the message has the end of its log."""
+    """The broker did not start, or ended on its own; the message has the end of its log."""
 
 
 class BackgroundBroker:
     """One broker in `directory`, on a loopback port.
 
     `properties` are added to those that every such broker has: its id, its listener, its log directory,
-    ZooKeeper's address, and groups that one broker is enough for. `python_arguments` go before `-m broker`,
-    for a profiler. A broker with an address of its own has it in `host`, and in `launcher` the command that
-    starts another where that address is. `checkout` has the sources that it runs, by default these.
+    ZooKeeper's address, and an offsets topic with one replica. `python_arguments` go before `-m broker`, for
+    a profiler. For a broker with an address of its own, `host` is that address and `launcher` the command
+    that starts a program where the address exists. `checkout` has the sources to run, by default these.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class BackgroundBroker:
 
     @property
     def log(self) -> str:
-        """What the broker has written to its standard output and error, over all its starts."""
+        """The broker's standard output and error, from its first start on."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def start(self) -> None:
@@ -112,11 +112,11 @@ class BackgroundBroker:
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": path},
                 preexec_fn=die_with_parent,
-                process_group=0,  # Ctrl-C on a terminal is for who started us, who then stops us in order
+                process_group=0,  # Ctrl-C is for the parent process, which stops this one in order
             )
 
     def wait_ready(self, brokers: int = 1, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return once this broker answers and knows of so many brokers, itself included.
+        """Return once this broker answers and knows so many live brokers, itself included.
 
         Raises `BrokerProcessError`, with the end of its log, where it ends or takes longer than `timeout_s`.
         """
@@ -139,7 +139,8 @@ class BackgroundBroker:
         self._end(signal.SIGKILL)
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """The exit status of a broker that ends by itself. Raises `BrokerProcessError` where it does not."""
+        """The exit status of a broker that ends on its own. Raises `BrokerProcessError` where it does not
+        end."""
         assert self._process is not None, "the broker is not running"
         try:
             return self._process.wait(timeout_s)
@@ -155,7 +156,7 @@ class BackgroundBroker:
         self.wait_ready()
 
     def pause(self) -> None:
-        """Stop the process's clock (SIGSTOP): connections stay open and nothing answers."""
+        """Pause the process (SIGSTOP): connections stay open and nothing answers."""
         stand_still(self.pid)
 
     def resume(self) -> None:
@@ -181,7 +182,7 @@ class BackgroundBroker:
 
 
 def _known_brokers(host: str, port: int) -> int:
-    """How many brokers the one at this address knows of; 0 where it does not answer yet."""
+    """Number of live brokers that the one at this address knows; 0 where it does not answer yet."""
     request = join_parts(encode_request(MetadataRequest(topics=[]), _METADATA_VERSION, 0, "local-cluster"))
     try:
         with socket.create_connection((host, port), timeout=2.0) as connection:
@@ -194,7 +195,7 @@ def _known_brokers(host: str, port: int) -> int:
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
-    """So many bytes. Raises EOFError where the connection ends before."""
+    """Read `size` bytes. Raises EOFError where the connection ends before."""
     data = b""
     while len(data) < size:
         chunk = connection.recv(size - len(data))

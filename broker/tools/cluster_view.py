@@ -1,6 +1,6 @@
-"""A running cluster as ZooKeeper has it, for tools, benchmarks and tests that wait until something is so.
+"""The state of a running cluster in ZooKeeper, for tools, benchmarks and tests that wait for a state.
 
-Calls wait. Nothing is polled: ZooKeeper's watches tell when it is worth looking again.
+Calls block. They do not poll: ZooKeeper's watches say when to look again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIMEOUT_S = 60.0
 
 
 class ClusterView:
-    """Looks at the cluster at `zookeeper_connect`; a context manager that opens and closes its session."""
+    """Watches the cluster at `zookeeper_connect`; a context manager that opens and closes its session."""
 
     def __init__(self, zookeeper_connect: str, *, session_timeout_ms: int = 10_000) -> None:
         # All of the session's work happens on this one thread, as it does on a broker's reactor.
@@ -52,7 +52,7 @@ class ClusterView:
         self._thread.shutdown()
 
     def controller(self, *, other_than: int | None = None, timeout_s: float = TIMEOUT_S) -> int:
-        """The controller's broker id, as soon as there is one, and not the one given."""
+        """Wait for a controller other than the broker given; its id."""
         found = self._wait_for(_CONTROLLER, lambda broker: broker not in (None, other_than), timeout_s)
         assert found is not None
         return found
@@ -60,7 +60,7 @@ class ClusterView:
     def leader(
         self, topic: str, partition: int, *, other_than: int = NO_LEADER, timeout_s: float = TIMEOUT_S
     ) -> int:
-        """The broker that leads a partition, as soon as there is one, and not the one given."""
+        """Wait until a partition has a leader other than the broker given; its id."""
         state = self._wait_for(
             _state_of(topic, partition),
             lambda state: state is not None and state.leader not in (NO_LEADER, other_than),
@@ -72,7 +72,7 @@ class ClusterView:
     def wait_for_in_sync(
         self, topic: str, partition: int, brokers: Collection[int], timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Return once the in-sync set of a partition is this one."""
+        """Return once a partition has this in-sync set."""
         self._wait_for(
             _state_of(topic, partition),
             lambda state: state is not None and set(state.isr) == set(brokers),
@@ -80,7 +80,7 @@ class ClusterView:
         )
 
     def wait_until_gone(self, broker_id: int, timeout_s: float = TIMEOUT_S) -> float:
-        """Return once a broker is registered no more: by `time.monotonic()`, when that was told."""
+        """Wait until a broker is no longer registered; the `time.monotonic()` of that notification."""
         path = broker_path(broker_id)
         told_at = time.monotonic()
 
@@ -105,7 +105,7 @@ class ClusterView:
 
     def session_expired(self, session: ZooKeeperSession) -> None:
         for changed in self._waiting:
-            changed.set()  # Its watch will not tell any more.
+            changed.set()  # The watch of that session will not fire any more.
 
     # Waiting
 
@@ -115,7 +115,7 @@ class ClusterView:
         is_enough: Callable[[T], bool],
         timeout_s: float,
     ) -> T:
-        """Look until what is seen is enough. Raises TimeoutError, with what was seen last."""
+        """Look until the state is the one waited for. Raises TimeoutError, with the last state seen."""
         deadline = time.monotonic() + timeout_s
         while True:
             changed = threading.Event()
@@ -127,7 +127,7 @@ class ClusterView:
                 if not changed.wait(max(0.0, deadline - time.monotonic())):
                     raise TimeoutError(f"after {timeout_s:.0f} s it is still {seen}")
             except SessionExpired:
-                pass  # There is another session by now.
+                pass  # There is a new session by now.
             finally:
                 self._waiting.remove(changed)
 
@@ -150,7 +150,7 @@ class ClusterView:
 def _read(
     path: str, decode: Callable[[bytes], T]
 ) -> Callable[[ZooKeeperSession, ZnodeWatch], Deferred[T | None]]:
-    """A look at a znode; None, and a watch for the day that it is made, where there is none."""
+    """Read and watch a znode; None where there is none, with a watch for its creation."""
 
     def look(session: ZooKeeperSession, watch: ZnodeWatch) -> Deferred[T | None]:
         def absent(failure: Failure) -> Deferred[T | None]:

@@ -1,9 +1,9 @@
-"""Print what is in the files of a log, in the manner of Kafka's DumpLogSegments.
+"""Print the contents of a log's files, in the format of Kafka's DumpLogSegments.
 
     dump-log.sh --files data/flights-0/00000000000000000000.log,data/flights-0/00000000000000000000.index
 
-Reads the files as they are and changes nothing; a broker may be running. Ends with status 1 where a file is
-damaged or an index does not fit its log.
+Only reads the files, so a broker may be running. Exits with status 1 where a file is damaged or an index does
+not match its log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from protocol.records import Record, iterate
 
 
 class Damage(Exception):
-    """A file is not what it should be; the message says where."""
+    """A file is damaged; the message says which and where."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,7 +48,7 @@ def main(
     index_sanity_check: bool,
     verify_index_only: bool,
 ) -> None:
-    """Print what is in the files of a log: batches, records, index entries, producers, epochs.
+    """Print the contents of a log's files: batches, records, index entries, producers, epochs.
 
     \b
     dump-log.sh --files /var/lib/holdfast/orders-0/00000000000000000000.log --print-data-log
@@ -158,7 +158,7 @@ def _boolean(value: bool) -> str:
 
 
 def _index_lines(path: str, only_sanity: bool, only_verify: bool) -> Iterator[str]:
-    """The entries of an index, each held against its log."""
+    """Print the entries of an index, and compare each with its log."""
     segment, is_time_index = _segment_of(path)
     index = segment.time_index if is_time_index else segment.offset_index
     fits = (

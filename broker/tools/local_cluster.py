@@ -1,7 +1,7 @@
-"""A cluster on this machine: ZooKeeper and brokers on free loopback ports, as long as somebody needs it.
+"""A cluster on this machine: ZooKeeper and brokers on free loopback ports.
 
-`python -m broker.tools.local_cluster [options] [-- command…]` runs one until it is interrupted, or while the
-command runs, which finds its address in HOLDFAST_BOOTSTRAP. Everything is stopped at the end, whatever it is.
+`python -m broker.tools.local_cluster [options] [-- command…]` runs one until it is interrupted, or until the
+command ends, which finds the brokers' addresses in HOLDFAST_BOOTSTRAP. All processes are stopped at the end.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _WATCH_S = 0.2
 class LocalCluster:
     """ZooKeeper and `brokers` brokers below `directory`; a context manager that starts and stops them.
 
-    Where a cluster of that directory had its ports, this one has them too, as long as they are free.
-    `properties` are settings for every broker. `python_arguments` go before `-m broker`, for a profiler;
-    `checkout` has the sources that the brokers run, by default these.
-    Raises `BrokerProcessError` and `ZooKeeperServerError` where something does not start.
+    It listens on the ports of the last cluster in that directory, where they are free. `properties` are
+    settings for every broker. `python_arguments` go before `-m broker`, for a profiler; `checkout` has the
+    sources that the brokers run, by default these. Raises `BrokerProcessError` and `ZooKeeperServerError`
+    where something does not start.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class LocalCluster:
             undo.pop_all()
 
     def check(self) -> None:
-        """Raise `BrokerProcessError`, with the end of its log, where a broker has ended by itself."""
+        """Raise `BrokerProcessError`, with the end of its log, where a broker has ended on its own."""
         for broker in self.brokers:
             if not broker.running:
                 raise BrokerProcessError(f"broker {broker.broker_id} has ended:\n{broker.log[-3000:]}")
 
     def stop(self) -> None:
-        """Stop what runs, brokers before ZooKeeper."""
+        """Stop the processes that run, brokers before ZooKeeper."""
         with ExitStack() as stack:
             stack.callback(self.zookeeper.stop)
             for broker in self.brokers:
@@ -109,7 +109,7 @@ class LocalCluster:
 
 
 def _former_port(directory: Path) -> int | None:
-    """The port that the broker of a directory had, unless somebody else has it now."""
+    """The port that the broker of a directory had, unless another program has it now."""
     try:
         port = int(read_properties(directory / "server.properties")["listeners"].rpartition(":")[2])
         with socket.socket() as probe:
@@ -125,7 +125,7 @@ def _former_port(directory: Path) -> int | None:
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where data and logs stay. Without it they go to a temporary directory, removed at the end.",
+    help="Directory for data and logs. Without it they go to a temporary directory, removed at the end.",
 )
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every broker."
@@ -146,7 +146,7 @@ def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], comma
         if not equals:
             raise click.BadParameter(f"{override!r} is not KEY=VALUE", param_hint="--override")
         properties[key] = value
-    # SIGINT too: a shell starts what it puts in the background with that one ignored.
+    # SIGINT too: a shell starts background commands with SIGINT ignored.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     status = 0
@@ -174,7 +174,7 @@ def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], comma
 
 
 def _run(command: Sequence[str], cluster: LocalCluster) -> int:
-    """Run the command to its end, or to that of a broker, without which it may wait for ever."""
+    """Run the command until it ends, or until a broker ends, without which it might wait for ever."""
     child = subprocess.Popen(command, env={**os.environ, BOOTSTRAP_VARIABLE: cluster.bootstrap})
     try:
         while True:
@@ -182,7 +182,7 @@ def _run(command: Sequence[str], cluster: LocalCluster) -> int:
                 return child.wait(_WATCH_S)
             cluster.check()
     finally:
-        # On a terminal Ctrl-C reaches the command by itself; a signal to us alone has to be passed on.
+        # On a terminal Ctrl-C also reaches the command; a signal to this process alone has to be passed on.
         if child.poll() is None:
             child.terminate()
             child.wait()

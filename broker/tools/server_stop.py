@@ -18,15 +18,15 @@ _WAIT_S = 60.0
 
 
 class StopError(Exception):
-    """There is no broker to stop, or it does not stop; the message says which."""
+    """There is no broker to stop, or it did not stop; the message says which."""
 
 
 def stop(path: Path) -> int:
-    """End the broker noted in `path` in order (SIGTERM), and return its process id once it is gone."""
+    """Stop the broker whose process id is in `path` (SIGTERM), and return that id once it has ended."""
     pid = pid_file.read(path)
     if pid is None or not _is_broker(pid):
         raise StopError(f"no broker is running: {path} names none")
-    # A descriptor names this very process: its number may be another's a moment later.
+    # A descriptor refers to this process for good; its number may soon be that of another.
     descriptor = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)

@@ -110,7 +110,7 @@ def test_lists_are_added_to_and_taken_from() -> None:
 
 
 def test_what_is_no_list_is_not_added_to() -> None:
-    with pytest.raises(SettingError, match="is no list"):
+    with pytest.raises(SettingError, match="is not a list"):
         alter({}, ("retention.ms", ConfigOperation.APPEND, "1"))
 
 
