@@ -116,7 +116,7 @@ def test_what_is_no_list_is_not_added_to() -> None:
 
 def test_a_setting_named_twice_is_refused() -> None:
     change = ("retention.ms", ConfigOperation.SET, "1")
-    with pytest.raises(BrokerError, match="several times"):
+    with pytest.raises(BrokerError, match="more than once"):
         alter({}, change, change)
 
 
