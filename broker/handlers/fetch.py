@@ -1,13 +1,13 @@
-"""Fetch (key 1): batches from given offsets on, as soon as there are `min_bytes` of them or `max_wait_ms` is
-over.
+"""Fetch (key 1): batches from given offsets on, as soon as there are `min_bytes` of them or `max_wait_ms` has
+passed.
 
-Consumers see what is below the high watermark; followers (a replica id of 0 or more) see all, and what they
-ask for tells the leader how far they are. Records leave as slices of the log's files and are never read here.
+Consumers see records below the high watermark. Followers (a replica id of 0 or more) see all, and the leader
+learns their position from their fetches. Records leave as slices of the log's files and are never read here.
 
-Versions: up to 12 topics go by name, from 13 on by id (KIP-516); from 7 on a reader may have a session, in
-which it names only what changes and is answered only what is new (KIP-227); from 12 on one that names the
-epoch it read last is told where its log parts from the leader's (KIP-595); from 15 on a follower's id travels
-in a tagged field. A session ends with the connection that it was last used through.
+Versions: requests name topics up to version 12, and topic ids from 13 on (KIP-516). From 7 on a reader may
+have a session, whose requests name only changes and whose answers hold only news (KIP-227); it ends when the
+connection that last used it closes. From 12 on a reader that names the epoch it last read learns where its
+log diverges from the leader's (KIP-595). From 15 on a follower's id is in a tagged field.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from protocol.messages.leader_hint import LeaderIdAndEpoch
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_LEADER = 12
-# What most answers say nothing of, one object for all of them: replaced, never changed.
+# Defaults that most answers share; they are replaced, never changed.
 _NO_EPOCH_END, _NO_LEADER, _NO_SNAPSHOT = DivergingEpoch(), LeaderIdAndEpoch(), SnapshotId()
 _NOT_A_READER = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OWNERSHIP_FENCED)
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -142,7 +142,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 leader, epoch = known
                 data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            # A follower whose log does not join on to this one begins anew from here.
+            # A follower whose log has no offset in common with this one starts again from here.
             partition = self.replicas.find(read.topic, read.wanted.partition)
             if partition is not None:
                 data.log_start_offset = partition.log.log_start_offset

@@ -1,14 +1,14 @@
 """Produce (key 0): append record batches, acknowledged at once (acks=1), when all in-sync replicas have them
 (acks=-1), or not at all (acks=0).
 
-Versions: 0 to 2 carried the old message formats, which are not taken: every partition is answered
-UNSUPPORTED_FOR_MESSAGE_FORMAT. They exist because librdkafka up to 2.11 turns compression off where a
-broker's minimum is above 0. From version 8 on a refused partition carries a message, from 10 on the current
-leader (KIP-951).
+Versions: 0 to 2 carry the old message formats, which are refused: every partition is answered
+UNSUPPORTED_FOR_MESSAGE_FORMAT. They are offered because librdkafka up to 2.11 turns compression off where a
+broker's minimum version is above 0. From version 8 on a refused partition carries a message, from 10 on the
+current leader (KIP-951).
 
-Each partition succeeds or fails by itself, unless the request sets a condition (KIP-27, see
-`broker.replication.conditions`): one that does not hold refuses all of it. With acks=0 there is no response;
-a failure then closes the connection, which is all that tells the client to look for the leader anew.
+Each partition succeeds or fails independently, unless the request sets a condition (KIP-27, see
+`broker.replication.conditions`): a condition that fails refuses the whole request. With acks=0 there is no
+response; a failure then closes the connection, so that the client looks up the leader again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 _FIRST_VERSION_WITH_BATCHES = 3
 _NO_LEADER = LeaderIdAndEpoch()
-"""In answers that name none: one object for them all, which nobody changes."""
+"""Shared by all answers that name no leader; never changed."""
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -58,7 +58,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             for data in topic.partition_data
         ]
         if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition several times")
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
         replicas = self.replicas
         replicas.append(appends, acks, call.connection)
         if acks == ACKS_NONE:
@@ -74,10 +74,10 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         if request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS)
         if request.transactional_id is not None:
-            raise BrokerError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions")
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE, "this broker does not support transactions")
         if call.version < _FIRST_VERSION_WITH_BATCHES:
             _log.warning(
-                "Refusing Produce version %d of %s: only record batches (version 3 and up) are taken",
+                "Refused Produce version %d from %s: only record batches (version 3 and up) are accepted",
                 call.version,
                 call.connection,
             )
@@ -86,7 +86,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     def _park(
         self, call: RequestContext, request: ProduceRequest, appends: list[Append], unsettled: list[Append]
     ) -> None:
-        """Answer when every partition is as safe as was asked for, or with REQUEST_TIMED_OUT."""
+        """Answer when every partition is as durable as `acks` demands, or with REQUEST_TIMED_OUT."""
         replicas = self.replicas
         missing: dict[Hashable, Append] = {(append.topic, append.index): append for append in unsettled}
 
@@ -153,7 +153,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         return response
 
     def _guard(self, append: Append) -> PartitionProduceResponse:
-        """A condition that held, with nothing to append."""
+        """The answer to a condition that held, with nothing to append."""
         assert append.is_guard
         response = PartitionProduceResponse(index=append.index, error_code=0, base_offset=-1)
         response.next_offset, response.last_leader_epoch = append.log_end()
@@ -186,6 +186,6 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
 def _condition(data: PartitionProduceData) -> Condition:
     if data.expected_offset < 0:
         raise BrokerError(
-            ErrorCode.INVALID_REQUEST, f"a log cannot end at {data.expected_offset}; -1 expects nothing"
+            ErrorCode.INVALID_REQUEST, f"a log cannot end at {data.expected_offset}; -1 means no expectation"
         )
     return Condition(data.expected_offset, data.expected_leader_epoch, data.attempt)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 NO_CONNECTION = -1
-"""The connection of what the broker asks itself."""
+"""Connection id of requests that the broker sends to itself."""
 
 
 class Origin(Protocol):
@@ -19,21 +19,21 @@ class Origin(Protocol):
     client_id: str
     principal: str
     requests: int
-    """Requests that it has given to their handlers."""
+    """Number of requests given to their handlers."""
 
     @property
     def id(self) -> int:
-        """A number that no other connection of this broker's life has."""
+        """Number of the connection, unique in this broker process."""
         ...
 
     @property
     def received_requests(self) -> int:
-        """Requests that have come in, those included that have not been given to their handlers."""
+        """Number of requests received, including those not yet given to their handlers."""
         ...
 
 
 class Admission(Protocol):
-    """Judges an append before anything of its request is appended."""
+    """Judges an append before any part of its request is appended."""
 
     def admit(self, origin: Origin | None, acks: int) -> None:
         """Return if `origin` may append; raise BrokerError with the reason if not.
@@ -44,7 +44,7 @@ class Admission(Protocol):
 
 
 class ReadAdmission(Protocol):
-    """Judges a consumer's read of a partition, when it comes and whenever it is tried again."""
+    """Judges a consumer's read of a partition, at its arrival and at each retry while it waits."""
 
     def admit(self, connection: int) -> None:
         """Return if the connection may read; raise BrokerError with the reason if not."""

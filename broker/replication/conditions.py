@@ -1,7 +1,7 @@
 """Conditional appends: only where the log ends at the expected offset (KIP-27).
 
-All conditions of a request are judged when all of it has been prepared and admitted, and nothing appended
-yet. One that does not hold, or cannot be judged, refuses the whole request.
+The conditions of a request are judged once all its appends are prepared and admitted, and before any is
+appended. A condition that fails, or cannot be judged, refuses the whole request.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ flight."""
 
 
 class _Refusal:
-    """What was refused of one connection in one partition.
+    """A refused conditional append of one connection to one partition.
 
-    `attempt` is the newest. Of a client that does not number its attempts, what has come in before it could
-    know of the refusal is refused too: up to `last_request`, None while the refusal is not answered yet.
+    `attempt` is the newest refused attempt. For a client that does not number its attempts, requests received
+    up to `last_request` are refused too, since the client sent them before it could learn of the refusal;
+    None while the refusal is not answered yet.
     """
 
     __slots__ = ("attempt", "last_request")
@@ -34,36 +35,36 @@ class _Refusal:
         self.last_request: int | None = None
 
     def covers(self, condition: Condition, origin: Origin) -> bool:
-        """Whether a batch was sent by a client that cannot have known of the refusal."""
+        """Whether the client sent the batch before it could learn of the refusal."""
         if condition.attempt != UNNUMBERED:
             return condition.attempt <= self.attempt
         return self.last_request is None or origin.requests <= self.last_request
 
 
 class Conditions:
-    """Judges conditions, and remembers refusals for as long as the connection lives."""
+    """Judges conditions, and remembers refusals until their connection closes."""
 
     def __init__(self) -> None:
         self._refusals: weakref.WeakKeyDictionary[Origin, dict[TopicPartition, _Refusal]] = (
             weakref.WeakKeyDictionary()
         )
         self._has_refused = False
-        """Whether there ever was a refusal: where there was none, no connection need be looked up."""
+        """Whether any condition was ever refused; before that, connections are not looked up."""
         self.mismatches = 0
-        """Conditions that did not hold."""
+        """Number of conditions that failed."""
         self._mismatch_listeners: list[Callable[[Partition], None]] = []
 
     def add_mismatch_listener(self, listener: Callable[[Partition], None]) -> None:
-        """Call `listener` with the partition of each condition that did not hold."""
+        """Call `listener` with the partition of each condition that fails."""
         self._mismatch_listeners.append(listener)
 
     def judge(self, appends: Sequence[Append], origin: Origin | None, acks: int) -> None:
-        """Refuse all of a request if one of its conditions does not hold, each append with its reason."""
+        """Refuse the whole request if one of its conditions fails; each append gets its reason."""
         is_refused = False
         for append in appends:
             if append.condition is None:
                 continue
-            # What is in the log already is no longer up for a condition: a retry succeeds.
+            # Batches that are in the log already are not judged again: a retry succeeds.
             if append.error is None and not append.is_duplicate:
                 append.error = self._refusal(append, origin, acks)
             is_refused = is_refused or append.error is not None
@@ -88,7 +89,7 @@ class Conditions:
         if acks != ACKS_ALL:
             return BrokerError(
                 ErrorCode.INVALID_REQUIRED_ACKS,
-                "a conditional append needs acks=all: otherwise what it rests on could be lost",
+                "a conditional append needs acks=all: with other acks the records before it could be lost",
             )
         log = partition.log
         end_offset = log.log_end_offset
@@ -100,7 +101,7 @@ class Conditions:
         elif condition.expected_leader_epoch not in (ANY_EPOCH, last_epoch):
             why = (
                 f"its last record is of leader epoch {last_epoch}, not {condition.expected_leader_epoch}: "
-                "it was cut and written anew"
+                "the log was truncated and rewritten"
             )
         else:
             return None
@@ -130,7 +131,7 @@ class Conditions:
             del of_origin[where]
 
     def answered(self, append: Append, origin: Origin | None) -> None:
-        """A conditional append was answered with an error: what comes in from now on may know of it."""
+        """The error of a conditional append was sent: the client may know of it in later requests."""
         if origin is None:
             return
         refusal = self._refusals.get(origin, {}).get(append.topic_partition)

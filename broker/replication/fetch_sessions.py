@@ -1,12 +1,12 @@
-"""Fetch sessions (KIP-227): what a reader wants stays known, so that it names only what has changed, and is
-answered only what is new.
+"""Fetch sessions (KIP-227): the broker remembers what a reader wants, so that requests name only changes and
+answers hold only news.
 
-A session keeps the partitions of one reader, and of these the *stirred* ones, of which there may be
-something to say. Whatever moves in a partition (its end, its high watermark, its start, its leader) stirs it
-in the sessions that hold it, and so does a reader that names it. Only stirred partitions are read: a fetch
-costs what has changed, however many partitions its session has.
+A session keeps the partitions of one reader and marks as *stirred* those that may have news. A change in a
+partition (its end, its high watermark, its start, its leader) stirs it in the sessions that hold it, and so
+does a reader that names it. Only stirred partitions are read: the cost of a fetch depends on the changes, not
+on the number of partitions in its session.
 
-No network, no clock and no logs: sessions are told the time, and who reads what is decided in `reads`.
+No network, no clock and no logs: callers pass the time, and `fetches` reads.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from protocol.messages.fetch import FetchPartition
 from protocol.topic_partition import TopicPartition
 
 NO_SESSION = 0
-"""The session id of a reader that has no session."""
+"""Session id of a reader without a session."""
 FIRST_EPOCH = 0
-"""The session epoch of a request that asks for a session, and names all partitions."""
+"""Session epoch of a request that opens a session and names all its partitions."""
 FINAL_EPOCH = -1
-"""The session epoch of a request that wants no session, and ends the one that it names."""
+"""Session epoch of a request without a session; it closes the session that it names."""
 
 _LAST_EPOCH = 2**31 - 1
 _ID_BITS = 31
 _EVICTABLE_MS = 120_000
-"""A session that was not used, or that was there, for so long may have to make way for another."""
+"""Time after which a session that was not used, or was opened that long ago, may be replaced by another."""
 _NOT_TOLD = -1
 
 NamedPartition: TypeAlias = "tuple[UUID | str, int]"
-"""Topic id, or name, and index: a partition as the session's reader names it."""
+"""Topic id or name, and index: a partition as a reader names it."""
 
 
 def next_epoch(epoch: int) -> int:
-    """The session epoch of the request that follows: it goes round, past the two that mean something else."""
+    """Session epoch of the next request: after the last it starts again at 1, past the two special epochs."""
     return 1 if epoch == _LAST_EPOCH else epoch + 1
 
 
 class Sleeper(Protocol):
-    """A fetch that waits in a session."""
+    """A waiting fetch of a session."""
 
     def ask(self, key: SessionPartition) -> None:
-        """There may be something new of this partition."""
+        """Check the fetch: this partition may have news."""
         ...
 
     def expire(self) -> None:
-        """Answer now."""
+        """Answer the fetch now."""
         ...
 
 
 class FetchReader(NamedTuple):
-    """Who holds a session. `replica_id` is -1 for a consumer; `connection_id` may change from use to use."""
+    """Sender of a fetch. `replica_id` is -1 for a consumer. A session's reader may change its connection."""
 
     principal: str
     replica_id: int
@@ -70,48 +70,49 @@ class FetchReader(NamedTuple):
 
     @property
     def registration(self) -> tuple[int, int]:
-        """Which follower it is, in which of its lives: each has to be counted in each partition anew."""
+        """The follower and its registration: a follower that registers again is counted again in each
+        partition."""
         return self.replica_id, self.broker_epoch
 
 
 @dataclass(slots=True, eq=False)
 class SessionPartition:
-    """A partition in a session: where its reader is, and what it was last told."""
+    """A partition in a session: the reader's position, and what it was last answered."""
 
     session: FetchSession
     named: NamedPartition
     wanted: FetchPartition
     key: TopicPartition | None = None
-    """None while there is no topic of that id."""
+    """None while the topic id is unknown."""
     high_watermark: int = _NOT_TOLD
     log_start_offset: int = _NOT_TOLD
 
     def is_news(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether the reader was told something else the last time; it counts as told from now on."""
+        """Whether the reader was last answered other offsets; these count as answered from now on."""
         if self.high_watermark == high_watermark and self.log_start_offset == log_start_offset:
             return False
         self.high_watermark, self.log_start_offset = high_watermark, log_start_offset
         return True
 
     def calm(self) -> None:
-        """There is nothing to say until something stirs it."""
+        """Mark the partition as without news until something stirs it."""
         self.session.stirred.pop(self, None)
 
     def step_back(self) -> None:
-        """It remains stirred, and stands behind those that may not have had their turn."""
+        """Stay stirred, behind the partitions that may not have been read yet."""
         stirred = self.session.stirred
         stirred.pop(self, None)
         stirred[self] = None
 
     def fail(self) -> None:
-        """The reader was told an error instead: once that is over it is told everything anew."""
+        """The reader was answered with an error: once the error ends, all offsets are news again."""
         self.high_watermark = self.log_start_offset = _NOT_TOLD
         self.step_back()
 
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """One reader's session. `epoch` is that of the request that is expected next."""
+    """One reader's session. `epoch` is the one expected in the next request."""
 
     id: int
     by_ids: bool
@@ -122,12 +123,12 @@ class FetchSession:
     epoch: int = 1
     partitions: dict[NamedPartition, SessionPartition] = field(default_factory=dict)
     stirred: dict[SessionPartition, None] = field(default_factory=dict)
-    """In the order in which they are to be read."""
+    """Partitions that may have news, in the order in which they are read."""
     waiting: Sleeper | None = None
-    """The fetch that waits for one of the partitions."""
+    """The fetch of this session that waits, if one does."""
 
     def stir_all(self) -> None:
-        """Look at everything again."""
+        """Stir all partitions."""
         self.stirred = dict.fromkeys(self.partitions.values())
 
 
@@ -143,12 +144,12 @@ class SessionLimits:
 class FetchSessions:
     """All sessions of a broker, by id, the one least recently used first.
 
-    Where there is no room left a new session takes the place of one that has not been used for two minutes;
-    or of a lesser one (a consumer's where a follower comes, the smaller of two of a kind) that a follower may
-    displace at once and a consumer only after two minutes. If there is none, the reader gets no session, and
-    goes on naming all partitions: sessions save work, and nobody depends on them.
+    When the limits are reached, a new session replaces one that was not used for two minutes. Otherwise it
+    replaces a lesser one: a consumer's where a follower opens one, or else the one with fewer partitions. A
+    follower replaces a consumer's session at once, all others are safe for two minutes. A reader that gets no
+    session names all partitions in each fetch, which only costs more.
 
-    `draw` gives so many random bits: ids must not be guessed by other clients.
+    `draw(bits)` gives random bits: other clients must not guess ids.
     """
 
     def __init__(self, draw: Callable[[int], int], limits: SessionLimits | None = None) -> None:
@@ -156,7 +157,7 @@ class FetchSessions:
         self._limits = limits or SessionLimits()
         self._sessions: dict[int, FetchSession] = {}
         self.watchers: dict[TopicPartition, dict[SessionPartition, None]] = {}
-        """Who holds each partition; for others to see whether anybody does."""
+        """The sessions' entries by partition; public for callers that skip partitions in no session."""
         self._partitions = 0
 
     def __len__(self) -> int:
@@ -168,14 +169,14 @@ class FetchSessions:
 
     @property
     def partitions(self) -> int:
-        """How many partitions all sessions hold together."""
+        """Number of partitions in all sessions together."""
         return self._partitions
 
     # -- requests ----------------------------------------------------------------------------------------
 
     def open(self, reader: FetchReader, *, by_ids: bool, partitions: int, now_ms: int) -> FetchSession | None:
-        """A session for a reader of so many partitions, none of which it has yet; None where there is no
-        room."""
+        """Open an empty session for a reader that is about to name `partitions` partitions; None where the
+        limits leave no room."""
         if not partitions or not self._make_room(reader, partitions, now_ms):
             return None
         session_id = NO_SESSION
@@ -187,10 +188,10 @@ class FetchSessions:
     def use(
         self, session_id: int, epoch: int, reader: FetchReader, *, by_ids: bool, now_ms: int
     ) -> FetchSession:
-        """The session that a request goes on with.
+        """Continue a session with its next request.
 
         Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
-        FETCH_SESSION_TOPIC_ID_ERROR; after any of them the reader begins a new one.
+        FETCH_SESSION_TOPIC_ID_ERROR; after any of them the reader opens a new session.
         """
         session = self._sessions.get(session_id)
         if session is None or session.reader.principal != reader.principal:
@@ -206,7 +207,7 @@ class FetchSessions:
                 "a fetch session cannot change between topic names and topic ids",
             )
         if session.waiting is not None:
-            # The reader asks again, and so waits for that answer no more.
+            # The reader has sent another fetch, so the one that waits is answered now.
             session.waiting.expire()
         if (reader.replica_id, reader.broker_epoch) != (
             session.reader.replica_id,
@@ -220,13 +221,13 @@ class FetchSessions:
         return session
 
     def close(self, session_id: int, principal: str) -> None:
-        """End the session of that id, if it is this principal's; harmless where there is none."""
+        """Close a session if it exists and belongs to this principal."""
         session = self._sessions.get(session_id)
         if session is not None and session.reader.principal == principal:
             self._remove(session)
 
     def close_all_of(self, connection_id: int) -> None:
-        """The connection is gone, and with it the readers whose sessions were last used through it."""
+        """Close the sessions that were last used through a connection, which has closed."""
         for session in [
             each for each in self._sessions.values() if each.reader.connection_id == connection_id
         ]:
@@ -235,7 +236,7 @@ class FetchSessions:
     # -- partitions of a session -------------------------------------------------------------------------
 
     def name(self, session: FetchSession, wanted: Iterable[tuple[UUID | str, FetchPartition]]) -> None:
-        """Take partitions into the session, or take note of where the reader is in those it has.
+        """Add partitions to the session, or record the reader's position in those that it has.
 
         Raises BrokerError, and ends the session, where all sessions together would hold too many partitions:
         FETCH_SESSION_ID_NOT_FOUND, for then the reader asks for a new one, and is given one or not.
@@ -255,7 +256,7 @@ class FetchSessions:
             session.stirred[partition] = None
 
     def forget(self, session: FetchSession, forgotten: Iterable[NamedPartition]) -> None:
-        """Take partitions out of the session; it ends with the last one."""
+        """Remove partitions from the session; without any it is closed."""
         for named in forgotten:
             partition = session.partitions.pop(named, None)
             if partition is not None:
@@ -264,21 +265,21 @@ class FetchSessions:
             self._remove(session)
 
     def watch(self, partition: SessionPartition, key: TopicPartition) -> None:
-        """The partition that the reader has named is this one: what moves there stirs it."""
+        """Stir a session's partition from now on when partition `key` changes."""
         if partition.key != key and partition.session.partitions.get(partition.named) is partition:
             self._stop_watching(partition)
             partition.key = key
             self.watchers.setdefault(key, {})[partition] = None
 
     def is_open(self, session: FetchSession) -> bool:
-        """Whether the session's reader may go on with it."""
+        """Whether the session has not been closed."""
         return self._sessions.get(session.id) is session
 
     # -- what moves --------------------------------------------------------------------------------------
 
     def stir(self, key: TopicPartition, *, followers: bool = False, consumers: bool = False) -> None:
-        """Something has moved in a partition; of the fetches that wait in sessions, those of followers, or of
-        consumers, are told at once."""
+        """Stir a changed partition in all sessions that hold it, and check at once the waiting fetches of
+        followers, or of consumers."""
         watchers = self.watchers.get(key)
         if not watchers:
             return
@@ -290,8 +291,8 @@ class FetchSessions:
                 session.waiting.ask(partition)
 
     def content(self, key: TopicPartition) -> Iterator[tuple[int, int]]:
-        """The followers that have had all of a partition since it last moved, and when each last fetched:
-        that counts for all partitions that its session holds, named or not."""
+        """(replica id, time of its last fetch in ms) of each follower that has had all of a partition since
+        its last change. A fetch counts for all partitions in its session, named or not."""
         for partition in self.watchers.get(key, ()):
             session = partition.session
             if session.reader.is_follower and partition not in session.stirred:

@@ -1,7 +1,7 @@
-"""One replica of a partition on this broker: its role, its high watermark, and what it may append and show.
+"""One replica of a partition on this broker: its role, its high watermark, and what may be read.
 
-A machine without network, clock or threads: it is told the time, and answers with results and proposals that
-`Replicas` carries out. The log it stands on is given to it.
+A machine without network, clock or threads: callers pass the time, and `Replicas` carries out the proposals
+that it returns. Its log is handed in.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from protocol.topic_partition import TopicPartition
 NO_LEADER = -1
 NO_EPOCH = -1
 CONSUMER_ID = -1
-"""The replica id of a fetch that comes from a consumer."""
+"""Replica id in the fetch of a consumer."""
 
 
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
-"""Timestamps that ListOffsets gives a meaning of their own (KIP-734, KIP-405)."""
+"""Special timestamps of ListOffsets (KIP-734, KIP-405)."""
 NO_TIMESTAMP = -1
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """What the controller says of a partition (LeaderAndIsr)."""
+    """State of a partition in the controller's LeaderAndIsr request."""
 
     leader: int
     leader_epoch: int
@@ -56,7 +56,7 @@ class Following:
 
 
 class PartitionRead(NamedTuple):
-    """What a fetch gets of one partition. `end_offset` is where what the reader may see ends."""
+    """Result of a read. The reader may see offsets below `end_offset`."""
 
     high_watermark: int
     log_start_offset: int
@@ -64,13 +64,13 @@ class PartitionRead(NamedTuple):
     records: FileSlice | None = None
     is_cold: bool = False
     diverging: tuple[int, int] | None = None
-    """(epoch, end offset) where the reader's log parts from this one: it has to truncate (KIP-595)."""
+    """(epoch, end offset) at which the reader must truncate: its log diverges from this one (KIP-595)."""
 
 
 class Partition:
-    """A partition's replica on this broker. `is_live` says whether a broker is known to live.
+    """A partition's replica on this broker. `is_live` returns whether a broker is known to be alive.
 
-    `role` is None until the controller has said something.
+    `role` is None until the controller has assigned one.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class Partition:
     # -- roles -------------------------------------------------------------------------------------------
 
     def lead(self, assignment: LeaderAndIsr, now_ms: int) -> bool:
-        """Become the leader, or take a new in-sync set or assignment as the leader that one is already.
+        """Become the leader, or apply a new in-sync set or assignment where this replica leads already.
 
-        Returns whether a new leader epoch begins here.
+        Returns whether a new leader epoch begins.
         """
         self._accept(assignment)
         role = self.role
         if isinstance(role, Leadership) and role.leader_epoch == assignment.leader_epoch:
-            # A proposal may be under way: only a later in-sync set decides about it, not the known one again.
+            # A proposal may be pending: only a later in-sync set settles it, not the known one repeated.
             if assignment.partition_epoch > role.partition_epoch:
                 role.settle(assignment.isr, assignment.partition_epoch)
             role.set_replicas(assignment.replicas, now_ms)
@@ -148,14 +148,14 @@ class Partition:
         return True
 
     def follow(self, assignment: LeaderAndIsr) -> bool:
-        """Become a follower. Returns whether the leader or its epoch is another than before."""
+        """Become a follower. Returns whether the leader or its epoch has changed."""
         is_new = assignment.leader_epoch != self.leader_epoch or assignment.leader != self.leader
         self._accept(assignment)
         self.role = Following(assignment.leader)
         return is_new
 
     def stop(self) -> None:
-        """Have no role any more: the replica was moved away or deleted, or its disk failed."""
+        """Give up the role: the replica was moved away or deleted, or its disk failed."""
         self.role = None
 
     def _accept(self, assignment: LeaderAndIsr) -> None:
@@ -165,7 +165,7 @@ class Partition:
         self.replicas = assignment.replicas
 
     def leadership(self, current_leader_epoch: int = NO_EPOCH) -> Leadership:
-        """The leader's state, for a request that names the leader epoch it believes in (-1: it names none).
+        """The leader's state, for a request that names the leader epoch it expects (-1: none).
 
         Raises BrokerError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
         """
@@ -192,14 +192,14 @@ class Partition:
         self.high_watermark = min(max(checkpoint, self.log.log_start_offset), self.log.log_end_offset)
 
     def advance_high_watermark(self, now_ms: int, lag_ms_max: int) -> bool:
-        """As leader, let the high watermark rise to what all in-sync replicas have. Returns whether it
-        rose."""
+        """As leader, raise the high watermark to the offset that all in-sync replicas have reached. Returns
+        whether it rose."""
         role = self.role
         if not isinstance(role, Leadership):
             return False
         log = self.log
         end_offset = log.log_end_offset
-        # With flush.before.ack this replica answers only for what would survive a power cut.
+        # With flush.before.ack this replica counts only records that would survive a power failure.
         local_offset = log.recovery_point if log.settings.flush_before_ack else end_offset
         committed = role.committed_offset(local_offset, end_offset, now_ms, lag_ms_max)
         if committed <= self.high_watermark:
@@ -216,12 +216,12 @@ class Partition:
         return True
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cut the log, and the high watermark with it."""
+        """Truncate the log, and lower the high watermark to its end."""
         self.log.truncate_to(offset, now_ms=now_ms)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     def start_at(self, offset: int, now_ms: int) -> None:
-        """Empty the log: it begins and ends at `offset`."""
+        """Empty the log; it starts and ends at `offset` afterwards."""
         self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
         self.high_watermark = offset
 
@@ -264,11 +264,11 @@ class Partition:
     def offset_at(
         self, timestamp: int, *, replica_id: int = CONSUMER_ID, current_leader_epoch: int = NO_EPOCH
     ) -> LookUp:
-        """Look up the first offset whose timestamp is `timestamp` or later, or one of the special ones; None
-        where there is none. Consumers are shown nothing at or beyond the high watermark.
+        """Look up the first offset whose timestamp is `timestamp` or later, or that of a special timestamp;
+        None where there is none. Consumers see nothing at or beyond the high watermark.
 
-        Raises what `leadership` raises, and OFFSET_NOT_AVAILABLE where the answer lies beyond a high
-        watermark that a new leader does not know yet: no consumer must see a log's end go back (KIP-207).
+        Raises what `leadership` raises, and OFFSET_NOT_AVAILABLE while a new leader does not know the high
+        watermark yet: consumers must never see a log's end move back (KIP-207).
         """
         role = self.leadership(current_leader_epoch)
         log = self.log
@@ -294,15 +294,15 @@ class Partition:
     def end_offset_for_epoch(
         self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
     ) -> tuple[int, int]:
-        """(the largest epoch up to `leader_epoch`, the offset at which it ended), (-1, -1) where none is
-        known (KIP-101). Raises what `leadership` raises."""
+        """(the largest epoch up to `leader_epoch`, the offset at which it ended), (-1, -1) where that is
+        unknown (KIP-101). Raises what `leadership` raises."""
         self.leadership(current_leader_epoch)
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(leader_epoch)
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at `offset`, or at the high watermark for -1. Returns where it is to begin.
+        """Advance the log start to `offset`, or to the high watermark for -1. Returns the new log start.
 
         Raises BrokerError: POLICY_VIOLATION for a compacted log, OFFSET_OUT_OF_RANGE beyond the high
         watermark.
@@ -325,11 +325,12 @@ class Partition:
     def record_fetch(
         self, replica_id: int, wanted: FetchPartition, now_ms: int, broker_epoch: int = NO_BROKER_EPOCH
     ) -> bool:
-        """Take note of a follower's fetch: what it asks for tells how far it is. Returns whether it counts.
+        """Record a follower's position from the offset that it fetches. Returns whether the position counts.
 
-        It does not where the follower's log parts from this one, or lies outside it: then the follower does
-        not have what comes before that offset here. Raises BrokerError: what `leadership` raises, and
-        NOT_LEADER_OR_FOLLOWER for a broker that is no replica, or was one in an earlier registration only.
+        It does not count where the follower's log diverges from this one or lies outside it: then the
+        follower lacks records of this log before that offset. Raises BrokerError: what `leadership` raises,
+        and NOT_LEADER_OR_FOLLOWER for a broker that is no replica, or was one only in an earlier
+        registration.
         """
         role = self.leadership(wanted.current_leader_epoch)
         log, offset = self.log, wanted.fetch_offset
@@ -341,7 +342,9 @@ class Partition:
             replica_id, offset, wanted.log_start_offset, log.log_end_offset, now_ms, broker_epoch
         )
         if remote is None:
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} has no replica of this")
+            raise BrokerError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} is no replica of {self.key}"
+            )
         return True
 
     def is_in_sync(self, replica_id: int) -> bool:
@@ -350,7 +353,7 @@ class Partition:
         return isinstance(role, Leadership) and replica_id in role.isr
 
     def confirm(self, replica_id: int, fetched_ms: int) -> None:
-        """A follower that had all that there was when it last named this partition has fetched from this
+        """Record that a follower that had caught up when it last named this partition has fetched from this
         leader since: see `RemoteReplica.confirm`."""
         role = self.role
         remote = role.remotes.get(replica_id) if isinstance(role, Leadership) else None
@@ -358,14 +361,14 @@ class Partition:
             remote.confirm(fetched_ms)
 
     def propose_expansion(self, replica_id: int, is_eligible: Callable[[int], bool]) -> IsrProposal | None:
-        """A proposal to take a follower into the in-sync set, if it may join."""
+        """A proposal to add a follower to the in-sync set; None where it may not join."""
         role = self.role
         if not isinstance(role, Leadership):
             return None
         return self._propose(role, role.expanded_isr(replica_id, self.high_watermark, is_eligible))
 
     def propose_shrink(self, now_ms: int, lag_ms_max: int) -> IsrProposal | None:
-        """A proposal to drop the followers that lag from the in-sync set, if there are any."""
+        """A proposal to remove lagging followers from the in-sync set; None where none lags."""
         role = self.role
         if not isinstance(role, Leadership):
             return None
@@ -379,7 +382,7 @@ class Partition:
         return IsrProposal(self.topic, self.index, role.leader_epoch, role.partition_epoch, isr, epochs)
 
     def settle_isr(self, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> bool:
-        """Take the controller's answer to a proposal. False where it is about a leader epoch that is over."""
+        """Apply the controller's answer to a proposal. Returns False for one of an earlier leader epoch."""
         role = self.role
         if not isinstance(role, Leadership) or role.leader_epoch != leader_epoch:
             return False

@@ -1,7 +1,7 @@
-"""The replicas of this broker: found, written to and read, and those who wait at them woken.
+"""The replicas of this broker: finds, writes and reads them, and wakes the requests that wait for them.
 
-Everything happens on the reactor's thread. `Partition` decides; this performs: high watermarks rise, in-sync
-sets are proposed. The roles that replicas have are given to them by `Roles`.
+Everything happens on the reactor's thread. `Partition` decides; this room performs: it advances high
+watermarks and proposes in-sync sets. `Roles` gives the replicas their roles.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ class ReplicaLimits:
 class Replicas:
     """The map of this broker's partitions.
 
-    `propose_isr` sends a proposal to the controller and sees to it that `settle_isr` or `withdraw_isr` is
-    called with the answer.
+    `propose_isr` sends a proposal to the controller and calls `settle_isr` or `withdraw_isr` with the answer.
     """
 
     def __init__(
@@ -66,9 +65,9 @@ class Replicas:
         self._monotonic_s = monotonic_s
         self.local_id = local_id
         self.sessions = sessions
-        """The fetch sessions in which partitions are read, stirred by whatever moves there."""
+        """Fetch sessions that hold partitions of this broker; a change in a partition stirs them."""
         self.throttle = leader_throttle(local_id)
-        """Holds back what followers that are not in sync are given."""
+        """Limits the rate of followers that are not in sync."""
         self._is_suspended = False
         self.readers = Waiting(clock, limits.waiting_requests_max)
         """Consumers, woken when a high watermark rises."""
@@ -77,7 +76,7 @@ class Replicas:
         self.writers = Waiting(clock, limits.waiting_requests_max)
         """Producers, woken when a high watermark rises or an fsync is done."""
         self.deleters = Waiting(clock, limits.waiting_requests_max)
-        """Those who deleted records, woken when a low watermark may have risen."""
+        """DeleteRecords requests, woken when a low watermark may have risen."""
         self._committed = (self.writers, self.readers, self.deleters)
         self._clock = clock
         self._flusher = flusher
@@ -90,16 +89,16 @@ class Replicas:
 
     def add_role_listener(self, listener: Callable[[Partition], None]) -> None:
         """Call `listener` with a partition whose leadership, by this broker, begins in a new leader epoch or
-        may have ended; its role says which. It is told before those who wait at the partition are woken."""
+        may have ended; its role says which. Listeners run before the requests that wait for the partition."""
         self._role_listeners.append(listener)
 
     def role_changed(self, partition: Partition) -> None:
-        """Tell the listeners."""
+        """Call the role listeners."""
         for listener in self._role_listeners:
             listener(partition)
 
     def monotonic_ms(self) -> int:
-        """The time by which lag is reckoned: setting the system clock removes no follower from a set."""
+        """Monotonic time in ms, for lag: setting the system clock removes no follower from an in-sync set."""
         return int(self._monotonic_s() * 1000)
 
     def __iter__(self) -> Iterator[Partition]:
@@ -107,11 +106,11 @@ class Replicas:
             yield from partitions.values()
 
     def add(self, partition: Partition) -> None:
-        """This broker has a replica more."""
+        """Add a replica of this broker."""
         self._topics.setdefault(partition.topic, {})[partition.index] = partition
 
     def remove(self, partition: Partition) -> None:
-        """This broker has a replica less."""
+        """Remove a replica of this broker."""
         partitions = self._topics[partition.topic]
         del partitions[partition.index]
         if not partitions:
@@ -131,8 +130,9 @@ class Replicas:
         return list(self._topics.get(topic, {}).values())
 
     def partition(self, topic: str, index: int) -> Partition:
-        """This broker's replica of a partition. Raises BrokerError: NOT_LEADER_OR_FOLLOWER where others have
-        it, KAFKA_STORAGE_ERROR where its directory failed, UNKNOWN_TOPIC_OR_PARTITION where nobody has it."""
+        """This broker's replica of a partition. Raises BrokerError: NOT_LEADER_OR_FOLLOWER where only other
+        brokers have one, KAFKA_STORAGE_ERROR where its directory failed, UNKNOWN_TOPIC_OR_PARTITION where no
+        broker has one."""
         partitions = self._topics.get(topic)
         partition = None if partitions is None else partitions.get(index)
         if partition is None:
@@ -145,10 +145,10 @@ class Replicas:
         return partition
 
     def known_leader(self, topic: str, index: int) -> tuple[int, int] | None:
-        """(leader, leader epoch) of a partition as this broker last heard; None where it has not.
+        """(leader, leader epoch) of a partition as this broker last learned; None where it is unknown.
 
-        A replica learns its next leader before the brokers' metadata has it. A leader that has just been
-        relieved would otherwise send its clients back to itself (KIP-951).
+        A replica learns its next leader before the brokers' metadata has it. A leader that was just
+        replaced would otherwise send its clients back to itself (KIP-951).
         """
         known = self._metadata.partition(topic, index)
         partition = self.find(topic, index)
@@ -167,12 +167,12 @@ class Replicas:
         return self._is_suspended
 
     def suspend(self) -> None:
-        """This broker cannot know whether it is still a member of the cluster: until `resume`, nothing is
-        acknowledged to those who ask for acks=all."""
+        """Acknowledge no write with acks=all until `resume`: this broker cannot know whether it is still a
+        member of the cluster."""
         self._is_suspended = True
 
     def resume(self) -> None:
-        """This broker is a member: what was appended meanwhile, and is still committed, is acknowledged."""
+        """Acknowledge again: this broker is a member, and committed writes that waited are acknowledged."""
         self._is_suspended = False
         for partition in list(self):
             self.writers.wake(partition.key)
@@ -180,11 +180,12 @@ class Replicas:
     # -- writing -----------------------------------------------------------------------------------------
 
     def append(self, appends: Sequence[Append], acks: int, origin: Origin | None) -> None:
-        """Carry out the appends of one request; each holds its own outcome."""
+        """Carry out the appends of one request; each records its own outcome."""
         if acks == ACKS_ALL and self._is_suspended:
             for append in appends:
                 append.error = BrokerError(
-                    ErrorCode.NOT_ENOUGH_REPLICAS, "this broker has lost touch with ZooKeeper"
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    "this broker lost its ZooKeeper connection; acks=all writes are refused until it returns",
                 )
             return
         now_ms = int(self._clock.seconds() * 1000)
@@ -218,11 +219,11 @@ class Replicas:
             append.prepare(partition, acks, now_ms)
 
     def grown(self, partition: Partition) -> None:
-        """A partition's log has grown, or this broker answers for it from now on."""
+        """A partition's log has grown, or this broker has become its leader."""
         log = partition.log
         if log.settings.flush_before_ack:
             durable = self._flusher.durable(log, log.log_end_offset)
-            # A failed fsync takes the directory offline, which is told to `directory_failed`.
+            # A failed fsync takes the directory offline, and the log manager calls its failure listeners.
             durable.addCallbacks(lambda _: self._flushed(partition), lambda failure: None)
         key = partition.key
         if key in self.followers.parked:
@@ -250,7 +251,7 @@ class Replicas:
         return True
 
     def wake_all(self, partition: Partition) -> None:
-        """Have all who wait at a partition look again: its role may have changed."""
+        """Check all requests that wait for a partition: its role may have changed."""
         for waiting in (self.writers, self.readers, self.followers, self.deleters):
             waiting.wake(partition.key)
         self.sessions.stir(partition.key, followers=True, consumers=True)
@@ -258,7 +259,7 @@ class Replicas:
     def is_settled(self, append: Append, acks: int) -> bool:
         """Whether an append may be answered."""
         if self._is_suspended and acks == ACKS_ALL:
-            # What a condition was refused for may have changed at another leader.
+            # Another leader may have changed the log since the condition was refused.
             return append.error is not None and append.settles_at is None
         return append.is_settled(acks)
 
@@ -274,8 +275,8 @@ class Replicas:
         min_one_batch: bool = True,
         connection: int = NO_CONNECTION,
     ) -> PartitionRead:
-        """What a fetch, of that connection, gets of one partition. Raises BrokerError, also where somebody
-        else is the partition's only reader."""
+        """Read one partition for a fetch of `connection`. Raises BrokerError, also where another
+        connection is the partition's only reader."""
         partition = self.partition(topic, wanted.partition)
         if partition.read_admission is not None and replica_id < 0:
             partition.read_admission.admit(connection)
@@ -305,8 +306,8 @@ class Replicas:
     def record_fetch(
         self, topic: str, wanted: FetchPartition, replica_id: int, broker_epoch: int = NO_BROKER_EPOCH
     ) -> None:
-        """Take note of what a follower's fetch says about it: how far it is, and whether it may join the
-        in-sync set. Raises BrokerError as `Partition.record_fetch` does."""
+        """Record a follower's position from its fetch, and propose that it joins the in-sync set if it may.
+        Raises BrokerError as `Partition.record_fetch` does."""
         partition = self.partition(topic, wanted.partition)
         now_ms = self.monotonic_ms()
         if not partition.record_fetch(replica_id, wanted, now_ms, broker_epoch):
@@ -330,7 +331,7 @@ class Replicas:
     # -- in-sync sets ------------------------------------------------------------------------------------
 
     def shrink_in_sync_sets(self) -> None:
-        """Propose to drop the followers that lag. To be called every half of `replica.lag.time.max.ms`."""
+        """Propose in-sync sets without lagging followers. Called every half of `replica.lag.time.max.ms`."""
         now_ms = self.monotonic_ms()
         for partition in self:
             proposal = partition.propose_shrink(now_ms, self._limits.lag_time_ms_max)
@@ -349,17 +350,17 @@ class Replicas:
             self.sessions.stir(partition.key)
 
     def withdraw_isr(self, proposal: IsrProposal) -> None:
-        """The controller refused a proposal for good."""
+        """The controller refused a proposal finally."""
         partition = self.find(proposal.topic, proposal.partition)
         if partition is None or not isinstance(partition.role, Leadership):
             return
         if partition.role.leader_epoch == proposal.leader_epoch:
             partition.role.withdraw()
-            # Writers need not wait any more for those who were to join.
+            # Writers no longer wait for the replicas that the proposal would have added.
             self.advance(partition)
 
     # -- for the next start ------------------------------------------------------------------------------
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermarks to write to disk."""
+        """The high watermarks to be checkpointed."""
         return {partition.key: partition.high_watermark for partition in self if not partition.is_offline}
