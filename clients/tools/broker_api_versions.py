@@ -16,7 +16,7 @@ from protocol.errors import BrokerError
 @click.command("broker-api-versions", context_settings=CONTEXT)
 @bootstrap_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-@click.option("--command-config", metavar="FILE", help="A properties file for the client.")
+@click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def broker_api_versions(bootstrap: str, as_json: bool, command_config: str | None) -> int:
     """Show the versions of every API that each broker takes, which of them this client would use, and the
     features that the broker announces."""

@@ -1,4 +1,4 @@
-"""What the command-line programs share: options that all have, and an end without a stack trace."""
+"""What the command-line programs share: common options, and errors without a stack trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clients.settings import read_properties
 from protocol.errors import BrokerError
 
 FIRST_CONTACT_MS = 5_000
-"""How long a person should wait to learn that nobody answers: for `bootstrap.timeout.ms`."""
+"""Default of `bootstrap.timeout.ms`: time until the tool reports that no broker answers."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 bootstrap_option = click.option(
@@ -59,7 +59,7 @@ def run(command: click.Command) -> None:
 
 
 def explained(error: Exception) -> str:
-    """The error in words, and what can be done about it."""
+    """The error's message, and what the user can do about it."""
     if isinstance(error, ConnectionFailedError | RequestTimeoutError | UnreachableError):
         return f"{error}\nIs a broker running there? --bootstrap-server says where to look for one."
     return str(error)
@@ -68,7 +68,7 @@ def explained(error: Exception) -> str:
 def properties(
     bootstrap: str, path: str | None, given: tuple[str, ...], defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A client's properties: `defaults`, over them the file's, over those the `key=value` pairs `given`."""
+    """A client's properties: `defaults`, overridden by the file's, overridden by the pairs `given`."""
     merged: dict[str, Any] = dict(defaults)
     if path is not None:
         try:

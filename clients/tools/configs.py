@@ -28,21 +28,21 @@ _DYNAMIC = (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSourc
 @bootstrap_option
 @click.option("--describe", "action", flag_value="describe", help="Show settings.")
 @click.option("--alter", "action", flag_value="alter", help="Change settings.")
-@click.option("--entity-type", type=click.Choice(list(_TYPES)), help="Whose settings.")
+@click.option("--entity-type", type=click.Choice(list(_TYPES)), help="Type of the entity: topics or brokers.")
 @click.option("--entity-name", help="The topic's name or the broker's id.")
-@click.option("--entity-default", is_flag=True, help="All brokers together, instead of one by its id.")
+@click.option("--entity-default", is_flag=True, help="The defaults of all brokers, instead of one broker.")
 @click.option("--topic", help="Short for --entity-type topics --entity-name.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name.")
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
 @click.option(
-    "--all", "show_all", is_flag=True, help="Describe defaults too, not only what has been changed."
+    "--all", "show_all", is_flag=True, help="With --describe: all settings, default values included."
 )
 @click.option(
-    "--add-config", metavar="K=V,K=[V,V]", help="Settings to set; brackets keep a list's commas together."
+    "--add-config", metavar="K=V,K=[V,V]", help="Settings to set. Brackets group the values of a list."
 )
 @click.option("--add-config-file", metavar="FILE", help="A properties file of settings to set.")
-@click.option("--delete-config", metavar="K,K", help="Settings to give back to their defaults.")
-@click.option("--command-config", metavar="FILE", help="A properties file for the admin client.")
+@click.option("--delete-config", metavar="K,K", help="Settings to reset to their defaults.")
+@click.option("--command-config", metavar="FILE", help="Properties file with settings of the admin client.")
 def configs(
     bootstrap: str,
     action: str | None,

@@ -98,7 +98,7 @@ def _jsonable(content: bytes | None) -> str | dict[str, str] | None:
 
 
 def as_nothing(record: ConsumerRecord) -> bytes:
-    """Nothing: for those who only count."""
+    """No output."""
     return b""
 
 
@@ -146,25 +146,28 @@ def formatter(name: str, given: Mapping[str, str]) -> Formatter:
 @click.command(context_settings=CONTEXT)
 @bootstrap_option
 @click.option("--topic", help="The topic to read.")
-@click.option("--include", metavar="REGEX", help="In place of --topic: all topics that match.")
+@click.option("--include", metavar="REGEX", help="Instead of --topic: read all topics whose name matches.")
+@click.option("--group", help="Consumer group to join; reading continues at its committed offsets.")
+@click.option("--partition", type=click.IntRange(0), help="Read only this partition.")
 @click.option(
-    "--group", help="Share the topic with the other consumers of this group, and go on where it stands."
+    "--offset", metavar="OFFSET", help="With --partition: first offset to read: earliest, latest or a number."
 )
-@click.option("--partition", type=click.IntRange(0), help="Only this partition.")
-@click.option(
-    "--offset", metavar="OFFSET", help="With --partition: begin here; earliest, latest or a number."
-)
-@click.option("--from-beginning", is_flag=True, help="Begin with the oldest message, not with the next one.")
+@click.option("--from-beginning", is_flag=True, help="Start at the earliest message instead of the latest.")
 @click.option(
     "--from-time",
     metavar="TIME",
     help="Begin with the first message since then, in each partition: YYYY-MM-DDTHH:mm:SS.sss, in UTC unless "
     "a zone follows, or ms since the epoch.",
 )
-@click.option("--max-messages", type=click.IntRange(0), help="Stop after so many.")
-@click.option("--timeout-ms", type=int, help="Stop when no message has come for so long.")
 @click.option(
-    "--formatter", "formatter_name", default="default", help="default, json, or noop, which shows nothing."
+    "--max-messages", type=click.IntRange(0), help="Maximum number of messages to read before exiting."
+)
+@click.option("--timeout-ms", type=int, help="Exit if no message arrives for this time in ms.")
+@click.option(
+    "--formatter",
+    "formatter_name",
+    default="default",
+    help="Formatter of the messages: default, json, or noop (prints nothing).",
 )
 @click.option(
     "--property",
@@ -174,8 +177,12 @@ def formatter(name: str, given: Mapping[str, str]) -> Formatter:
     help="What is shown: print.timestamp, print.partition, print.offset, print.headers, print.key, "
     "print.value, key.separator, line.separator, headers.separator, null.literal.",
 )
-@click.option("--consumer-property", metavar="KEY=VALUE", multiple=True, help="A property of the consumer.")
-@click.option("--consumer.config", "config_file", metavar="FILE", help="A properties file for the consumer.")
+@click.option(
+    "--consumer-property", metavar="KEY=VALUE", multiple=True, help="A consumer property. May be repeated."
+)
+@click.option(
+    "--consumer.config", "config_file", metavar="FILE", help="Properties file with settings of the consumer."
+)
 def console_consumer(
     bootstrap: str,
     topic: str | None,

@@ -103,7 +103,7 @@ def line_format(given: Mapping[str, str]) -> InputFormat:
     "path",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, readable=True),
-    help="Read lines from here, not from standard input. At a terminal, a bar shows how far it has come.",
+    help="File to read lines from instead of standard input. A terminal shows a progress bar.",
 )
 @click.option(
     "--property",
@@ -113,17 +113,32 @@ def line_format(given: Mapping[str, str]) -> InputFormat:
     help="How lines are read: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
     "headers.separator (comma), headers.key.separator (colon), null.marker, ignore.error.",
 )
-@click.option("--reader-config", metavar="FILE", help="A file of such properties.")
+@click.option(
+    "--reader-config", metavar="FILE", help="Properties file with line reader properties, as for --property."
+)
 @click.option(
     "--compression-codec", metavar="CODEC", is_flag=False, flag_value="gzip",
-    help="none, gzip, snappy, lz4 or zstd; gzip where none is named.",
+    help="Compression codec: none, gzip, snappy, lz4 or zstd. Without a value, gzip.",
 )  # fmt: skip
-@click.option("--sync", "is_sync", is_flag=True, help="Wait for each message before the next is read.")
-@click.option("--request-required-acks", metavar="ACKS", help="0, 1 or all.")
-@click.option("--batch-size", type=int, help="Bytes of a batch.")
-@click.option("--timeout", "linger_ms", type=int, help="Milliseconds that a batch waits to be filled.")
-@click.option("--producer-property", metavar="KEY=VALUE", multiple=True, help="A property of the producer.")
-@click.option("--producer.config", "config_file", metavar="FILE", help="A properties file for the producer.")
+@click.option(
+    "--sync",
+    "is_sync",
+    is_flag=True,
+    help="Send synchronously: wait for each message before reading the next.",
+)
+@click.option(
+    "--request-required-acks", metavar="ACKS", help="Acknowledgements that a request needs: 0, 1 or all."
+)
+@click.option("--batch-size", type=int, help="Maximum size of a batch in bytes.")
+@click.option(
+    "--timeout", "linger_ms", type=int, help="Maximum time in ms that a batch waits for more messages."
+)
+@click.option(
+    "--producer-property", metavar="KEY=VALUE", multiple=True, help="A producer property. May be repeated."
+)
+@click.option(
+    "--producer.config", "config_file", metavar="FILE", help="Properties file with settings of the producer."
+)
 def console_producer(
     bootstrap: str,
     topic: str,

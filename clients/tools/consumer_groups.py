@@ -40,64 +40,82 @@ _ACTIONS = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
 @bootstrap_option
 @click.option("--list", "action", flag_value="list", help="List the names of all groups.")
 @click.option(
-    "--describe", "action", flag_value="describe", help="Show how far groups have read, and the lag."
+    "--describe",
+    "action",
+    flag_value="describe",
+    help="Describe groups: committed offsets and lag of each partition.",
 )
 @click.option("--delete", "action", flag_value="delete", help="Delete groups that have no members.")
 @click.option(
     "--delete-offsets",
     "action",
     flag_value="delete-offsets",
-    help="Forget how far a group has read topics that it does not read now.",
+    help="Delete a group's offsets of topics that no member subscribes to.",
 )
 @click.option(
     "--reset-offsets",
     "action",
     flag_value="reset-offsets",
-    help="Set how far groups without members have read. Shows the plan; --execute carries it out.",
+    help="Reset the offsets of groups without members. Only shows the plan unless --execute is given.",
 )
 @click.option(
-    "--group", "groups", multiple=True, metavar="GROUP", help="A group; can be given several times."
+    "--group", "groups", multiple=True, metavar="GROUP", help="The consumer group. May be repeated."
 )
-@click.option("--all-groups", is_flag=True, help="All groups.")
+@click.option("--all-groups", is_flag=True, help="Apply to all consumer groups.")
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC[:0,1]",
-    help="A topic, or some of its partitions; can be given several times.",
+    help="A topic, or some of its partitions. May be repeated.",
 )
-@click.option("--all-topics", is_flag=True, help="All topics that the group has offsets of.")
-@click.option("--offsets", "view", flag_value="offsets", help="Describe partitions: the default.")
-@click.option("--members", "view", flag_value="members", help="Describe members.")
+@click.option("--all-topics", is_flag=True, help="Apply to all topics that the group has offsets of.")
+@click.option(
+    "--offsets",
+    "view",
+    flag_value="offsets",
+    help="With --describe: partitions, offsets and lag (the default).",
+)
+@click.option("--members", "view", flag_value="members", help="With --describe: the members of the groups.")
 @click.option(
     "--state",
     "state",
     is_flag=False,
     flag_value="*",
     metavar="[STATE,STATE]",
-    help="Describe the groups' state; with --list show it, and only groups in the states that are named.",
+    help="With --describe: the groups' state. With --list: show states; only groups in the states given.",
 )
 @click.option("--type", "types", metavar="TYPE,TYPE", help="With --list: only groups of these types.")
-@click.option("--verbose", is_flag=True, help="With --members: what each of them reads.")
-@click.option("--to-earliest", is_flag=True, help="To the first offset that is left.")
-@click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-current", is_flag=True, help="To where the group stands.")
+@click.option("--verbose", is_flag=True, help="With --members: also the partitions of each member.")
+@click.option("--to-earliest", is_flag=True, help="Reset offsets to the earliest offset.")
+@click.option("--to-latest", is_flag=True, help="Reset offsets to the latest offset.")
+@click.option("--to-current", is_flag=True, help="Reset offsets to the current committed offset.")
 @click.option(
-    "--to-datetime", metavar="YYYY-MM-DDTHH:mm:SS.sss", help="To the first record since then (UTC)."
+    "--to-datetime",
+    metavar="YYYY-MM-DDTHH:mm:SS.sss",
+    help="Reset offsets to the first record at or after this time (UTC).",
 )
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="To the first record since so long ago.")
-@click.option("--shift-by", type=int, metavar="N", help="So many records on, or back where negative.")
-@click.option("--to-offset", type=click.IntRange(0), help="To this offset.")
-@click.option("--from-file", metavar="FILE", help="To what a file says that --export has made.")
-@click.option("--dry-run", is_flag=True, help="Only show what a reset would do: the default.")
-@click.option("--execute", is_flag=True, help="Carry a reset out.")
-@click.option("--export", is_flag=True, help="Print the plan of a reset as CSV.")
+@click.option(
+    "--by-duration",
+    metavar="PnDTnHnMnS",
+    help="Reset offsets to the first record within this duration before now.",
+)
+@click.option(
+    "--shift-by", type=int, metavar="N", help="Shift offsets by N, forward or (if negative) backward."
+)
+@click.option("--to-offset", type=click.IntRange(0), help="Reset offsets to this offset.")
+@click.option(
+    "--from-file", metavar="FILE", help="Reset offsets to the values in a CSV file written by --export."
+)
+@click.option("--dry-run", is_flag=True, help="Only show the results of the reset (the default).")
+@click.option("--execute", is_flag=True, help="Execute the reset.")
+@click.option("--export", is_flag=True, help="Print the offsets of the reset as CSV, for --from-file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 @click.option(
     "--timeout", "timeout_ms", type=click.IntRange(1), default=15_000, show_default=True, metavar="MS",
-    help="How long brokers may take, in ms.",
+    help="Maximum time in ms that each operation waits for brokers.",
 )  # fmt: skip
-@click.option("--command-config", metavar="FILE", help="A properties file for the admin client.")
+@click.option("--command-config", metavar="FILE", help="Properties file with settings of the admin client.")
 def consumer_groups(
     bootstrap: str,
     action: str | None,
@@ -201,7 +219,7 @@ def describe(admin: Admin, names: list[str], view: str, verbose: bool, as_json: 
 
 
 def _remark(group: GroupDescription) -> None:
-    """Say on standard error why there is little to see of a group."""
+    """Warn on standard error about an empty or rebalancing group."""
     if group.state == "Empty":
         click.echo(f"\nConsumer group '{group.group_id}' has no active members.", err=True)
     elif group.state in ("PreparingRebalance", "CompletingRebalance"):
@@ -213,7 +231,7 @@ def _missing(names: Iterable[str]) -> click.ClickException:
 
 
 def delete(admin: Admin, names: list[str]) -> None:
-    """Delete groups; what could not be deleted is told at the end."""
+    """Delete groups. Raises click.ClickException with all failures at the end."""
     failures: dict[str, BrokerError] = {}
     for name in names:
         try:
@@ -232,7 +250,7 @@ def delete(admin: Admin, names: list[str]) -> None:
 
 
 def delete_offsets(admin: Admin, name: str, topics: dict[str, list[int] | None], as_json: bool) -> None:
-    """Forget a group's offsets and print how each partition went."""
+    """Delete a group's offsets, and print the result of each partition."""
     rows: list[tuple[str, object, str]] = []
     failure: BrokerError | None = None
     for partition in _partitions(admin, topics):
@@ -266,7 +284,7 @@ def _partitions(admin: Admin, topics: dict[str, list[int] | None]) -> list[Topic
 
 
 def _target(given: dict[str, Any]) -> ResetTarget:
-    """Where to reset to. Raises click.UsageError unless exactly one way was named."""
+    """The target of the reset. Raises click.UsageError unless exactly one option names it."""
     names = [name for name, value in given.items() if value not in (None, False)]
     if len(names) != 1:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
@@ -310,12 +328,12 @@ def reset(
     as_json: bool,
     is_quiet: bool,
 ) -> None:
-    """Carry plans out, if that was asked for, and print them. Raises GroupNotEmptyError and others."""
+    """Print plans, and execute them if asked. Raises GroupNotEmptyError and others."""
     if execute:
         for name, offsets in plans.items():
             admin.alter_group_offsets(name, offsets)
     elif not is_quiet:
-        click.echo("WARN: Nothing is changed, because --execute is missing.", err=True)
+        click.echo("WARN: No offsets were changed, because --execute is missing.", err=True)
     rows = [
         (name, topic, number, offset)
         for name, offsets in plans.items()

@@ -32,19 +32,23 @@ _DETAILED_TITLES = (
 @bootstrap_option
 @click.option("--topic", required=True, help="The topic to read.")
 @click.option(
-    "--num-records", "--messages", type=click.IntRange(1), required=True, help="How many messages to read."
+    "--num-records", "--messages", type=click.IntRange(1), required=True, help="Number of messages to read."
 )
 @click.option("--group", help="Read as a member of this group; without one, all partitions are read.")
-@click.option("--from-latest", is_flag=True, help="Begin with new messages where the group has no offset.")
-@click.option("--fetch-size", type=int, help="Bytes to ask for at a time, of each partition.")
+@click.option("--from-latest", is_flag=True, help="Start at the latest message if the group has no offset.")
+@click.option("--fetch-size", type=int, help="Maximum number of bytes of each partition in one fetch.")
 @click.option("--timeout", "timeout_ms", type=int, default=10_000, show_default=True, help="Give up when no "
               "message has come for so many ms.")  # fmt: skip
-@click.option("--bulk", is_flag=True, help="Take whole batches (poll_batches), not record by record.")
+@click.option("--bulk", is_flag=True, help="Read whole batches (poll_batches) instead of single records.")
 @click.option("--show-detailed-stats", is_flag=True, help="Print a line every --reporting-interval.")
 @click.option("--reporting-interval", type=click.IntRange(1), default=5_000, show_default=True, help="In ms.")
-@click.option("--hide-header", is_flag=True, help="Leave out the line of titles.")
-@click.option("--consumer-property", metavar="KEY=VALUE", multiple=True, help="A property of the consumer.")
-@click.option("--consumer.config", "config_file", metavar="FILE", help="A properties file for the consumer.")
+@click.option("--hide-header", is_flag=True, help="Do not print the header line.")
+@click.option(
+    "--consumer-property", metavar="KEY=VALUE", multiple=True, help="A consumer property. May be repeated."
+)
+@click.option(
+    "--consumer.config", "config_file", metavar="FILE", help="Properties file with settings of the consumer."
+)
 @print_metrics_option
 def consumer_perf_test(
     bootstrap: str,

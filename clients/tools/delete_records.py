@@ -21,9 +21,9 @@ from protocol.topic_partition import TopicPartition
     help='What to delete: {"partitions": [{"topic": "t", "partition": 0, "offset": 100}], "version": 1}. '
     "Records before the offset go; -1 stands for all that are committed.",
 )
-@click.option("--command-config", metavar="FILE", help="A properties file for the client.")
+@click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def delete_records(bootstrap: str, path: str, command_config: str | None) -> int:
-    """Delete the records of partitions up to an offset. They cannot be had back."""
+    """Delete the records of partitions before an offset, for good."""
     before = read_offsets(path)
     defaults = {"client.id": "delete-records", "bootstrap.timeout.ms": FIRST_CONTACT_MS}
     has_failed = False

@@ -12,7 +12,7 @@ from clients.feedback.snapshots import AdminFeedback, BrokerFeedback, ConsumerFe
 from clients.tools.table import table
 
 print_metrics_option = click.option(
-    "--print-metrics", is_flag=True, help="At the end, print all that the client has counted."
+    "--print-metrics", is_flag=True, help="Print the client's metrics at the end."
 )
 
 

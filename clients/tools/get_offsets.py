@@ -36,8 +36,10 @@ _TIMES = {
     help="Which partitions, separated by commas: topic, topic:3, topic:2-5 (5 left out), topic:2-, topic:-5. "
     "The topic is a regular expression, or nothing for all.",
 )
-@click.option("--topic", metavar="REGEX", help="In place of --topic-partitions: the topics that match.")
-@click.option("--partitions", metavar="NUMBERS", help="Only these, separated by commas.")
+@click.option("--topic", metavar="REGEX", help="Instead of --topic-partitions: topics whose name matches.")
+@click.option(
+    "--partitions", metavar="NUMBERS", help="With --topic: only these partitions, separated by commas."
+)
 @click.option(
     "--time",
     default="latest",
@@ -47,7 +49,7 @@ _TIMES = {
 )
 @click.option("--exclude-internal-topics", is_flag=True, help="Leave out topics like __consumer_offsets.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-@click.option("--command-config", metavar="FILE", help="A properties file for the client.")
+@click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def get_offsets(
     bootstrap: str,
     patterns: str | None,

@@ -1,4 +1,4 @@
-"""scripts/leader-election.sh: give leadership back to preferred leaders, or to anybody alive."""
+"""scripts/leader-election.sh: elect preferred leaders, or unclean leaders."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ _PATIENCE_MS = 30_000
     metavar="FILE",
     help='Partitions in a file: {"partitions": [{"topic": "t", "partition": 0}]}',
 )
-@click.option("--all-topic-partitions", "everything", is_flag=True, help="All partitions there are.")
-@click.option("--admin.config", "command_config", metavar="FILE", help="A properties file for the client.")
+@click.option("--all-topic-partitions", "everything", is_flag=True, help="All partitions of the cluster.")
+@click.option(
+    "--admin.config", "command_config", metavar="FILE", help="Properties file with settings of the client."
+)
 def leader_election(
     bootstrap: str,
     election_type: str,

@@ -1,4 +1,4 @@
-"""scripts/log-dirs.sh: what takes how much room in the brokers' log directories."""
+"""scripts/log-dirs.sh: the sizes of replicas in the brokers' log directories."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, p
 @click.option("--describe", is_flag=True, required=True, help="Show the log directories.")
 @click.option("--broker-list", metavar="IDS", help="Only these brokers, separated by commas.")
 @click.option("--topic-list", metavar="TOPICS", help="Only these topics, separated by commas.")
-@click.option("--command-config", metavar="FILE", help="A properties file for the client.")
+@click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def log_dirs(
     bootstrap: str,
     describe: bool,
@@ -52,7 +52,7 @@ def broker_ids(text: str) -> list[int]:
     try:
         return [int(item) for item in text.split(",")]
     except ValueError:
-        raise click.UsageError(f"--broker-list {text}: broker ids separated by commas are wanted") from None
+        raise click.UsageError(f"--broker-list {text}: expected broker ids separated by commas") from None
 
 
 def numbers(nodes: Iterable[int]) -> str:

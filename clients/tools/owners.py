@@ -1,4 +1,4 @@
-"""scripts/owners.sh: who owns what, who had it before, who waits for it; and taking it from its owner."""
+"""scripts/owners.sh: owners, past owners and waiters of resources, and the forced release."""
 
 from __future__ import annotations
 
@@ -39,27 +39,32 @@ _WAITERS: _Columns = (
 
 @click.command("owners", context_settings=CONTEXT)
 @bootstrap_option
-@click.option("--list", "is_list", is_flag=True, help="Show owners, a line each.")
-@click.option("--describe", is_flag=True, help="Show all that is known of owners, with counters.")
-@click.option("--history", is_flag=True, help="Show past owners: generation, and the offset it began at.")
-@click.option("--waiters", is_flag=True, help="Show who waits, in the order in which they will be served.")
+@click.option("--list", "is_list", is_flag=True, help="List owners, one line each.")
+@click.option("--describe", is_flag=True, help="Describe owners in full, with counters.")
+@click.option(
+    "--history", is_flag=True, help="Show past owners, with the generation and start offset of each."
+)
+@click.option("--waiters", is_flag=True, help="Show the claimants that wait, in the order of their turns.")
 @click.option(
     "--release",
     is_flag=True,
-    help="Take a resource from its owner, who is cut off and cannot come back to it.",
+    help="Take a resource from its owner, whose connection is closed and who cannot resume.",
 )
 @click.option(
-    "--group", "groups", multiple=True, help="Only this group; '' is that of exclusive producers. Repeatable."
+    "--group",
+    "groups",
+    multiple=True,
+    help="Only this group; '' is the group of exclusive producers. May be repeated.",
 )
 @click.option("--topic", help="Only the partitions of this topic.")
 @click.option("--partition", type=click.IntRange(0), help="Only this partition of --topic.")
-@click.option("--resource", "name", help="Only the resource of this name, which is no partition.")
+@click.option("--resource", "name", help="Only the named resource of this name.")
 @click.option(
     "--generation", type=click.IntRange(0), help="With --release: only if this is the generation in force."
 )
-@click.option("--comment", default="", help="With --release: why, for the brokers' audit log.")
+@click.option("--comment", default="", help="With --release: the reason, for the broker's audit log.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-@click.option("--command-config", metavar="FILE", help="A properties file for the client.")
+@click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def owners(
     bootstrap: str,
     is_list: bool,

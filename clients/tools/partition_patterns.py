@@ -40,7 +40,7 @@ def parse_partitions(text: str) -> list[int]:
     try:
         numbers = [int(item) for item in text.split(",")]
     except ValueError:
-        raise click.UsageError(f"--partitions {text}: numbers separated by commas are wanted") from None
+        raise click.UsageError(f"--partitions {text}: expected numbers separated by commas") from None
     if min(numbers) < 0:
         raise click.UsageError(f"--partitions {text}: partitions count from 0")
     return numbers

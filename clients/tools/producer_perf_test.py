@@ -26,22 +26,26 @@ _UPPER_CASE = range(ord("A"), ord("Z") + 1)
 
 @click.command("producer-perf-test", context_settings=CONTEXT)
 @click.option("--topic", required=True, help="The topic to write to.")
-@click.option("--num-records", type=click.IntRange(1), required=True, help="How many messages to write.")
+@click.option("--num-records", type=click.IntRange(1), required=True, help="Number of messages to write.")
 @click.option("--record-size", type=click.IntRange(0), help="Bytes of each value, random capital letters.")
-@click.option("--payload-file", metavar="FILE", help="Take values from this file, at random.")
-@click.option("--payload-delimiter", default="\\n", show_default=True, help="What stands between two values.")
-@click.option("--payload-monotonic", is_flag=True, help="Values count up from 0.")
+@click.option("--payload-file", metavar="FILE", help="File with values, which are chosen at random.")
 @click.option(
-    "--throughput", type=float, required=True, help="Messages a second at most; -1 for as many as it can."
+    "--payload-delimiter", default="\\n", show_default=True, help="Delimiter of the values in --payload-file."
+)
+@click.option("--payload-monotonic", is_flag=True, help="Write increasing numbers from 0 as values.")
+@click.option(
+    "--throughput", type=float, required=True, help="Maximum number of messages per second; -1 for no limit."
 )
 @click.option("--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="A broker to connect to.")
 @click.option(
     "--producer-props",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Properties of the producer; more may follow, separated by spaces.",
+    help="Producer properties, separated by spaces.",
 )
-@click.option("--producer.config", "config_file", metavar="FILE", help="A properties file for the producer.")
+@click.option(
+    "--producer.config", "config_file", metavar="FILE", help="Properties file with settings of the producer."
+)
 @print_metrics_option
 @click.argument("more_props", metavar="[KEY=VALUE]...", nargs=-1)
 def producer_perf_test(

@@ -1,4 +1,4 @@
-"""scripts/reassign-partitions.sh: move partitions to other brokers, and see how far that has come."""
+"""scripts/reassign-partitions.sh: move partitions to other brokers, and show the progress."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ _PATIENCE_MS = 30_000
 
 @click.command("reassign-partitions", context_settings=CONTEXT)
 @bootstrap_option
-@click.option("--generate", "action", flag_value="generate", help="Propose where partitions could be kept.")
-@click.option("--execute", "action", flag_value="execute", help="Begin to move partitions.")
-@click.option("--verify", "action", flag_value="verify", help="Tell how far the moves have come.")
-@click.option("--cancel", "action", flag_value="cancel", help="Stop the moves and go back.")
-@click.option("--list", "action", flag_value="list", help="List all moves that run.")
+@click.option(
+    "--generate", "action", flag_value="generate", help="Generate a reassignment plan without executing it."
+)
+@click.option("--execute", "action", flag_value="execute", help="Execute the reassignment.")
+@click.option(
+    "--verify", "action", flag_value="verify", help="Verify whether the reassignment has completed."
+)
+@click.option("--cancel", "action", flag_value="cancel", help="Cancel an active reassignment.")
+@click.option("--list", "action", flag_value="list", help="List all active reassignments.")
 @click.option(
     "--reassignment-json-file",
     "path",
@@ -36,9 +40,13 @@ _PATIENCE_MS = 30_000
     metavar="FILE",
     help='For --generate: {"topics": [{"topic": "t"}]}',
 )
-@click.option("--broker-list", metavar="1,2,3", help="For --generate: the brokers to be used.")
-@click.option("--disable-rack-aware", is_flag=True, help="For --generate: whatever the racks.")
-@click.option("--additional", is_flag=True, help="With --execute: although other moves run.")
+@click.option(
+    "--broker-list", metavar="1,2,3", help="With --generate: brokers to which partitions are assigned."
+)
+@click.option("--disable-rack-aware", is_flag=True, help="With --generate: ignore racks.")
+@click.option(
+    "--additional", is_flag=True, help="With --execute: allow it while other reassignments are active."
+)
 @click.option(
     "--throttle",
     type=click.IntRange(min=1),
@@ -47,9 +55,9 @@ _PATIENCE_MS = 30_000
     "Given again with --additional, it holds for the moves that run.",
 )
 @click.option(
-    "--preserve-throttles", is_flag=True, help="With --verify and --cancel: leave the throttle as it is."
+    "--preserve-throttles", is_flag=True, help="With --verify and --cancel: do not change the throttle."
 )
-@click.option("--command-config", metavar="FILE", help="A properties file for the admin client.")
+@click.option("--command-config", metavar="FILE", help="Properties file with settings of the admin client.")
 def reassign_partitions(
     bootstrap: str,
     action: str | None,

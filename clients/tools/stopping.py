@@ -1,4 +1,4 @@
-"""An end in order for programs that run until they are told to stop."""
+"""Orderly end of programs that run until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Whether Ctrl-C was pressed, or SIGTERM sent."""
+    """A request to stop, by Ctrl-C or SIGTERM."""
 
     def __init__(self) -> None:
         self.was_made = False

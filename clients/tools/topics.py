@@ -24,7 +24,7 @@ from protocol.configs import ResourceType
 from protocol.errors import ErrorCode, TopicExistsError, error_for
 
 _PATIENCE_MS = 15_000
-"""How long a person should wait for a broker that does not answer."""
+"""Time in ms until the tool gives up on a broker that does not answer."""
 
 
 @click.command(context_settings=CONTEXT)
@@ -32,38 +32,54 @@ _PATIENCE_MS = 15_000
 @click.option("--create", "action", flag_value="create", help="Create a topic.")
 @click.option("--list", "action", flag_value="list", help="List the names of all topics.")
 @click.option("--describe", "action", flag_value="describe", help="Show topics and their partitions.")
-@click.option("--alter", "action", flag_value="alter", help="Give a topic more partitions.")
+@click.option("--alter", "action", flag_value="alter", help="Raise the number of partitions of topics.")
 @click.option("--delete", "action", flag_value="delete", help="Delete topics.")
 @click.option("--topic", help="The topic; for --list, --describe, --alter and --delete a regular expression.")
-@click.option("--partitions", type=click.IntRange(1), help="How many partitions it is to have.")
-@click.option("--replication-factor", type=click.IntRange(1), help="How many replicas each of them.")
+@click.option("--partitions", type=click.IntRange(1), help="Number of partitions of the topic.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1),
+    help="Number of replicas of each partition of a new topic.",
+)
 @click.option(
     "--replica-assignment",
     metavar="0:1,1:2",
-    help="In place of the two: the brokers of each partition (or new partition), the leader first.",
+    help="Instead of the two: the brokers of each (new) partition, preferred leader first.",
 )
-@click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="A setting of the new topic.")
-@click.option("--if-not-exists", is_flag=True, help="With --create: a topic that is there is no error.")
-@click.option("--if-exists", is_flag=True, help="With the others: a topic that is not there is no error.")
-@click.option("--exclude-internal", is_flag=True, help="Leave internal topics out.")
 @click.option(
-    "--topics-with-overrides", is_flag=True, help="Describe only topics with settings of their own."
+    "--config",
+    "configs",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A setting of the new topic. May be repeated.",
 )
-@click.option("--unavailable-partitions", is_flag=True, help="Describe only partitions without a leader.")
+@click.option("--if-not-exists", is_flag=True, help="With --create: do nothing if the topic exists.")
 @click.option(
-    "--under-replicated-partitions", is_flag=True, help="Describe only partitions with replicas not in sync."
+    "--if-exists",
+    is_flag=True,
+    help="With --alter, --delete, --describe: do nothing if the topic does not exist.",
+)
+@click.option("--exclude-internal", is_flag=True, help="Exclude internal topics.")
+@click.option(
+    "--topics-with-overrides", is_flag=True, help="With --describe: only topics with overridden settings."
+)
+@click.option(
+    "--unavailable-partitions", is_flag=True, help="With --describe: only partitions without a leader."
+)
+@click.option(
+    "--under-replicated-partitions", is_flag=True, help="With --describe: only under-replicated partitions."
 )
 @click.option(
     "--under-min-isr-partitions",
     is_flag=True,
-    help="Describe only partitions with fewer replicas in sync than min.insync.replicas.",
+    help="With --describe: only partitions with fewer in-sync replicas than min.insync.replicas.",
 )
 @click.option(
     "--at-min-isr-partitions",
     is_flag=True,
-    help="Describe only partitions with just as many replicas in sync as min.insync.replicas.",
+    help="With --describe: only partitions with exactly min.insync.replicas in-sync replicas.",
 )
-@click.option("--command-config", metavar="FILE", help="A properties file for the admin client.")
+@click.option("--command-config", metavar="FILE", help="Properties file with settings of the admin client.")
 def topics(
     bootstrap: str,
     action: str | None,

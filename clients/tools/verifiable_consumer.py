@@ -27,17 +27,30 @@ _POLL_MS = 500
 @click.option("--group-instance-id", help="Join as this static member.")
 @click.option("--group-protocol", help="classic or managed.")
 @click.option(
-    "--max-messages", type=int, default=UNLIMITED, show_default=True, help="Stop after so many; -1: never."
+    "--max-messages",
+    type=int,
+    default=UNLIMITED,
+    show_default=True,
+    help="Maximum number of messages; -1 for no limit.",
 )
 @click.option("--session-timeout", type=int, help="session.timeout.ms")
 @click.option("--verbose", is_flag=True, help="Report each record.")
-@click.option("--enable-autocommit", is_flag=True, help="Commit now and then, not after every poll.")
+@click.option("--enable-autocommit", is_flag=True, help="Commit automatically instead of after every poll.")
 @click.option(
-    "--reset-policy", default="earliest", show_default=True, help="Where to begin: earliest, latest or none."
+    "--reset-policy",
+    default="earliest",
+    show_default=True,
+    help="Where to start without a committed offset: earliest, latest or none.",
 )
-@click.option("--assignment-strategy", help="partition.assignment.strategy; Kafka's class names will do.")
-@click.option("--consumer-property", metavar="KEY=VALUE", multiple=True, help="A property of the consumer.")
-@click.option("--consumer.config", "config_file", metavar="FILE", help="A properties file for the consumer.")
+@click.option(
+    "--assignment-strategy", help="partition.assignment.strategy; Kafka's class names are accepted."
+)
+@click.option(
+    "--consumer-property", metavar="KEY=VALUE", multiple=True, help="A consumer property. May be repeated."
+)
+@click.option(
+    "--consumer.config", "config_file", metavar="FILE", help="Properties file with settings of the consumer."
+)
 def verifiable_consumer(
     bootstrap: str,
     topic: str,

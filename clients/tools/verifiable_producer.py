@@ -23,21 +23,37 @@ _NAP_MS = 100
 @bootstrap_option
 @click.option("--topic", required=True, help="The topic to write to.")
 @click.option(
-    "--max-messages", type=int, default=UNLIMITED, show_default=True, help="Stop after so many; -1: never."
+    "--max-messages",
+    type=int,
+    default=UNLIMITED,
+    show_default=True,
+    help="Maximum number of messages; -1 for no limit.",
 )
 @click.option(
     "--throughput",
     type=float,
     default=UNLIMITED,
     show_default=True,
-    help="Messages a second; -1: all it can.",
+    help="Maximum number of messages per second; -1 for no limit.",
 )
 @click.option("--acks", default="-1", show_default=True, help="0, 1 or -1 (all).")
-@click.option("--message-create-time", type=int, help="Timestamps begin here, in ms since the epoch.")
-@click.option("--value-prefix", type=int, help="Values are PREFIX.NUMBER instead of NUMBER.")
-@click.option("--repeating-keys", type=click.IntRange(1), help="Keys count from 0 to this, over and over.")
-@click.option("--producer-property", metavar="KEY=VALUE", multiple=True, help="A property of the producer.")
-@click.option("--producer.config", "config_file", metavar="FILE", help="A properties file for the producer.")
+@click.option(
+    "--message-create-time",
+    type=int,
+    help="Timestamp of the first message, in ms since the epoch; it advances with the clock.",
+)
+@click.option("--value-prefix", type=int, help="Write values as PREFIX.NUMBER instead of NUMBER.")
+@click.option(
+    "--repeating-keys",
+    type=click.IntRange(1),
+    help="Number of different keys; keys count from 0 and then start again.",
+)
+@click.option(
+    "--producer-property", metavar="KEY=VALUE", multiple=True, help="A producer property. May be repeated."
+)
+@click.option(
+    "--producer.config", "config_file", metavar="FILE", help="Properties file with settings of the producer."
+)
 def verifiable_producer(
     bootstrap: str,
     topic: str,
