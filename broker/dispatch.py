@@ -46,7 +46,7 @@ INTERNAL_ELEMENTS_FACTOR = 10
 class Authorizer(Protocol):
     """Decides which requests are allowed: asked about every request, before its handler."""
 
-    def refusal(self, call: RequestContext, request: Request[Any]) -> BrokerError | None:
+    def refusal(self, context: RequestContext, request: Request[Any]) -> BrokerError | None:
         """The error with which the whole request is refused; None where it is allowed."""
         ...
 
@@ -54,7 +54,7 @@ class Authorizer(Protocol):
 class Quotas(Protocol):
     """Decides how long a client is throttled: asked about every response, before it is sent."""
 
-    def throttle_ms(self, call: RequestContext, request: Request[Any], response: Response) -> int:
+    def throttle_ms(self, context: RequestContext, request: Request[Any], response: Response) -> int:
         """How long the client has to be quiet, in ms; 0 where it is within its quota."""
         ...
 
@@ -137,11 +137,11 @@ class Dispatcher:
             return
         request = api.request()
         header = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
-        call = RemoteCall(self, connection, header, request, reply)
+        context = RemoteCall(self, connection, header, request, reply)
         error = BrokerError(ErrorCode.UNSUPPORTED_VERSION)
-        response = handler.failed(call, request, error)
+        response = handler.failed(context, request, error)
         assert response is not None
-        call.answer(response)
+        context.answer(response)
 
     # -- requests of this broker to itself ---------------------------------------------------------------
 
@@ -153,50 +153,52 @@ class Dispatcher:
 
     # -- what is common to both --------------------------------------------------------------------------
 
-    def _run(self, handler: AnyHandler, call: RequestContext, request: Request[Any]) -> None:
+    def _run(self, handler: AnyHandler, context: RequestContext, request: Request[Any]) -> None:
         try:
             if self._authorizer is not None:
-                refusal = self._authorizer.refusal(call, request)
+                refusal = self._authorizer.refusal(context, request)
                 if refusal is not None:
                     raise refusal
-            answer = handler.handle(call, request)
+            answer = handler.handle(context, request)
         except Exception as error:
-            self._fail(handler, call, request, error)
+            self._fail(handler, context, request, error)
             return
         if answer is None:
             return
         if isinstance(answer, Response):
-            call.answer(answer)
+            context.answer(answer)
             return
-        answer.addCallbacks(call.answer, lambda failure: self._fail_later(handler, call, request, failure))
+        answer.addCallbacks(
+            context.answer, lambda failure: self._fail_later(handler, context, request, failure)
+        )
         answer.addErrback(
             lambda failure: _log.error("A response could not be sent", exc_info=_exc_info(failure))
         )
 
     def _fail_later(
-        self, handler: AnyHandler, call: RequestContext, request: Request[Any], failure: Failure
+        self, handler: AnyHandler, context: RequestContext, request: Request[Any], failure: Failure
     ) -> None:
         error = failure.value
         if not isinstance(error, Exception):
             failure.raiseException()
-        self._fail(handler, call, request, error)
+        self._fail(handler, context, request, error)
 
     def _fail(
-        self, handler: AnyHandler, call: RequestContext, request: Request[Any], error: Exception
+        self, handler: AnyHandler, context: RequestContext, request: Request[Any], error: Exception
     ) -> None:
         if not isinstance(error, BrokerError):
             name = request.api.name
-            _log.error("%s v%d failed unexpectedly", name, call.version, exc_info=error)
+            _log.error("%s v%d failed unexpectedly", name, context.version, exc_info=error)
             error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
-            response = handler.failed(call, request, error)
+            response = handler.failed(context, request, error)
         except Exception:
             _log.exception("No error response could be made for %s", request.api.name)
             response = None
         if response is None:
-            call.close(f"{request.api.name} failed: {error}")
+            context.close(f"{request.api.name} failed: {error}")
         else:
-            call.answer(response)
+            context.answer(response)
 
 
 class RemoteCall(RequestContext):

@@ -83,12 +83,12 @@ class Handler(Generic[Q, R]):
     request: ClassVar[type[Request[Any]]]
     """The API's request class."""
 
-    def handle(self, call: RequestContext, request: Q) -> Answer[R]:
+    def handle(self, context: RequestContext, request: Q) -> Answer[R]:
         """Answer the request. For a BrokerError, raised or in the Deferred, the response is that of `failed`;
         any other exception is logged, and answered by `failed` with UNKNOWN_SERVER_ERROR."""
         raise NotImplementedError
 
-    def failed(self, call: RequestContext, request: Q, error: BrokerError) -> R | None:
+    def failed(self, context: RequestContext, request: Q, error: BrokerError) -> R | None:
         """The response to a request that failed as a whole. None where the API has no such response: the
         connection is closed then."""
         return None

@@ -25,7 +25,7 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     request = AlterConfigsRequest
     changes: SettingChanges
 
-    def handle(self, call: RequestContext, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
+    def handle(self, context: RequestContext, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
         altered = gatherResults(
             [self._replace(resource, request.validate_only) for resource in request.resources]
         )
@@ -45,7 +45,7 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
         return outcome.addCallback(lambda error: _response(resource, error))
 
     def failed(
-        self, call: RequestContext, request: AlterConfigsRequest, error: BrokerError
+        self, context: RequestContext, request: AlterConfigsRequest, error: BrokerError
     ) -> AlterConfigsResponse:
         responses = [_response(resource, error) for resource in request.resources]
         return AlterConfigsResponse(throttle_time_ms=0, responses=responses)

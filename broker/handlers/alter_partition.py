@@ -19,11 +19,11 @@ class AlterPartitionHandler(Handler[AlterPartitionRequest, AlterPartitionRespons
     controller: ControllerService
 
     def handle(
-        self, call: RequestContext, request: AlterPartitionRequest
+        self, context: RequestContext, request: AlterPartitionRequest
     ) -> Deferred[AlterPartitionResponse]:
         return self.controller.alter_partition(request)
 
     def failed(
-        self, call: RequestContext, request: AlterPartitionRequest, error: BrokerError
+        self, context: RequestContext, request: AlterPartitionRequest, error: BrokerError
     ) -> AlterPartitionResponse:
         return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])

@@ -31,7 +31,7 @@ class AlterPartitionReassignmentsHandler(
     controller: ControllerService
 
     def handle(
-        self, call: RequestContext, request: AlterPartitionReassignmentsRequest
+        self, context: RequestContext, request: AlterPartitionReassignmentsRequest
     ) -> Deferred[AlterPartitionReassignmentsResponse]:
         targets: dict[TopicPartition, list[int] | None] = {}
         for topic in request.topics:
@@ -45,7 +45,7 @@ class AlterPartitionReassignmentsHandler(
         return self.controller.alter_reassignments(targets, request.timeout_ms).addCallback(_response)
 
     def failed(
-        self, call: RequestContext, request: AlterPartitionReassignmentsRequest, error: BrokerError
+        self, context: RequestContext, request: AlterPartitionReassignmentsRequest, error: BrokerError
     ) -> AlterPartitionReassignmentsResponse:
         return AlterPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=error.code, error_message=error.message, responses=[]

@@ -32,14 +32,14 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
     request = ApiVersionsRequest
     dispatcher: Dispatcher
 
-    def handle(self, call: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        if call.version >= 3:
+    def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        if context.version >= 3:
             name, version = request.client_software_name, request.client_software_version
             if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
-            if call.connection is not None:
-                call.connection.client_software_name = name
-                call.connection.client_software_version = version
+            if context.connection is not None:
+                context.connection.client_software_name = name
+                context.connection.client_software_version = version
         keys = [
             ApiVersion(api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last)
             for api in self.dispatcher.apis
@@ -52,7 +52,7 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
         return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=keys, supported_features=features)
 
     def failed(
-        self, call: RequestContext, request: ApiVersionsRequest, error: BrokerError
+        self, context: RequestContext, request: ApiVersionsRequest, error: BrokerError
     ) -> ApiVersionsResponse:
         api = ApiVersionsRequest.api
         own = ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)

@@ -38,7 +38,9 @@ class AssignReadersHandler(Handler[AssignReadersRequest, AssignReadersResponse])
     request = AssignReadersRequest
     ownership: OwnershipService
 
-    def handle(self, call: RequestContext, request: AssignReadersRequest) -> Deferred[AssignReadersResponse]:
+    def handle(
+        self, context: RequestContext, request: AssignReadersRequest
+    ) -> Deferred[AssignReadersResponse]:
         refused: list[PartitionNotAssigned] = []
         portions = _portions(self._located(request, refused))
 
@@ -85,7 +87,7 @@ class AssignReadersHandler(Handler[AssignReadersRequest, AssignReadersResponse])
                         yield NewReader(key, reader.group, owner)
 
     def failed(
-        self, call: RequestContext, request: AssignReadersRequest, error: BrokerError
+        self, context: RequestContext, request: AssignReadersRequest, error: BrokerError
     ) -> AssignReadersResponse:
         return AssignReadersResponse(error_code=error.code, error_message=error.message, refused=[])
 

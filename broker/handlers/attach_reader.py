@@ -32,7 +32,7 @@ class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
     request = AttachReaderRequest
     ownership: OwnershipService
 
-    def handle(self, call: RequestContext, request: AttachReaderRequest) -> Deferred[AttachReaderResponse]:
+    def handle(self, context: RequestContext, request: AttachReaderRequest) -> Deferred[AttachReaderResponse]:
         requests.check_group(request.group)
         resources = [
             HeldResource(name=topic.topic, partition=index, incarnation=-1)
@@ -40,8 +40,8 @@ class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
             for index in topic.partitions
         ]
         requests.check_resources(request.group, resources)
-        requester = requests.requester_of(call, request.group, request.member_id)
-        connection = requests.connection_of(call)
+        requester = requests.requester_of(context, request.group, request.member_id)
+        connection = requests.connection_of(context)
 
         def submit(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
             attach = AttachReader(requester, request.generation, [key for _, key in found])
@@ -53,7 +53,7 @@ class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
         )
 
     def failed(
-        self, call: RequestContext, request: AttachReaderRequest, error: BrokerError
+        self, context: RequestContext, request: AttachReaderRequest, error: BrokerError
     ) -> AttachReaderResponse:
         return AttachReaderResponse(error_code=error.code, error_message=error.message, partitions=[])
 

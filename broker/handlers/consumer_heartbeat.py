@@ -22,7 +22,7 @@ class ConsumerHeartbeatHandler(Handler[ConsumerHeartbeatRequest, ConsumerHeartbe
     groups: GroupService
 
     def handle(
-        self, call: RequestContext, request: ConsumerHeartbeatRequest
+        self, context: RequestContext, request: ConsumerHeartbeatRequest
     ) -> Deferred[ConsumerHeartbeatResponse]:
         return self.groups.ask(
             request.consumer_group,
@@ -41,7 +41,7 @@ class ConsumerHeartbeatHandler(Handler[ConsumerHeartbeatRequest, ConsumerHeartbe
         )
 
     def failed(
-        self, call: RequestContext, request: ConsumerHeartbeatRequest, error: BrokerError
+        self, context: RequestContext, request: ConsumerHeartbeatRequest, error: BrokerError
     ) -> ConsumerHeartbeatResponse:
         if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ConsumerHeartbeatResponse(

@@ -26,13 +26,13 @@ class ControlledShutdownHandler(Handler[ControlledShutdownRequest, ControlledShu
     controller: ControllerService
 
     def handle(
-        self, call: RequestContext, request: ControlledShutdownRequest
+        self, context: RequestContext, request: ControlledShutdownRequest
     ) -> Deferred[ControlledShutdownResponse]:
         moved = self.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
         return moved.addCallback(_response)
 
     def failed(
-        self, call: RequestContext, request: ControlledShutdownRequest, error: BrokerError
+        self, context: RequestContext, request: ControlledShutdownRequest, error: BrokerError
     ) -> ControlledShutdownResponse:
         return ControlledShutdownResponse(error_code=error.code, remaining_partitions=[])
 

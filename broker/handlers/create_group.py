@@ -24,7 +24,7 @@ class CreateGroupHandler(Handler[CreateGroupRequest, CreateGroupResponse]):
     groups: GroupService
     forwarding: Forwarding
 
-    def handle(self, call: RequestContext, request: CreateGroupRequest) -> Deferred[CreateGroupResponse]:
+    def handle(self, context: RequestContext, request: CreateGroupRequest) -> Deferred[CreateGroupResponse]:
         if request.forwarded:
             return self._create(request)
 
@@ -53,6 +53,6 @@ class CreateGroupHandler(Handler[CreateGroupRequest, CreateGroupResponse]):
         )
 
     def failed(
-        self, call: RequestContext, request: CreateGroupRequest, error: BrokerError
+        self, context: RequestContext, request: CreateGroupRequest, error: BrokerError
     ) -> CreateGroupResponse:
         return CreateGroupResponse(consumer_group=request.consumer_group, error_code=error.code)

@@ -25,7 +25,7 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
     controller: ControllerService
 
     def handle(
-        self, call: RequestContext, request: CreatePartitionsRequest
+        self, context: RequestContext, request: CreatePartitionsRequest
     ) -> Deferred[CreatePartitionsResponse]:
         counts = Counter(topic.name for topic in request.topics)
         refused = [
@@ -42,7 +42,7 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
         return grown.addCallback(lambda results: _response([*refused, *results.values()]))
 
     def failed(
-        self, call: RequestContext, request: CreatePartitionsRequest, error: BrokerError
+        self, context: RequestContext, request: CreatePartitionsRequest, error: BrokerError
     ) -> CreatePartitionsResponse:
         return _response([TopicResult(topic.name, error.code, error.message) for topic in request.topics])
 

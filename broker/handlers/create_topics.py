@@ -35,7 +35,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
     controller: ControllerService
     settings: SettingsView
 
-    def handle(self, call: RequestContext, request: CreateTopicsRequest) -> Deferred[CreateTopicsResponse]:
+    def handle(self, context: RequestContext, request: CreateTopicsRequest) -> Deferred[CreateTopicsResponse]:
         counts = Counter(topic.name for topic in request.topics)
         refused: dict[str, TopicResult] = {}
         wanted: dict[str, TopicCreation] = {}
@@ -97,7 +97,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
         return answer
 
     def failed(
-        self, call: RequestContext, request: CreateTopicsRequest, error: BrokerError
+        self, context: RequestContext, request: CreateTopicsRequest, error: BrokerError
     ) -> CreateTopicsResponse:
         results = {topic.name: TopicResult(topic.name, error.code, error.message) for topic in request.topics}
         return self._response(results, {})

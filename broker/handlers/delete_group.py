@@ -19,11 +19,11 @@ class DeleteGroupHandler(Handler[DeleteGroupRequest, DeleteGroupResponse]):
     request = DeleteGroupRequest
     groups: GroupService
 
-    def handle(self, call: RequestContext, request: DeleteGroupRequest) -> Deferred[DeleteGroupResponse]:
+    def handle(self, context: RequestContext, request: DeleteGroupRequest) -> Deferred[DeleteGroupResponse]:
         return delete_groups(self.groups, list(dict.fromkeys(request.consumer_group))).addCallback(_response)
 
     def failed(
-        self, call: RequestContext, request: DeleteGroupRequest, error: BrokerError
+        self, context: RequestContext, request: DeleteGroupRequest, error: BrokerError
     ) -> DeleteGroupResponse:
         return DeleteGroupResponse(deleted_consumer_groups=[], error_code=error.code)
 

@@ -19,14 +19,14 @@ class DeleteGroupsHandler(Handler[DeleteGroupsRequest, DeleteGroupsResponse]):
     request = DeleteGroupsRequest
     groups: GroupService
 
-    def handle(self, call: RequestContext, request: DeleteGroupsRequest) -> Deferred[DeleteGroupsResponse]:
+    def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> Deferred[DeleteGroupsResponse]:
         names = list(dict.fromkeys(request.groups_names))
         return delete_groups(self.groups, names).addCallback(
             lambda results: DeleteGroupsResponse(throttle_time_ms=0, results=results)
         )
 
     def failed(
-        self, call: RequestContext, request: DeleteGroupsRequest, error: BrokerError
+        self, context: RequestContext, request: DeleteGroupsRequest, error: BrokerError
     ) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(
             throttle_time_ms=0,

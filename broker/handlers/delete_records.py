@@ -37,7 +37,7 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
     replicas: Replicas
     settings: DeleteRecordsSettings
 
-    def handle(self, call: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
+    def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
         deletions = [
             self.deletions.begin(topic.name, wanted.partition_index, wanted.offset)
             for topic in request.topics
@@ -56,20 +56,20 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
             if deletion is not None and self.deletions.is_done(deletion):
                 del missing[key]
                 if not missing:
-                    call.answer(_response(deletions))
+                    context.answer(_response(deletions))
             return not missing
 
         def expire() -> None:
             for deletion in missing.values():
                 deletion.error = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
-            call.answer(_response(deletions))
+            context.answer(_response(deletions))
 
         timeout_ms = min(request.timeout_ms, self.settings.timeout_ms_max)
         self.replicas.deleters.park(list(missing), timeout_ms, check, expire)
         return None
 
     def failed(
-        self, call: RequestContext, request: DeleteRecordsRequest, error: BrokerError
+        self, context: RequestContext, request: DeleteRecordsRequest, error: BrokerError
     ) -> DeleteRecordsResponse:
         return _response(
             [

@@ -47,16 +47,16 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
     metadata: MetadataCache
     settings: TopicDeletionSettings
 
-    def handle(self, call: RequestContext, request: DeleteTopicsRequest) -> Deferred[DeleteTopicsResponse]:
+    def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> Deferred[DeleteTopicsResponse]:
         if not self.settings.is_enabled:
-            is_told = call.version >= _FIRST_VERSION_WITH_DISABLED
+            is_told = context.version >= _FIRST_VERSION_WITH_DISABLED
             raise BrokerError(
                 ErrorCode.TOPIC_DELETION_DISABLED if is_told else ErrorCode.INVALID_REQUEST,
                 "topics cannot be deleted: delete.topic.enable is false",
             )
         refused = []
         names: dict[str, uuid.UUID] = {}
-        for wanted in _states(call, request):
+        for wanted in _states(context, request):
             name = wanted.name
             if name is None:
                 name = self.metadata.name_of(wanted.topic_id)
@@ -82,19 +82,19 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
         return deleted.addCallback(answer)
 
     def failed(
-        self, call: RequestContext, request: DeleteTopicsRequest, error: BrokerError
+        self, context: RequestContext, request: DeleteTopicsRequest, error: BrokerError
     ) -> DeleteTopicsResponse:
         return DeleteTopicsResponse(
             throttle_time_ms=0,
             responses=[
                 _result(wanted.name, wanted.topic_id, error.code, error.message)
-                for wanted in _states(call, request)
+                for wanted in _states(context, request)
             ],
         )
 
 
-def _states(call: RequestContext, request: DeleteTopicsRequest) -> list[DeleteTopicState]:
-    if call.version >= _FIRST_VERSION_WITH_IDS:
+def _states(context: RequestContext, request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    if context.version >= _FIRST_VERSION_WITH_IDS:
         return request.topics
     return [DeleteTopicState(name=name, topic_id=uuid.UUID(int=0)) for name in request.topic_names]
 

@@ -27,10 +27,10 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
     metadata: MetadataCache
     identity: BrokerIdentity
 
-    def handle(self, call: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    def handle(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
         if request.endpoint_type != BROKERS:
             raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
-        listener = call.listener or self.identity.inter_broker_listener
+        listener = context.listener or self.identity.inter_broker_listener
         return DescribeClusterResponse(
             throttle_time_ms=0,
             error_code=ErrorCode.NONE,
@@ -47,7 +47,7 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
         )
 
     def failed(
-        self, call: RequestContext, request: DescribeClusterRequest, error: BrokerError
+        self, context: RequestContext, request: DescribeClusterRequest, error: BrokerError
     ) -> DescribeClusterResponse:
         return DescribeClusterResponse(
             throttle_time_ms=0,

@@ -34,7 +34,7 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
     dynamic_configs: DynamicConfigs
     metadata: MetadataCache
 
-    def handle(self, call: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    def handle(self, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         results = []
         for resource in request.resources:
             try:
@@ -62,7 +62,7 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
         )
 
     def failed(
-        self, call: RequestContext, request: DescribeConfigsRequest, error: BrokerError
+        self, context: RequestContext, request: DescribeConfigsRequest, error: BrokerError
     ) -> DescribeConfigsResponse:
         results = [_failed(resource, error) for resource in request.resources]
         return DescribeConfigsResponse(throttle_time_ms=0, results=results)

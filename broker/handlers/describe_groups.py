@@ -30,7 +30,7 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
     groups: GroupService
 
     def handle(
-        self, call: RequestContext, request: DescribeGroupsRequest
+        self, context: RequestContext, request: DescribeGroupsRequest
     ) -> Deferred[DescribeGroupsResponse]:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         # Each group once: a description may be a thousand times as long as a name.
@@ -46,7 +46,7 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
         ).addCallbacks(_described, _failed, callbackArgs=(operations,), errbackArgs=(group_id,))
 
     def failed(
-        self, call: RequestContext, request: DescribeGroupsRequest, error: BrokerError
+        self, context: RequestContext, request: DescribeGroupsRequest, error: BrokerError
     ) -> DescribeGroupsResponse:
         return DescribeGroupsResponse(
             throttle_time_ms=0, groups=[_refused(group_id, error.code) for group_id in request.groups]

@@ -31,7 +31,7 @@ class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResp
     replicas: Replicas
     disk: Disk
 
-    def handle(self, call: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    def handle(self, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
         wanted = None
         if request.topics is not None:
             wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
@@ -71,6 +71,6 @@ class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResp
         )
 
     def failed(
-        self, call: RequestContext, request: DescribeLogDirsRequest, error: BrokerError
+        self, context: RequestContext, request: DescribeLogDirsRequest, error: BrokerError
     ) -> DescribeLogDirsResponse:
         return DescribeLogDirsResponse(throttle_time_ms=0, error_code=error.code, results=[])

@@ -34,7 +34,7 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
     ownership: OwnershipService
 
     def handle(
-        self, call: RequestContext, request: DescribeOwnersRequest
+        self, context: RequestContext, request: DescribeOwnersRequest
     ) -> Deferred[DescribeOwnersResponse]:
         return self._names_read(request).addCallback(lambda _: self._answer(request))
 
@@ -75,7 +75,7 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
         return DescribeOwnersResponse(error_code=ErrorCode.NONE, resources=found)
 
     def failed(
-        self, call: RequestContext, request: DescribeOwnersRequest, error: BrokerError
+        self, context: RequestContext, request: DescribeOwnersRequest, error: BrokerError
     ) -> DescribeOwnersResponse:
         return DescribeOwnersResponse(error_code=error.code, error_message=error.message, resources=[])
 

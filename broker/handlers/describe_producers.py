@@ -21,7 +21,7 @@ class DescribeProducersHandler(Handler[DescribeProducersRequest, DescribeProduce
     request = DescribeProducersRequest
     replicas: Replicas
 
-    def handle(self, call: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    def handle(self, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
         return DescribeProducersResponse(
             throttle_time_ms=0,
             topics=[

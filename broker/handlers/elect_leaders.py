@@ -29,7 +29,7 @@ class ElectLeadersHandler(Handler[ElectLeadersRequest, ElectLeadersResponse]):
     request = ElectLeadersRequest
     controller: ControllerService
 
-    def handle(self, call: RequestContext, request: ElectLeadersRequest) -> Deferred[ElectLeadersResponse]:
+    def handle(self, context: RequestContext, request: ElectLeadersRequest) -> Deferred[ElectLeadersResponse]:
         try:
             election = ElectionType(request.election_type)
         except ValueError as error:
@@ -40,11 +40,11 @@ class ElectLeadersHandler(Handler[ElectLeadersRequest, ElectLeadersResponse]):
         return elected.addCallback(_response)
 
     def failed(
-        self, call: RequestContext, request: ElectLeadersRequest, error: BrokerError
+        self, context: RequestContext, request: ElectLeadersRequest, error: BrokerError
     ) -> ElectLeadersResponse:
         # Version 0 has error codes only in its rows of partitions.
         response = _response(dict.fromkeys(_named(request) or (), error.code))
-        if call.version > 0:
+        if context.version > 0:
             response.error_code = error.code
         return response
 

@@ -61,14 +61,14 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     replicas: Replicas
     settings: FetchRequestSettings
 
-    def handle(self, call: RequestContext, request: FetchRequest) -> None:
-        connection = call.connection
-        with_state = call.version >= _FIRST_VERSION_WITH_REPLICA_STATE
-        by_ids = call.version >= _FIRST_VERSION_WITH_IDS
+    def handle(self, context: RequestContext, request: FetchRequest) -> None:
+        connection = context.connection
+        with_state = context.version >= _FIRST_VERSION_WITH_REPLICA_STATE
+        by_ids = context.version >= _FIRST_VERSION_WITH_IDS
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
         demand = FetchDemand(
             FetchReader(
-                call.principal,
+                context.principal,
                 request.replica_state.replica_id if with_state else request.replica_id,
                 request.replica_state.replica_epoch,
                 NO_CONNECTION if connection is None else connection.id,
@@ -88,17 +88,17 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 for index in topic.partitions
             ],
         )
-        is_kept = self.fetches.begin(demand, functools.partial(self._answer, call))
+        is_kept = self.fetches.begin(demand, functools.partial(self._answer, context))
         if is_kept and connection is not None:
             connection.add_close_callback(self._connection_closed)
 
     def _connection_closed(self, connection: ServerConnection) -> None:
         self.fetches.connection_closed(connection.id)
 
-    def _answer(self, call: RequestContext, session_id: int, reads: Sequence[Read]) -> None:
-        call.answer(self._response(call, session_id, reads))
+    def _answer(self, context: RequestContext, session_id: int, reads: Sequence[Read]) -> None:
+        context.answer(self._response(context, session_id, reads))
 
-    def _response(self, call: RequestContext, session_id: int, reads: Sequence[Read]) -> FetchResponse:
+    def _response(self, context: RequestContext, session_id: int, reads: Sequence[Read]) -> FetchResponse:
         topics: list[FetchableTopicResponse] = []
         topic: FetchableTopicResponse | None = None
         for read in reads:
@@ -106,12 +106,12 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             if topic is None or topic.topic != read.topic or topic.topic_id != read.topic_id:
                 topic = FetchableTopicResponse(topic=read.topic, topic_id=read.topic_id, partitions=[])
                 topics.append(topic)
-            topic.partitions.append(self._partition(call, read))
+            topic.partitions.append(self._partition(context, read))
         return FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics)
 
-    def _partition(self, call: RequestContext, read: Read) -> PartitionData:
+    def _partition(self, context: RequestContext, read: Read) -> PartitionData:
         if read.error is not None:
-            return self._failed_partition(call, read, read.error)
+            return self._failed_partition(context, read, read.error)
         assert read.read is not None
         found = read.read
         data = PartitionData(
@@ -130,13 +130,13 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             data.diverging_epoch = DivergingEpoch(epoch=epoch, end_offset=end_offset)
         return data
 
-    def _failed_partition(self, call: RequestContext, read: Read, error: BrokerError) -> PartitionData:
+    def _failed_partition(self, context: RequestContext, read: Read, error: BrokerError) -> PartitionData:
         data = PartitionData(
             partition_index=read.wanted.partition, error_code=error.code, high_watermark=-1, records=b""
         )
         if error.code in _NOT_A_READER:
             data.error_message = error.message
-        if call.version >= _FIRST_VERSION_WITH_LEADER and error.code in _MOVED:
+        if context.version >= _FIRST_VERSION_WITH_LEADER and error.code in _MOVED:
             known = self.replicas.known_leader(read.topic, read.wanted.partition)
             if known is not None:
                 leader, epoch = known
@@ -148,8 +148,10 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 data.log_start_offset = partition.log.log_start_offset
         return data
 
-    def failed(self, call: RequestContext, request: FetchRequest, error: BrokerError) -> FetchResponse | None:
-        if call.version >= 7:
+    def failed(
+        self, context: RequestContext, request: FetchRequest, error: BrokerError
+    ) -> FetchResponse | None:
+        if context.version >= 7:
             return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=[])
         return FetchResponse(
             throttle_time_ms=0,
@@ -158,7 +160,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                     topic=topic.topic,
                     topic_id=topic.topic_id,
                     partitions=[
-                        self._failed_partition(call, Read(topic.topic, wanted), error)
+                        self._failed_partition(context, Read(topic.topic, wanted), error)
                         for wanted in topic.partitions
                     ],
                 )

@@ -36,7 +36,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
     metadata: MetadataCache
     identity: BrokerIdentity
 
-    def handle(self, call: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         if request.key_type == TRANSACTION:
             raise BrokerError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker has no transactions"
@@ -44,13 +44,15 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
         if request.key_type != GROUP:
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"there are no keys of type {request.key_type}")
         self.topic.ensure()
-        return _response(call, [self._find(call, key) for key in _keys(call, request)])
+        return _response(context, [self._find(context, key) for key in _keys(context, request)])
 
-    def _find(self, call: RequestContext, group_id: str) -> FoundCoordinator:
+    def _find(self, context: RequestContext, group_id: str) -> FoundCoordinator:
         try:
             node = self.metadata.brokers.get(self.topic.leader_of(group_id))
             endpoint = (
-                None if node is None else node.endpoint(call.listener or self.identity.inter_broker_listener)
+                None
+                if node is None
+                else node.endpoint(context.listener or self.identity.inter_broker_listener)
             )
             if node is None or endpoint is None:
                 raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -61,13 +63,13 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
         )
 
     def failed(
-        self, call: RequestContext, request: FindCoordinatorRequest, error: BrokerError
+        self, context: RequestContext, request: FindCoordinatorRequest, error: BrokerError
     ) -> FindCoordinatorResponse:
-        return _response(call, [_failed(key, error) for key in _keys(call, request)])
+        return _response(context, [_failed(key, error) for key in _keys(context, request)])
 
 
-def _keys(call: RequestContext, request: FindCoordinatorRequest) -> list[str]:
-    return request.coordinator_keys if call.version >= _FIRST_VERSION_WITH_SEVERAL_KEYS else [request.key]
+def _keys(context: RequestContext, request: FindCoordinatorRequest) -> list[str]:
+    return request.coordinator_keys if context.version >= _FIRST_VERSION_WITH_SEVERAL_KEYS else [request.key]
 
 
 def _failed(key: str, error: BrokerError) -> FoundCoordinator:
@@ -76,8 +78,8 @@ def _failed(key: str, error: BrokerError) -> FoundCoordinator:
     )
 
 
-def _response(call: RequestContext, coordinators: list[FoundCoordinator]) -> FindCoordinatorResponse:
-    if call.version >= _FIRST_VERSION_WITH_SEVERAL_KEYS:
+def _response(context: RequestContext, coordinators: list[FoundCoordinator]) -> FindCoordinatorResponse:
+    if context.version >= _FIRST_VERSION_WITH_SEVERAL_KEYS:
         return FindCoordinatorResponse(coordinators=coordinators)
     (found,) = coordinators
     return FindCoordinatorResponse(

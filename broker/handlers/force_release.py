@@ -33,7 +33,7 @@ class ForceReleaseHandler(Handler[ForceReleaseRequest, ForceReleaseResponse]):
     request = ForceReleaseRequest
     ownership: OwnershipService
 
-    def handle(self, call: RequestContext, request: ForceReleaseRequest) -> Deferred[ForceReleaseResponse]:
+    def handle(self, context: RequestContext, request: ForceReleaseRequest) -> Deferred[ForceReleaseResponse]:
         requests.check_resources(request.group, request.resources, requests.RESOURCES_MAX)
 
         def submit(found: list[tuple[ResourceToRelease, ResourceKey]]) -> Deferred[Standings]:
@@ -42,8 +42,8 @@ class ForceReleaseHandler(Handler[ForceReleaseRequest, ForceReleaseResponse]):
                 "forced release of %s in group %r requested by %s at %s: %r",
                 names,
                 request.group,
-                call.principal,
-                call.client_host,
+                context.principal,
+                context.client_host,
                 request.comment[: requests.NAME_LENGTH_MAX],
             )
             forced = [ForcedResource(key, each.generation) for each, key in found]
@@ -57,7 +57,7 @@ class ForceReleaseHandler(Handler[ForceReleaseRequest, ForceReleaseResponse]):
         )
 
     def failed(
-        self, call: RequestContext, request: ForceReleaseRequest, error: BrokerError
+        self, context: RequestContext, request: ForceReleaseRequest, error: BrokerError
     ) -> ForceReleaseResponse:
         return ForceReleaseResponse(error_code=error.code, error_message=error.message, resources=[])
 

@@ -23,7 +23,7 @@ class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
     request = HeartbeatRequest
     groups: GroupService
 
-    def handle(self, call: RequestContext, request: HeartbeatRequest) -> Deferred[HeartbeatResponse]:
+    def handle(self, context: RequestContext, request: HeartbeatRequest) -> Deferred[HeartbeatResponse]:
         return self.groups.ask(
             request.group_id,
             lambda shard, waiting, now_ms: shard.classic.heartbeat(
@@ -37,7 +37,7 @@ class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
         ).addCallback(lambda answer: HeartbeatResponse(throttle_time_ms=0, error_code=answer.error))
 
     def failed(
-        self, call: RequestContext, request: HeartbeatRequest, error: BrokerError
+        self, context: RequestContext, request: HeartbeatRequest, error: BrokerError
     ) -> HeartbeatResponse:
         code = error.code
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

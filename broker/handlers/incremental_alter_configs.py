@@ -31,7 +31,7 @@ class IncrementalAlterConfigsHandler(
     changes: SettingChanges
 
     def handle(
-        self, call: RequestContext, request: IncrementalAlterConfigsRequest
+        self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> Deferred[IncrementalAlterConfigsResponse]:
         altered = gatherResults(
             [self._alter(resource, request.validate_only) for resource in request.resources]
@@ -56,7 +56,7 @@ class IncrementalAlterConfigsHandler(
         return outcome.addCallback(lambda error: _response(resource, error))
 
     def failed(
-        self, call: RequestContext, request: IncrementalAlterConfigsRequest, error: BrokerError
+        self, context: RequestContext, request: IncrementalAlterConfigsRequest, error: BrokerError
     ) -> IncrementalAlterConfigsResponse:
         responses = [_response(resource, error) for resource in request.resources]
         return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)

@@ -26,7 +26,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
     producer_ids: ProducerIds
 
     def handle(
-        self, call: RequestContext, request: InitProducerIdRequest
+        self, context: RequestContext, request: InitProducerIdRequest
     ) -> Deferred[InitProducerIdResponse]:
         if request.transactional_id is not None:
             if not request.transactional_id:
@@ -35,7 +35,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
         return self.producer_ids.next().addCallbacks(_response, _no_way_to_zookeeper)
 
     def failed(
-        self, call: RequestContext, request: InitProducerIdRequest, error: BrokerError
+        self, context: RequestContext, request: InitProducerIdRequest, error: BrokerError
     ) -> InitProducerIdResponse:
         return InitProducerIdResponse(throttle_time_ms=0, error_code=error.code, producer_epoch=-1)
 

@@ -33,9 +33,9 @@ class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
     request = JoinGroupRequest
     groups: GroupService
 
-    def handle(self, call: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+    def handle(self, context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
         note_reason(request.group_id, request.member_id, "joins", request.reason)
-        has_rebalance_timeout = call.version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
+        has_rebalance_timeout = context.version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
         rebalance_timeout_ms = (
             request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms
         )
@@ -48,28 +48,28 @@ class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
                     waiting,
                     request.member_id,
                     request.group_instance_id,
-                    call.client_id,
-                    call.client_host,
+                    context.client_id,
+                    context.client_host,
                     request.session_timeout_ms,
                     rebalance_timeout_ms,
                     request.protocol_type,
                     protocols,
-                    asks_member_id=call.version >= _FIRST_VERSION_THAT_ASKS_MEMBER_ID,
-                    can_skip_assignment=call.version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
+                    asks_member_id=context.version >= _FIRST_VERSION_THAT_ASKS_MEMBER_ID,
+                    can_skip_assignment=context.version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
                 ),
                 now_ms,
             ),
-        ).addCallback(lambda answer: _response(call, answer))
+        ).addCallback(lambda answer: _response(context, answer))
 
     def failed(
-        self, call: RequestContext, request: JoinGroupRequest, error: BrokerError
+        self, context: RequestContext, request: JoinGroupRequest, error: BrokerError
     ) -> JoinGroupResponse:
-        return _response(call, JoinAnswer(error.code, request.member_id))
+        return _response(context, JoinAnswer(error.code, request.member_id))
 
 
-def _response(call: RequestContext, answer: JoinAnswer) -> JoinGroupResponse:
+def _response(context: RequestContext, answer: JoinAnswer) -> JoinGroupResponse:
     protocol_name = answer.protocol_name
-    if protocol_name is None and call.version < _FIRST_VERSION_WITH_PROTOCOL_TYPE:
+    if protocol_name is None and context.version < _FIRST_VERSION_WITH_PROTOCOL_TYPE:
         protocol_name = ""
     return JoinGroupResponse(
         throttle_time_ms=0,
@@ -78,7 +78,7 @@ def _response(call: RequestContext, answer: JoinAnswer) -> JoinGroupResponse:
         protocol_type=answer.protocol_type,
         protocol_name=protocol_name,
         leader=answer.leader_id,
-        skip_assignment=answer.skip_assignment and call.version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
+        skip_assignment=answer.skip_assignment and context.version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
         member_id=answer.member_id,
         members=[
             JoinGroupResponseMember(

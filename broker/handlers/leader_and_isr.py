@@ -20,10 +20,10 @@ class LeaderAndIsrHandler(Handler[LeaderAndIsrRequest, LeaderAndIsrResponse]):
     request = LeaderAndIsrRequest
     orders: ControllerOrders
 
-    def handle(self, call: RequestContext, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
+    def handle(self, context: RequestContext, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
         return self.orders.leader_and_isr(request)
 
     def failed(
-        self, call: RequestContext, request: LeaderAndIsrRequest, error: BrokerError
+        self, context: RequestContext, request: LeaderAndIsrRequest, error: BrokerError
     ) -> LeaderAndIsrResponse:
         return LeaderAndIsrResponse(error_code=error.code, topics=[])

@@ -26,8 +26,8 @@ class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
     request = LeaveGroupRequest
     groups: GroupService
 
-    def handle(self, call: RequestContext, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
-        if call.version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
+    def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
+        if context.version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
             members = [(member.member_id, member.group_instance_id) for member in request.members]
             for member in request.members:
                 who = member.member_id or member.group_instance_id or ""
@@ -37,16 +37,16 @@ class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
         return self.groups.ask(
             request.group_id,
             lambda shard, waiting, now_ms: shard.leave(waiting, request.group_id, members, now_ms),
-        ).addCallback(lambda answer: _response(call, answer))
+        ).addCallback(lambda answer: _response(context, answer))
 
     def failed(
-        self, call: RequestContext, request: LeaveGroupRequest, error: BrokerError
+        self, context: RequestContext, request: LeaveGroupRequest, error: BrokerError
     ) -> LeaveGroupResponse:
         return LeaveGroupResponse(throttle_time_ms=0, error_code=error.code, members=[])
 
 
-def _response(call: RequestContext, answer: LeaveAnswer) -> LeaveGroupResponse:
-    if call.version < _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
+def _response(context: RequestContext, answer: LeaveAnswer) -> LeaveGroupResponse:
+    if context.version < _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
         (left,) = answer.members
         return LeaveGroupResponse(throttle_time_ms=0, error_code=left.error)
     return LeaveGroupResponse(

@@ -36,10 +36,10 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
     forwarding: Forwarding
     identity: BrokerIdentity
 
-    def handle(self, call: RequestContext, request: ListConsumerGroupsRequest) -> Deferred[_Response]:
+    def handle(self, context: RequestContext, request: ListConsumerGroupsRequest) -> Deferred[_Response]:
         if request.forwarded:
             return self._mine(request.consumer_groups)
-        listener = call.listener or self.identity.inter_broker_listener
+        listener = context.listener or self.identity.inter_broker_listener
         names = list(dict.fromkeys(request.consumer_groups))
         return self._from_everywhere(names).addCallback(self._with_controllers, listener)
 
@@ -92,7 +92,7 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
         return response
 
     def failed(
-        self, call: RequestContext, request: ListConsumerGroupsRequest, error: BrokerError
+        self, context: RequestContext, request: ListConsumerGroupsRequest, error: BrokerError
     ) -> _Response:
         return ListConsumerGroupsResponse(groups_info=[], error_code=error.code)
 

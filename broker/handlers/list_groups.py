@@ -22,13 +22,13 @@ class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
     request = ListGroupsRequest
     groups: GroupService
 
-    def handle(self, call: RequestContext, request: ListGroupsRequest) -> Deferred[ListGroupsResponse]:
+    def handle(self, context: RequestContext, request: ListGroupsRequest) -> Deferred[ListGroupsResponse]:
         return self.groups.ask_all(
             lambda shard, waiting, _: shard.list_groups(waiting, request.states_filter, request.types_filter)
         ).addCallback(_response)
 
     def failed(
-        self, call: RequestContext, request: ListGroupsRequest, error: BrokerError
+        self, context: RequestContext, request: ListGroupsRequest, error: BrokerError
     ) -> ListGroupsResponse:
         return ListGroupsResponse(throttle_time_ms=0, error_code=error.code, groups=[])
 

@@ -35,10 +35,10 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
     replicas: Replicas
     workers: Workers
 
-    def handle(self, call: RequestContext, request: ListOffsetsRequest) -> Deferred[ListOffsetsResponse]:
-        return ensureDeferred(self._answer(call, request))
+    def handle(self, context: RequestContext, request: ListOffsetsRequest) -> Deferred[ListOffsetsResponse]:
+        return ensureDeferred(self._answer(context, request))
 
-    async def _answer(self, call: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    async def _answer(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
         # A lookup may take long: a request must not name one partition a thousand times.
         named = Counter(
             (topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions
@@ -49,7 +49,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
                     name=topic.name,
                     # One after the other: a request keeps at most one worker busy.
                     partitions=[
-                        await self._partition(call, request.replica_id, topic.name, wanted)
+                        await self._partition(context, request.replica_id, topic.name, wanted)
                         if named[topic.name, wanted.partition_index] == 1
                         else _failed(wanted, ErrorCode.INVALID_REQUEST)
                         for wanted in topic.partitions
@@ -60,7 +60,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         )
 
     async def _partition(
-        self, call: RequestContext, replica_id: int, topic: str, wanted: ListOffsetsPartition
+        self, context: RequestContext, replica_id: int, topic: str, wanted: ListOffsetsPartition
     ) -> ListOffsetsPartitionResponse:
         response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
         try:
@@ -77,14 +77,14 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             response.error_code = error.code
             if (
                 error.code == ErrorCode.OFFSET_NOT_AVAILABLE
-                and call.version < _FIRST_VERSION_WITH_NOT_AVAILABLE
+                and context.version < _FIRST_VERSION_WITH_NOT_AVAILABLE
             ):
                 response.error_code = ErrorCode.LEADER_NOT_AVAILABLE
             return response
         if found is not None:
             response.offset = found.offset
             response.timestamp = found.timestamp
-            if call.version >= _FIRST_VERSION_WITH_EPOCH:
+            if context.version >= _FIRST_VERSION_WITH_EPOCH:
                 response.leader_epoch = found.leader_epoch
         return response
 
@@ -104,7 +104,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             return result
 
     def failed(
-        self, call: RequestContext, request: ListOffsetsRequest, error: BrokerError
+        self, context: RequestContext, request: ListOffsetsRequest, error: BrokerError
     ) -> ListOffsetsResponse:
         return ListOffsetsResponse(
             topics=[

@@ -30,7 +30,7 @@ class ListPartitionReassignmentsHandler(
     controller: ControllerService
 
     def handle(
-        self, call: RequestContext, request: ListPartitionReassignmentsRequest
+        self, context: RequestContext, request: ListPartitionReassignmentsRequest
     ) -> Deferred[ListPartitionReassignmentsResponse]:
         wanted = None
         if request.topics is not None:
@@ -42,7 +42,7 @@ class ListPartitionReassignmentsHandler(
         return self.controller.list_reassignments(wanted, request.timeout_ms).addCallback(_response)
 
     def failed(
-        self, call: RequestContext, request: ListPartitionReassignmentsRequest, error: BrokerError
+        self, context: RequestContext, request: ListPartitionReassignmentsRequest, error: BrokerError
     ) -> ListPartitionReassignmentsResponse:
         return ListPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=error.code, error_message=error.message, topics=[]

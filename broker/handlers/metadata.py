@@ -56,21 +56,23 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     settings: AutoCreationSettings
 
     def handle(
-        self, call: RequestContext, request: MetadataRequest
+        self, context: RequestContext, request: MetadataRequest
     ) -> MetadataResponse | Deferred[MetadataResponse]:
         wanted = request.topics
-        if call.version < _FIRST_VERSION_WITH_IDS and any(topic.name is None for topic in wanted or ()):
+        if context.version < _FIRST_VERSION_WITH_IDS and any(topic.name is None for topic in wanted or ()):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "topics are asked for by id from version 12 on")
-        if wanted is None or (call.version == 0 and not wanted):
-            topics = [self._known(call, request, topic) for topic in self.metadata.topics.values()]
-            return self._response(call, request, topics)
+        if wanted is None or (context.version == 0 and not wanted):
+            topics = [self._known(context, request, topic) for topic in self.metadata.topics.values()]
+            return self._response(context, request, topics)
         missing = self._to_create(request, wanted)
         if not missing:
-            return self._response(call, request, [self._topic(call, request, topic) for topic in wanted])
+            return self._response(
+                context, request, [self._topic(context, request, topic) for topic in wanted]
+            )
 
         def created(errors: dict[str, ErrorCode]) -> MetadataResponse:
-            topics = [self._topic(call, request, topic, errors) for topic in wanted]
-            return self._response(call, request, topics)
+            topics = [self._topic(context, request, topic, errors) for topic in wanted]
+            return self._response(context, request, topics)
 
         return self.auto_creation.create(missing).addCallback(created)
 
@@ -82,7 +84,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
 
     def _topic(
         self,
-        call: RequestContext,
+        context: RequestContext,
         request: MetadataRequest,
         wanted: MetadataRequestTopic,
         created: dict[str, ErrorCode] | None = None,
@@ -91,10 +93,10 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             name = self.metadata.name_of(wanted.topic_id)
             if name is None:
                 return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted)
-            return self._known(call, request, self.metadata.topics[name])
+            return self._known(context, request, self.metadata.topics[name])
         topic = self.metadata.topics.get(wanted.name)
         if topic is not None:
-            return self._known(call, request, topic)
+            return self._known(context, request, topic)
         if created is None:
             # Clients wait for an unknown topic; the error for an illegal name keeps them from waiting in
             # vain.
@@ -107,9 +109,9 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         return _unknown(wanted.name, error, wanted)
 
     def _known(
-        self, call: RequestContext, request: MetadataRequest, topic: TopicMetadata
+        self, context: RequestContext, request: MetadataRequest, topic: TopicMetadata
     ) -> MetadataResponseTopic:
-        listener = call.listener or self.identity.inter_broker_listener
+        listener = context.listener or self.identity.inter_broker_listener
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
@@ -145,9 +147,9 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         )
 
     def _response(
-        self, call: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
+        self, context: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
     ) -> MetadataResponse:
-        listener = call.listener or self.identity.inter_broker_listener
+        listener = context.listener or self.identity.inter_broker_listener
         brokers = [
             MetadataResponseBroker(node_id=node.id, host=endpoint[0], port=endpoint[1], rack=node.rack)
             for node in self.metadata.brokers.values()
@@ -164,13 +166,15 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             ),
         )
 
-    def failed(self, call: RequestContext, request: MetadataRequest, error: BrokerError) -> MetadataResponse:
-        by_name = call.version < _FIRST_VERSION_WITH_IDS  # Then a name is never null in the response.
+    def failed(
+        self, context: RequestContext, request: MetadataRequest, error: BrokerError
+    ) -> MetadataResponse:
+        by_name = context.version < _FIRST_VERSION_WITH_IDS  # Then a name is never null in the response.
         topics = [
             _unknown("" if wanted.name is None and by_name else wanted.name, error.code, wanted)
             for wanted in request.topics or []
         ]
-        return self._response(call, request, topics)
+        return self._response(context, request, topics)
 
 
 def _unknown(name: str | None, error: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTopic:

@@ -35,7 +35,7 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
     groups: GroupService
     metadata: MetadataCache
 
-    def handle(self, call: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
+    def handle(self, context: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
         offsets = [
             OffsetToCommit(
                 TopicPartition(topic.name, wanted.partition_index),
@@ -69,7 +69,7 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
         ).addCallback(answered)
 
     def failed(
-        self, call: RequestContext, request: OffsetCommitRequest, error: BrokerError
+        self, context: RequestContext, request: OffsetCommitRequest, error: BrokerError
     ) -> OffsetCommitResponse:
         return _response(request, (), error.code)
 

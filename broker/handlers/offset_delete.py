@@ -30,7 +30,7 @@ class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
     groups: GroupService
     metadata: MetadataCache
 
-    def handle(self, call: RequestContext, request: OffsetDeleteRequest) -> Deferred[OffsetDeleteResponse]:
+    def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> Deferred[OffsetDeleteResponse]:
         partitions = [
             TopicPartition(topic.name, wanted.partition_index)
             for topic in request.topics
@@ -43,7 +43,7 @@ class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
         ).addCallback(lambda answer: _response(request, answer))
 
     def failed(
-        self, call: RequestContext, request: OffsetDeleteRequest, error: BrokerError
+        self, context: RequestContext, request: OffsetDeleteRequest, error: BrokerError
     ) -> OffsetDeleteResponse:
         return _response(request, PartitionErrorsAnswer(error.code))
 

@@ -39,8 +39,8 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
     request = OffsetFetchRequest
     groups: GroupService
 
-    def handle(self, call: RequestContext, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
-        if call.version < _FIRST_VERSION_WITH_GROUPS:
+    def handle(self, context: RequestContext, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
+        if context.version < _FIRST_VERSION_WITH_GROUPS:
             return self._ask(request.group_id, request.topics).addCallback(_of_one)
         if len({group.group_id for group in request.groups}) != len(request.groups):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a group several times")
@@ -65,9 +65,9 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
         )
 
     def failed(
-        self, call: RequestContext, request: OffsetFetchRequest, error: BrokerError
+        self, context: RequestContext, request: OffsetFetchRequest, error: BrokerError
     ) -> OffsetFetchResponse:
-        if call.version >= _FIRST_VERSION_WITH_GROUPS:
+        if context.version >= _FIRST_VERSION_WITH_GROUPS:
             return OffsetFetchResponse(
                 throttle_time_ms=0,
                 groups=[
@@ -75,7 +75,7 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
                     for group in request.groups
                 ],
             )
-        if call.version >= _FIRST_VERSION_WITH_ERROR_OF_ALL:
+        if context.version >= _FIRST_VERSION_WITH_ERROR_OF_ALL:
             return OffsetFetchResponse(throttle_time_ms=0, topics=[], error_code=error.code)
         return OffsetFetchResponse(
             throttle_time_ms=0,

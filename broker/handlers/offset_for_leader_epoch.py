@@ -24,7 +24,7 @@ class OffsetForLeaderEpochHandler(Handler[OffsetForLeaderEpochRequest, OffsetFor
     replicas: Replicas
 
     def handle(
-        self, call: RequestContext, request: OffsetForLeaderEpochRequest
+        self, context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
             throttle_time_ms=0,

@@ -29,7 +29,7 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
     ownership: OwnershipService
     session_timeouts: SessionTimeouts
 
-    def handle(self, call: RequestContext, request: OwnRequest) -> Deferred[OwnResponse]:
+    def handle(self, context: RequestContext, request: OwnRequest) -> Deferred[OwnResponse]:
         requests.check_group(request.group)
         requests.check_resources(request.group, request.resources, requests.RESOURCES_MAX)
         self.session_timeouts.check(request.session_timeout_ms)
@@ -37,7 +37,7 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
             check_generation(claim.generation)
         _check_wait(request)
         requester = requests.requester_of(
-            call,
+            context,
             request.group,
             request.owner_id,
             request.session_timeout_ms,
@@ -45,7 +45,7 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
             request.writer_client_id,
             request.writer_principal,
         )
-        connection = requests.connection_of(call)
+        connection = requests.connection_of(context)
 
         def submit(found: list[tuple[ResourceClaim, ResourceKey]]) -> Deferred[Standings]:
             wanted = [WantedResource(key, claim.generation) for claim, key in found]
@@ -57,7 +57,7 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
             lambda answers: OwnResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )
 
-    def failed(self, call: RequestContext, request: OwnRequest, error: BrokerError) -> OwnResponse:
+    def failed(self, context: RequestContext, request: OwnRequest, error: BrokerError) -> OwnResponse:
         return OwnResponse(
             group=request.group, error_code=error.code, error_message=error.message, resources=[]
         )

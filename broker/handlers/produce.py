@@ -44,8 +44,8 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     request = ProduceRequest
     replicas: Replicas
 
-    def handle(self, call: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
-        self._check(call, request)
+    def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+        self._check(context, request)
         acks = request.acks
         appends = [
             Append(
@@ -60,31 +60,31 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
         replicas = self.replicas
-        replicas.append(appends, acks, call.connection)
+        replicas.append(appends, acks, context.connection)
         if acks == ACKS_NONE:
-            self._finish_unacknowledged(call, appends)
+            self._finish_unacknowledged(context, appends)
             return None
         unsettled = [append for append in appends if not replicas.is_settled(append, acks)]
         if not unsettled:
-            return self._response(call, appends)
-        self._park(call, request, appends, unsettled)
+            return self._response(context, appends)
+        self._park(context, request, appends, unsettled)
         return None
 
-    def _check(self, call: RequestContext, request: ProduceRequest) -> None:
+    def _check(self, context: RequestContext, request: ProduceRequest) -> None:
         if request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS)
         if request.transactional_id is not None:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, "this broker does not support transactions")
-        if call.version < _FIRST_VERSION_WITH_BATCHES:
+        if context.version < _FIRST_VERSION_WITH_BATCHES:
             _log.warning(
                 "Refused Produce version %d from %s: only record batches (version 3 and up) are accepted",
-                call.version,
-                call.connection,
+                context.version,
+                context.connection,
             )
             raise BrokerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
     def _park(
-        self, call: RequestContext, request: ProduceRequest, appends: list[Append], unsettled: list[Append]
+        self, context: RequestContext, request: ProduceRequest, appends: list[Append], unsettled: list[Append]
     ) -> None:
         """Answer when every partition is as durable as `acks` demands, or with REQUEST_TIMED_OUT."""
         replicas = self.replicas
@@ -95,24 +95,24 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             if append is not None and replicas.is_settled(append, request.acks):
                 del missing[key]
                 if not missing:
-                    call.answer(self._response(call, appends))
+                    context.answer(self._response(context, appends))
             return not missing
 
         def expire() -> None:
             for append in missing.values():
                 append.error = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
-            call.answer(self._response(call, appends))
+            context.answer(self._response(context, appends))
 
         replicas.writers.park(list(missing), request.timeout_ms, check, expire)
 
-    def _finish_unacknowledged(self, call: RequestContext, appends: list[Append]) -> None:
+    def _finish_unacknowledged(self, context: RequestContext, appends: list[Append]) -> None:
         failed = next((append for append in appends if append.error is not None), None)
         if failed is not None:
-            call.close(f"its batch with acks=0 for {failed.topic}-{failed.index} failed: {failed.error}")
+            context.close(f"its batch with acks=0 for {failed.topic}-{failed.index} failed: {failed.error}")
         else:
-            call.answer_nothing()
+            context.answer_nothing()
 
-    def _response(self, call: RequestContext, appends: list[Append]) -> ProduceResponse:
+    def _response(self, context: RequestContext, appends: list[Append]) -> ProduceResponse:
         topics: dict[str, TopicProduceResponse] = {}
         for append in appends:
             topic = topics.get(append.topic)
@@ -121,7 +121,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 topics[append.topic] = topic
             topic.partition_responses.append(self._partition(append))
             if append.condition is not None and append.error is not None:
-                self.replicas.conditions.answered(append, call.connection)
+                self.replicas.conditions.answered(append, context.connection)
         return ProduceResponse(responses=list(topics.values()))
 
     def _partition(self, append: Append) -> PartitionProduceResponse:
@@ -160,7 +160,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         return response
 
     def failed(
-        self, call: RequestContext, request: ProduceRequest, error: BrokerError
+        self, context: RequestContext, request: ProduceRequest, error: BrokerError
     ) -> ProduceResponse | None:
         if request.acks == ACKS_NONE:
             return None

@@ -36,7 +36,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
     session_timeouts: SessionTimeouts
 
     def handle(
-        self, call: RequestContext, request: ProducerAccessRequest
+        self, context: RequestContext, request: ProducerAccessRequest
     ) -> Deferred[ProducerAccessResponse]:
         self.session_timeouts.check(request.session_timeout_ms)
         mode = _mode(request)
@@ -44,7 +44,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
         assert isinstance(key, PartitionKey)
         self._check_policy(key, mode)
         requester = requests.requester_of(
-            call,
+            context,
             PRODUCERS_GROUP,
             request.producer_id,
             request.session_timeout_ms,
@@ -54,7 +54,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
         )
         until_ms = wait_until_ms(self.ownership.now_ms(), request.wait_timeout_ms)
         claim = AccessClaim(requester, key, mode, request.epoch, until_ms)
-        standings = self.ownership.submit(requests.connection_of(call), claim, request.timeout_ms)
+        standings = self.ownership.submit(requests.connection_of(context), claim, request.timeout_ms)
         return standings.addCallback(_response)
 
     def _check_policy(self, key: PartitionKey, mode: ProducerAccessMode) -> None:
@@ -74,7 +74,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
             )
 
     def failed(
-        self, call: RequestContext, request: ProducerAccessRequest, error: BrokerError
+        self, context: RequestContext, request: ProducerAccessRequest, error: BrokerError
     ) -> ProducerAccessResponse:
         return ProducerAccessResponse(error_code=error.code, error_message=error.message)
 

@@ -27,7 +27,7 @@ class RegisterConsumerHandler(Handler[RegisterConsumerRequest, RegisterConsumerR
     groups: GroupService
 
     def handle(
-        self, call: RequestContext, request: RegisterConsumerRequest
+        self, context: RequestContext, request: RegisterConsumerRequest
     ) -> Deferred[RegisterConsumerResponse]:
         return self.groups.ask(
             request.consumer_group,
@@ -35,14 +35,14 @@ class RegisterConsumerHandler(Handler[RegisterConsumerRequest, RegisterConsumerR
                 waiting,
                 request.consumer_group,
                 consumer_id=request.consumer_id,
-                client_id=call.client_id,
-                client_host=call.client_host,
+                client_id=context.client_id,
+                client_host=context.client_host,
                 now_ms=now_ms,
             ),
         ).addCallback(lambda answer: _response(request, answer))
 
     def failed(
-        self, call: RequestContext, request: RegisterConsumerRequest, error: BrokerError
+        self, context: RequestContext, request: RegisterConsumerRequest, error: BrokerError
     ) -> RegisterConsumerResponse:
         return _response(request, RegisterAnswer(error.code))
 

@@ -25,9 +25,9 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
     request = ReleaseRequest
     ownership: OwnershipService
 
-    def handle(self, call: RequestContext, request: ReleaseRequest) -> Deferred[ReleaseResponse]:
+    def handle(self, context: RequestContext, request: ReleaseRequest) -> Deferred[ReleaseResponse]:
         requests.check_resources(request.group, request.resources)
-        requester = requests.requester_of(call, request.group, request.owner_id)
+        requester = requests.requester_of(context, request.group, request.owner_id)
 
         def submit(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
             named = [NamedGrant(key, each.incarnation) for each, key in found]
@@ -39,7 +39,7 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
             lambda answers: ReleaseResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )
 
-    def failed(self, call: RequestContext, request: ReleaseRequest, error: BrokerError) -> ReleaseResponse:
+    def failed(self, context: RequestContext, request: ReleaseRequest, error: BrokerError) -> ReleaseResponse:
         return ReleaseResponse(
             group=request.group, error_code=error.code, error_message=error.message, resources=[]
         )

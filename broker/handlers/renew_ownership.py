@@ -24,10 +24,10 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
     request = RenewRequest
     ownership: OwnershipService
 
-    def handle(self, call: RequestContext, request: RenewRequest) -> Deferred[RenewResponse]:
+    def handle(self, context: RequestContext, request: RenewRequest) -> Deferred[RenewResponse]:
         requests.check_resources(request.group, request.resources)
-        requester = requests.requester_of(call, request.group, request.owner_id)
-        connection = requests.connection_of(call)
+        requester = requests.requester_of(context, request.group, request.owner_id)
+        connection = requests.connection_of(context)
 
         def renew(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
             named = [NamedGrant(key, each.incarnation) for each, key in found]
@@ -40,7 +40,7 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
             lambda answers: RenewResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )
 
-    def failed(self, call: RequestContext, request: RenewRequest, error: BrokerError) -> RenewResponse:
+    def failed(self, context: RequestContext, request: RenewRequest, error: BrokerError) -> RenewResponse:
         return RenewResponse(
             group=request.group, error_code=error.code, error_message=error.message, resources=[]
         )

@@ -27,11 +27,13 @@ class ResumeHandler(Handler[ResumeRequest, ResumeResponse]):
     ownership: OwnershipService
     session_timeouts: SessionTimeouts
 
-    def handle(self, call: RequestContext, request: ResumeRequest) -> Deferred[ResumeResponse]:
+    def handle(self, context: RequestContext, request: ResumeRequest) -> Deferred[ResumeResponse]:
         requests.check_resources(request.group, request.resources)
         self.session_timeouts.check(request.session_timeout_ms)
-        requester = requests.requester_of(call, request.group, request.owner_id, request.session_timeout_ms)
-        connection = requests.connection_of(call)
+        requester = requests.requester_of(
+            context, request.group, request.owner_id, request.session_timeout_ms
+        )
+        connection = requests.connection_of(context)
 
         def submit(found: list[tuple[ResumedResource, ResourceKey]]) -> Deferred[Standings]:
             named = [NamedGrant(key, each.incarnation) for each, key in found]
@@ -42,7 +44,7 @@ class ResumeHandler(Handler[ResumeRequest, ResumeResponse]):
             lambda answers: ResumeResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )
 
-    def failed(self, call: RequestContext, request: ResumeRequest, error: BrokerError) -> ResumeResponse:
+    def failed(self, context: RequestContext, request: ResumeRequest, error: BrokerError) -> ResumeResponse:
         return ResumeResponse(
             group=request.group, error_code=error.code, error_message=error.message, resources=[]
         )

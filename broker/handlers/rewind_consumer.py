@@ -24,7 +24,7 @@ class RewindConsumerHandler(Handler[RewindConsumerRequest, RewindConsumerRespons
     groups: GroupService
 
     def handle(
-        self, call: RequestContext, request: RewindConsumerRequest
+        self, context: RequestContext, request: RewindConsumerRequest
     ) -> Deferred[RewindConsumerResponse]:
         new_offsets = [(TopicPartition(new.topic, new.partition), new.offset) for new in request.new_offsets]
         return self.groups.ask(
@@ -40,7 +40,7 @@ class RewindConsumerHandler(Handler[RewindConsumerRequest, RewindConsumerRespons
         ).addCallback(lambda answer: _response(request, answer))
 
     def failed(
-        self, call: RequestContext, request: RewindConsumerRequest, error: BrokerError
+        self, context: RequestContext, request: RewindConsumerRequest, error: BrokerError
     ) -> RewindConsumerResponse:
         refused = [
             RewoundPartition(TopicPartition(new.topic, new.partition), -1, error.code)

@@ -22,10 +22,10 @@ class StopReplicaHandler(Handler[StopReplicaRequest, StopReplicaResponse]):
     request = StopReplicaRequest
     orders: ControllerOrders
 
-    def handle(self, call: RequestContext, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
+    def handle(self, context: RequestContext, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
         return self.orders.stop_replica(request)
 
     def failed(
-        self, call: RequestContext, request: StopReplicaRequest, error: BrokerError
+        self, context: RequestContext, request: StopReplicaRequest, error: BrokerError
     ) -> StopReplicaResponse:
         return StopReplicaResponse(error_code=error.code, partition_errors=[])

@@ -28,7 +28,7 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
     request = SyncGroupRequest
     groups: GroupService
 
-    def handle(self, call: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    def handle(self, context: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         return self.groups.ask(
             request.group_id,
             lambda shard, waiting, now_ms: shard.classic.sync(
@@ -45,7 +45,7 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
         ).addCallback(_response)
 
     def failed(
-        self, call: RequestContext, request: SyncGroupRequest, error: BrokerError
+        self, context: RequestContext, request: SyncGroupRequest, error: BrokerError
     ) -> SyncGroupResponse:
         code = error.code
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

@@ -19,12 +19,12 @@ class UpdateMetadataHandler(Handler[UpdateMetadataRequest, UpdateMetadataRespons
     orders: ControllerOrders
 
     def handle(
-        self, call: RequestContext, request: UpdateMetadataRequest
+        self, context: RequestContext, request: UpdateMetadataRequest
     ) -> Deferred[UpdateMetadataResponse]:
         updated = self.orders.update_metadata(request)
         return updated.addCallback(lambda _: UpdateMetadataResponse(error_code=ErrorCode.NONE))
 
     def failed(
-        self, call: RequestContext, request: UpdateMetadataRequest, error: BrokerError
+        self, context: RequestContext, request: UpdateMetadataRequest, error: BrokerError
     ) -> UpdateMetadataResponse:
         return UpdateMetadataResponse(error_code=error.code)

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
@@ -29,7 +29,9 @@ from broker.log.loader import Loader
 from broker.log.log import Log, LogEvents
 from broker.log.open_files import OpenFiles
 from broker.log.recovery import LoadRequest, create_log, write_partition_metadata
+from broker.log.settings import BROKER_SETTINGS
 from broker.log.settings_in_force import LogSettingsInForce
+from broker.setting_groups import settings_group
 from broker.workers import Workers
 from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -40,12 +42,13 @@ logger = logging.getLogger(__name__)
 ZERO_ID = uuid.UUID(int=0)
 
 
+@settings_group(BROKER_SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ManagerLimits:
-    """Values of the settings of these names."""
+    """How many workers recover a log directory at once, and how long the sequences of producers are kept."""
 
-    num_recovery_threads_per_data_dir: int = 1
-    producer_id_expiration_ms: int = 86_400_000
+    num_recovery_threads_per_data_dir: Annotated[int, "num.recovery.threads.per.data.dir"] = 1
+    producer_id_expiration_ms: Annotated[int, "producer.id.expiration.ms"] = 86_400_000
 
 
 class LogManager:

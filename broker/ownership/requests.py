@@ -34,17 +34,17 @@ class NamedResource(Protocol):
 N = TypeVar("N", bound=NamedResource)
 
 
-def connection_of(call: RequestContext) -> ServerConnection:
+def connection_of(context: RequestContext) -> ServerConnection:
     """The connection of a request. Raises BrokerError INVALID_REQUEST for a request of the broker itself."""
-    if call.connection is None:
+    if context.connection is None:
         raise error_for(
             ErrorCode.INVALID_REQUEST, "an owner is a connection, and this request did not come on one"
         )
-    return call.connection
+    return context.connection
 
 
 def requester_of(
-    call: RequestContext,
+    context: RequestContext,
     group: str,
     owner_id: str,
     session_timeout_ms: int = 0,
@@ -54,7 +54,7 @@ def requester_of(
 ) -> Requester:
     """The sender of a request. Raises BrokerError INVALID_REQUEST for names of a wrong length or an unknown
     access."""
-    connection = connection_of(call)
+    connection = connection_of(context)
     _check_name("owner id", owner_id)
     for what, text in (("writer_client_id", writer_client_id), ("writer_principal", writer_principal)):
         if text is not None:
@@ -65,8 +65,8 @@ def requester_of(
         )
     owner = Owner(
         owner_id,
-        call.client_id[:NAME_LENGTH_MAX],
-        call.principal[:NAME_LENGTH_MAX],
+        context.client_id[:NAME_LENGTH_MAX],
+        context.principal[:NAME_LENGTH_MAX],
         connection.peer.host,
         session_timeout_ms,
         Access(access),

@@ -50,7 +50,7 @@ def build_logs(settings: Settings, around: Surroundings) -> LogManager:
         around.random,
         Flusher(around.workers, around.now_ms),
         topic_defaults(settings),
-        ManagerLimits(settings["num.recovery.threads.per.data.dir"], settings["producer.id.expiration.ms"]),
+        read_group(ManagerLimits, settings),
     )
 
 

@@ -23,14 +23,14 @@ ELEMENTS_MAX = 4
 class Clients(Handler[MetadataRequest, MetadataResponse]):
     request = MetadataRequest
 
-    def handle(self, call: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         return MetadataResponse(brokers=[], controller_id=1, topics=[])
 
 
 class Brokers(Handler[StopReplicaRequest, StopReplicaResponse]):
     request = StopReplicaRequest
 
-    def handle(self, call: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+    def handle(self, context: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
         return StopReplicaResponse(error_code=0, partition_errors=[])
 
 

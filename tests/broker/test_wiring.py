@@ -61,7 +61,7 @@ class Asking(Handler[HeartbeatRequest, HeartbeatResponse]):
     balance: Live[Balance]
     seen: list[int] = field(init=False, default_factory=list)
 
-    def handle(self, call: RequestContext, request: HeartbeatRequest) -> None: ...
+    def handle(self, context: RequestContext, request: HeartbeatRequest) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class AskingForText(Handler[HeartbeatRequest, HeartbeatResponse]):
     request = HeartbeatRequest
     rack: str
 
-    def handle(self, call: RequestContext, request: HeartbeatRequest) -> None: ...
+    def handle(self, context: RequestContext, request: HeartbeatRequest) -> None: ...
 
 
 @pytest.fixture
