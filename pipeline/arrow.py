@@ -28,7 +28,7 @@ from protocol.topic_partition import TopicPartition
 
 ROWS_PER_BATCH = 32_768
 BYTES_PER_BATCH = 32 * 2**20
-"""A batch is handed to Spark once it has this many rows, or bytes in keys and values."""
+"""Size at which a batch goes to Spark: in rows, and in bytes of keys and values."""
 
 _SPARK_FIELDS = (
     StructField("key", BinaryType()),
@@ -68,7 +68,7 @@ def arrow_schema(include_headers: bool) -> pa.Schema:
 
 
 class BatchCollector:
-    """Collects the columns of one partition until they make a batch worth handing over."""
+    """Collects the columns of one partition until they make a batch for Spark."""
 
     def __init__(self, partition: TopicPartition, include_headers: bool) -> None:
         self._partition = partition
@@ -93,7 +93,7 @@ class BatchCollector:
         return len(self._values) >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH
 
     def add(self, columns: Columns, timestamp_type: int, start: int, end: int) -> None:
-        """Take over the records with offsets in [start, end)."""
+        """Add the records with offsets in [start, end)."""
         low, high = bisect_left(columns.offsets, start), bisect_left(columns.offsets, end)
         if low == high:
             return
@@ -108,7 +108,7 @@ class BatchCollector:
             self._headers += columns.headers[low:high] if columns.headers else [None] * len(values)
 
     def take(self) -> pa.RecordBatch:
-        """What was collected, which is then forgotten."""
+        """Return and clear what was collected."""
         count = len(self._values)
         columns = [
             pa.array(self._keys, pa.binary()),
@@ -130,7 +130,7 @@ def _bytes_in(column: Sequence[bytes | None]) -> int:
 
 
 def _numbers(numbers: array[int], kind: Any) -> Any:
-    """An Arrow array over the memory of a Python one, which must not change any more."""
+    """An Arrow array over the memory of a Python one, which must not change afterwards."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 

@@ -1,4 +1,4 @@
-"""What a read asks the cluster while it is planned, and the consumer that asks and reads."""
+"""The consumer of a read, and its look-ups in the cluster while the read is planned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESET, _NEVER = "auto.offset.reset", "none"
 
 
 def open_consumer(client: Mapping[str, str]) -> Consumer:
-    """A consumer with the properties that were given as options. Raises `OptionError`."""
+    """A consumer with the properties given as options. Raises `OptionError`."""
     if client.get(_RESET, _NEVER) != _NEVER:
         raise OptionError(f"{CLIENT_PREFIX}{_RESET} cannot be set: startingOffsets says where a read begins")
     try:

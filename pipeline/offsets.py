@@ -1,4 +1,4 @@
-"""From what was asked for to exact offsets: decided once, on the driver, before any task runs.
+"""Turns the options of a read into exact offsets, once, on the driver, before any task runs.
 
 Pure but for the questions it asks a `Lookup`. Every task then reads exactly [start, end), however long after
 and however often it runs, and two runs over the same ranges see the same records.
@@ -26,7 +26,7 @@ from protocol.topic_partition import TopicPartition
 
 
 class DataLossError(Exception):
-    """Records that were asked for are gone. The option failOnDataLoss=false reads what is left."""
+    """Requested records no longer exist. The option failOnDataLoss=false reads those that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class OffsetRange:
 
 
 class Lookup(Protocol):
-    """What the cluster is asked while a read is planned."""
+    """Look-ups in the cluster while a read is planned."""
 
     def topics(self) -> Sequence[str]:
-        """The names of the topics that are there."""
+        """The names of all topics."""
         ...
 
     def partitions(self, topic: str) -> Sequence[int]:
-        """The partitions of a topic; none where there is no such topic."""
+        """The partitions of a topic; empty if the topic does not exist."""
         ...
 
     def earliest(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -64,12 +64,12 @@ class Lookup(Protocol):
         ...
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
-        """The offset of the first record of each that is not older than its time; None: it has none."""
+        """The offset of each partition's first record at or after its time; None if it has none."""
         ...
 
 
 def plan(options: ReadOptions, lookup: Lookup) -> list[OffsetRange]:
-    """What each Spark partition reads, none of it empty, in the order of topics and partitions.
+    """The ranges that the Spark partitions read, none empty, in the order of topics and partitions.
 
     Raises `OptionError` where the options do not fit the topics and `DataLossError` where records are gone.
     """
@@ -85,7 +85,7 @@ def plan(options: ReadOptions, lookup: Lookup) -> list[OffsetRange]:
 
 
 def cut(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[OffsetRange]:
-    """`ranges` in as many pieces as minPartitions and maxRecordsPerPartition ask for."""
+    """`ranges`, divided as minPartitions and maxRecordsPerPartition require."""
     wanted = options.min_partitions or 0
     most = options.max_records_per_partition
     total = sum(len(found) for found in ranges)
@@ -180,7 +180,7 @@ def _or_else(
 
 
 def _must_fit(boundary: Boundary, partitions: Sequence[TopicPartition], which: str) -> None:
-    """A boundary for each partition names exactly those that are read: a forgotten one is a mistake."""
+    """Check that a boundary names exactly the partitions that are read. Raises OptionError otherwise."""
     match boundary:
         case Offsets(default=None, partitions=named) | Timestamps(default_ms=None, partitions_ms=named):
             missing = [str(partition) for partition in partitions if partition not in named]

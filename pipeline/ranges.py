@@ -1,4 +1,4 @@
-"""Reads one range of offsets, exactly: what a Spark task does."""
+"""Reads exactly one range of offsets, in a Spark task."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _POLL_MS = 500
 
 
 class ReadTimeoutError(Exception):
-    """No data came for kafkaConsumer.pollTimeoutMs, though the range was not at its end."""
+    """No records arrived for kafkaConsumer.pollTimeoutMs before the end of the range."""
 
 
 class BatchConsumer(Protocol):
-    """What of a consumer is needed here."""
+    """The part of a consumer that reading a range needs."""
 
     def poll_batches(self, timeout_ms: int = 0) -> Sequence[FetchedBatch]:
-        """Decoded batches from the position on, which moves behind them."""
+        """Decoded batches from the position on; moves the position behind them."""
         ...
 
     def position(self, partition: TopicPartition) -> int:
@@ -33,7 +33,7 @@ class BatchConsumer(Protocol):
         ...
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on from there."""
+        """Continue at this offset."""
         ...
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""What a local Spark session has to be told so that its workers see what this process sees."""
+"""Sets up a local Spark session whose workers find the same Python and packages as this process."""
 
 from __future__ import annotations
 

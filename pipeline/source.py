@@ -22,7 +22,7 @@ FORMAT = "holdfast"
 
 
 class RangePartition(InputPartition):
-    """What one task reads; None where there is nothing to read at all."""
+    """The range that one task reads; None if there is nothing to read."""
 
     def __init__(self, value: OffsetRange | None) -> None:
         super().__init__(value)
@@ -45,7 +45,7 @@ class HoldfastDataSource(DataSource):
 
 
 class HoldfastReader(DataSourceReader):
-    """A batch read. Raises `pipeline.options.OptionError` where the options are not right."""
+    """A batch read. Raises `pipeline.options.OptionError` for options that are not allowed."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._options = read_options(given)

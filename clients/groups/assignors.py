@@ -34,7 +34,7 @@ class Assignor(Protocol):
     """An assignment strategy. `name` is what the members of a group agree on.
 
     With a cooperative assignor members keep reading what they own while they join. The leader must then
-    assign a partition that changes hands to nobody until its owner has revoked it (KIP-429).
+    leave out a partition that changes hands until its owner has revoked it (KIP-429).
     """
 
     @property

@@ -166,7 +166,7 @@ def console_producer(
         "batch.size": batch_size,
         "linger.ms": linger_ms,
     }
-    # A person at a terminal should not wait two minutes to learn that nobody answers.
+    # Two minutes are too long to wait at a terminal for a broker that does not answer.
     defaults = {"client.id": "console-producer", "max.block.ms": 15_000}
     merged = properties(bootstrap, config_file, producer_property, defaults)
     merged |= {key: value for key, value in given.items() if value is not None}
@@ -222,7 +222,7 @@ def lines(
 ) -> Iterator[bytes]:
     """The lines of `source` without their ends, until it ends or a stop is asked for.
 
-    `tell` is told how many bytes have been read; where a person types, there is a prompt before each line.
+    Calls `tell` with the number of bytes read. At a terminal, prints a prompt before each line.
     """
     while True:
         if is_interactive:
