@@ -1,4 +1,4 @@
-"""What may be appended to a log, decided before anything is changed."""
+"""Checks of batches before anything is appended to a log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from protocol.errors import BrokerError, ErrorCode, error_for
 
 
 class AppendOrigin(enum.Enum):
-    """Who appends to a leader's log."""
+    """Source of batches for a leader's log."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -30,10 +30,10 @@ class AppendOrigin(enum.Enum):
 
 @dataclass(slots=True)
 class PreparedAppend:
-    """Batches that were found good, and have no offset yet.
+    """Checked batches without offsets.
 
-    `duplicate` is the appended batch that they repeat: then there is nothing to append. Good for as long as
-    the log does not grow, which is until the reactor's turn ends.
+    `duplicate` is the appended batch that they repeat, in which case nothing is appended. Valid until the log
+    grows, which is at most until the reactor's turn ends.
     """
 
     records: memoryview
@@ -43,10 +43,10 @@ class PreparedAppend:
 
 
 class AppendResult(NamedTuple):
-    """Where batches went.
+    """Offsets of appended batches.
 
-    `log_append_time_ms` is -1 where the records keep their producer's time. `is_duplicate`: the batches were
-    in the log already, at these offsets.
+    `log_append_time_ms` is -1 where the records keep their producer's timestamps. `is_duplicate`: the batches
+    were in the log already, at these offsets.
     """
 
     first_offset: int
@@ -59,7 +59,7 @@ class AppendResult(NamedTuple):
 def check_batches(
     records: memoryview, settings: LogSettings, origin: AppendOrigin, now_ms: int
 ) -> list[BatchHeader]:
-    """The headers of a leader's new batches, found good by themselves: all but their sequences.
+    """The headers of a leader's new batches, after all checks except that of their sequences.
 
     Raises BrokerError: those of `protocol.batches.check`, INVALID_TIMESTAMP, and INVALID_RECORD also where a
     client sends no batch, several, or a control batch; INVALID_TXN_STATE for one of a transaction.
@@ -67,7 +67,7 @@ def check_batches(
     headers = split(records)
     if origin is AppendOrigin.CLIENT:
         if len(headers) != 1:
-            raise _invalid(f"a partition's records must be one batch, not {len(headers)}")
+            raise _invalid(f"the records of a partition must be one batch, not {len(headers)}")
         if not headers[0].is_plain:
             _refuse_marked(headers[0])
     elif not headers:
@@ -81,16 +81,19 @@ def check_batches(
 
 def _refuse_marked(header: BatchHeader) -> None:
     if header.is_control or header.has_delete_horizon:
-        raise _invalid("clients write no control batches, and no batches that a cleaner has marked")
+        raise _invalid("clients may write neither control batches nor batches with a delete horizon")
     raise error_for(
-        ErrorCode.INVALID_TXN_STATE, "this broker has no transactions: produce without a transactional id"
+        ErrorCode.INVALID_TXN_STATE,
+        "this broker does not support transactions: produce without a transactional id",
     )
 
 
 def _check_timestamps(header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
     if header.has_log_append_time:
-        raise _invalid_timestamp("the batch claims a broker's timestamp where producers set them")
-    # Differences, since the limits are mostly the largest number that there is.
+        raise _invalid_timestamp(
+            "the batch is marked LogAppendTime, but the topic has message.timestamp.type=CreateTime"
+        )
+    # Differences cannot overflow where a limit is the largest number of 64 bits.
     if header.max_timestamp - now_ms > settings.message_timestamp_after_max_ms:
         raise _invalid_timestamp(
             f"timestamp {header.max_timestamp} is more than {settings.message_timestamp_after_max_ms} ms "

@@ -1,4 +1,4 @@
-"""Checkpoints of log directories, written from time to time in a worker, or at once where it cannot wait."""
+"""Checkpoints of log directories, written periodically in a worker, or at once where that cannot wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.topic_partition import TopicPartition
 
 
 class CheckpointWriter:
-    """Writes for the directories that work. `failed` is called with one that does not any more."""
+    """Writes the checkpoints of live directories; calls `failed` with a directory that cannot be written."""
 
     def __init__(
         self,
@@ -29,20 +29,21 @@ class CheckpointWriter:
         self._failed = failed
 
     def write_offsets(self) -> Deferred[None]:
-        """Write down recovery points and log start offsets, in a worker."""
+        """Write recovery points and log start offsets, in a worker."""
         return self._write_all(lambda directory: directory.offset_checkpoints())
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
-        """Write down high watermarks, in a worker."""
+        """Write high watermarks, in a worker."""
         return self._write_all(lambda directory: directory.high_watermark_checkpoint(offsets))
 
     def write_last(self, directory: LogDirectory, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
-        """Write down all of a directory whose logs are closed, in a worker; `offsets` are high watermarks."""
+        """Write all checkpoints of a directory whose logs are closed, in a worker; `offsets` are high
+        watermarks."""
         files = directory.offset_checkpoints() | directory.high_watermark_checkpoint(offsets)
         return self._workers.run(write_files, self._disk, files)
 
     def write_now(self, directory: LogDirectory) -> None:
-        """Write down recovery points and log start offsets before anything else happens. Raises OSError."""
+        """Write recovery points and log start offsets before returning. Raises OSError."""
         directory.checkpoints_written_now += 1
         write_files(self._disk, directory.offset_checkpoints())
 

@@ -103,4 +103,4 @@ def _decode_properties(data: bytes, separator: str) -> dict[str, str]:
     for key in ("broker.id", "topic_id"):
         if key in values:
             return values
-    raise ValueError("it says nobody's identity")
+    raise ValueError("it names neither a broker nor a cluster")

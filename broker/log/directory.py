@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class IdentityError(Exception):
-    """A log directory belongs to another broker or cluster, or to nobody knows whom."""
+    """A log directory belongs to another broker or cluster, or its owner cannot be determined."""
 
 
 class LogDirectory:
@@ -31,7 +31,7 @@ class LogDirectory:
         self.failure: OSError | None = None
         self.logs: dict[TopicPartition, Log] = {}
         self.spares: dict[TopicPartition, Log] = {}
-        """Logs of partitions of which another directory has the log that counts."""
+        """Logs of partitions for which another directory's log is used."""
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As they were at the last stop."""
         self.recovery_points: dict[TopicPartition, int] = {}
@@ -57,7 +57,7 @@ class LogDirectory:
             elif disk.is_directory(path):
                 partition = names.parse_directory(name)
                 if partition is None:
-                    logger.warning("%s is left alone: no partition has that name", path)
+                    logger.warning("Ignoring %s: it is not named after a partition", path)
                 else:
                     found.append(partition)
         return found
@@ -86,7 +86,7 @@ class LogDirectory:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError) as error:
-            logger.warning("%s is left aside: %s", self.path_of(name), error)
+            logger.warning("Ignoring %s: %s", self.path_of(name), error)
             return None
 
     def path_of(self, name: str) -> str:

@@ -24,13 +24,13 @@ class Flusher:
         self._workers = workers
         self._now_ms = now_ms
         self._waiting: dict[Log, list[tuple[int, Deferred[None]]]] = {}
-        """The logs being flushed, each with those who wait: the offset up to which, and their Deferred."""
+        """The logs being flushed, each with the offsets that callers wait for, and their Deferreds."""
 
     def durable(self, log: Log, up_to_offset: int) -> Deferred[None]:
         """Fires when all before `up_to_offset` is durable.
 
-        Fails with BrokerError: KAFKA_STORAGE_ERROR where it could not be made so, NOT_LEADER_OR_FOLLOWER
-        where the records were truncated meanwhile.
+        Fails with BrokerError: KAFKA_STORAGE_ERROR where the flush failed, NOT_LEADER_OR_FOLLOWER where the
+        records were truncated meanwhile.
         """
         if log.recovery_point >= up_to_offset:
             return succeed(None)
@@ -44,7 +44,7 @@ class Flusher:
         return done
 
     def flush(self, log: Log) -> None:
-        """Begin to make durable what the log holds now; a failure is the log's to tell."""
+        """Start to make the log's present records durable; the log itself reports a failure."""
         self.durable(log, log.log_end_offset).addErrback(lambda failure: failure.trap(BrokerError) and None)
 
     def _begin(self, log: Log) -> None:
@@ -65,7 +65,7 @@ class Flusher:
         waiting = self._waiting.pop(log)
         durable = log.recovery_point
         rest = [(offset, done) for offset, done in waiting if durable < offset <= log.log_end_offset]
-        # Before anyone is told: they may append and ask again at once.
+        # Before the callers are answered: they may append and ask again at once.
         if rest:
             self._waiting[log] = rest
             self._begin(log)

@@ -1,4 +1,4 @@
-"""What log directories hold, loaded at the start of a broker: by worker threads, several logs at a time."""
+"""Loads the logs of all log directories when the broker starts, in worker threads, several at a time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from protocol.topic_partition import TopicPartition
 
 
 class Loader:
-    """Loads directories side by side, of each `lanes` logs at a time.
+    """Loads directories in parallel, `lanes` logs of each at a time.
 
-    `request` says how a partition of a directory is to be loaded, `loaded` is called with each log.
+    `request` describes how to load a partition of a directory; `loaded` is called with each log.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Loader:
     def load(
         self, directories: Sequence[LogDirectory], failed: Callable[[LogDirectory, Failure], None]
     ) -> Deferred[None]:
-        """Load all; `failed` is called with a directory that cannot be read."""
+        """Load all logs; `failed` is called with each directory that cannot be read."""
         return all_back(
             [self._load(directory).addErrback(partial(failed, directory)) for directory in directories]
         )

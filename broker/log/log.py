@@ -1,10 +1,10 @@
 """One partition's log: segments in order, and what is known of their batches.
 
-A log belongs to the reactor thread: no locks. Appends and truncations happen at once; what waits for a device
-is handed out as a `FlushJob`, for a worker to run.
+A log belongs to the reactor thread: no locks. Appends and truncations happen at once; work that waits for a
+device is a `FlushJob`, which a worker runs.
 
-An error of the file system ends the log, for what a failed write or fsync left behind nobody can tell: it is
-told once to `LogEvents.failed`, and every later call raises KAFKA_STORAGE_ERROR.
+An error of the file system ends the log, since the effect of a failed write or fsync is unknown. It is passed
+once to `LogEvents.failed`, and every later call raises KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -98,19 +98,19 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = segments[-1].next_offset
         self.recovery_point = recovery_point
-        """All before it is durable."""
+        """Offset up to which all records are durable."""
         self.epochs = epochs
         self.producers = producers
         self.events = events or LogEvents()
         self.last_flush_ms = 0
         self.is_new = False
-        """Whether the name of the log's directory may be lost with the power."""
+        """Whether the directory entry of the log may be lost in a power failure."""
         self.failure: OSError | None = None
         self.segments = Segments(segments, directory, files)
         self.disk = files.disk
         self.roll_jitter_ms = roll_jitter_ms
         self.truncations = 0
-        """How often offsets or leader epochs have become free to be given anew."""
+        """Number of truncations, after which offsets or leader epochs may be assigned again."""
 
     def __repr__(self) -> str:
         return f"<Log {self.topic_partition} {self.log_start_offset}..{self.log_end_offset}>"
@@ -129,7 +129,7 @@ class Log:
     def prepare_append(
         self, records: memoryview, *, origin: AppendOrigin = AppendOrigin.CLIENT, now_ms: int
     ) -> PreparedAppend:
-        """Find out whether batches may be appended, and whether they are in the log already; nothing changes.
+        """Check whether batches may be appended, and whether they are in the log already; nothing changes.
 
         `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
         `ProducerStates.check` do.
@@ -149,7 +149,7 @@ class Log:
         return PreparedAppend(records, headers, self.log_end_offset, duplicate)
 
     def append_prepared(self, prepared: PreparedAppend, leader_epoch: int, *, now_ms: int) -> AppendResult:
-        """Give the batches their offsets, in place, and write them; or answer where they are already."""
+        """Assign offsets to the batches, in place, and write them; or return where a duplicate is already."""
         if prepared.duplicate is not None:
             batch = prepared.duplicate
             append_time = batch.timestamp if self.settings.uses_log_append_time else NO_TIMESTAMP
@@ -185,7 +185,7 @@ class Log:
         return self.append_prepared(prepared, leader_epoch, now_ms=now_ms)
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
-        """Append what the leader sent, as it is; a batch that is cut off at the end is left out.
+        """Append the leader's batches unchanged; a batch that is cut off at the end is left out.
 
         Raises BrokerError as `check_fetched` does. With no whole batch nothing happens, and the result's
         last offset lies before its first.
@@ -235,7 +235,7 @@ class Log:
         )
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment, unless the last one is empty."""
+        """Start a new segment, unless the last one is empty."""
         self.check_usable()
         if not self.segments.active.size:
             return
@@ -259,8 +259,8 @@ class Log:
     def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one_batch: bool = True) -> LogRead:
         """Whole batches from the one with `offset` on, below `upper_offset` and in one file.
 
-        At most `max_bytes`, save that with `min_one_batch` the first batch comes whatever its size. Raises
-        BrokerError with OFFSET_OUT_OF_RANGE for an offset before the log's start or after its end.
+        At most `max_bytes`, except that with `min_one_batch` the first batch is returned whatever its size.
+        Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset before the log's start or after its end.
         """
         if self.failure is not None or not self.log_start_offset <= offset <= self.log_end_offset:
             self._check_offset(offset)
@@ -361,7 +361,7 @@ class Log:
             self.events.unflushed(self)
 
     def advance_log_start(self, offset: int, *, now_ms: int = 0) -> None:
-        """Let the log begin at `offset`, and drop the segments that lie before it altogether.
+        """Advance the log start to `offset`, and remove the segments that lie entirely before it.
 
         Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset beyond the end; one before the present
         start changes nothing.
@@ -380,7 +380,7 @@ class Log:
             raise self.failed(error) from error
 
     def _discard(self, segments: Sequence[Segment]) -> None:
-        """Take segments out of the log, and their files, in that order, to their end."""
+        """Remove segments from the log, and discard their files."""
         discarded = self.segments.remove(segments)
         if not discarded:
             return
@@ -402,7 +402,7 @@ class Log:
             raise self.failed(error) from error
 
     def release(self) -> None:
-        """Hold no file any more; nothing is written."""
+        """Close all files without writing."""
         self.segments.release()
 
     def move(self, directory: str) -> None:
@@ -417,7 +417,7 @@ class Log:
         before = self.epochs.latest
         self.epochs.truncate_to(end_offset)
         if self.epochs.latest != before:
-            # A flush that is under way may still write down those that are gone: see `finish_flush`.
+            # A flush in progress may still write the removed epochs: see `finish_flush`.
             self.truncations += 1
         if self.epochs.is_dirty:
             self.write_epochs()
@@ -434,12 +434,12 @@ class Log:
             raise self._storage_error()
 
     def fail(self, error: OSError) -> None:
-        """Let every later call be refused: the log's directory failed, or it was deleted."""
+        """Refuse every later call: the log's directory failed, or the log was deleted."""
         if self.failure is None:
             self.failure = error
 
     def failed(self, error: OSError) -> BrokerError:
-        """The file system has failed: the log is at its end, which is told. The error for those who wait."""
+        """Record a file system failure and call `LogEvents.failed`. Returns the error for the caller."""
         if self.failure is None:
             self.failure = error
             self.events.failed(self, error)

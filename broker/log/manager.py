@@ -1,6 +1,6 @@
 """All logs of a broker, over one or several directories.
 
-A directory whose file system fails goes offline with its logs, and the broker goes on with the others.
+A directory whose file system fails goes offline with its logs; the broker keeps using the others.
 """
 
 from __future__ import annotations
@@ -143,7 +143,11 @@ class LogManager:
             self._flush_schedule.forget(other)
         else:
             directory.spares[partition] = log
-        logger.error("%s and %s have the same partition", other.directory, log.directory)
+        logger.error(
+            "%s and %s hold the same partition; the more recent log is used, the other is kept",
+            other.directory,
+            log.directory,
+        )
 
     def _adopt(self, directory: LogDirectory, log: Log) -> Log:
         """Take over a log that a worker opened, or that was made."""
@@ -166,7 +170,7 @@ class LogManager:
     # Finding, making and deleting logs.
 
     def find(self, partition: TopicPartition) -> Log | None:
-        """The log of a partition, if a directory that works has it."""
+        """The log of a partition, if a live directory has it."""
         for directory in self.live_directories:
             log = directory.logs.get(partition)
             if log is not None:
@@ -176,7 +180,7 @@ class LogManager:
     def get_or_create(
         self, partition: TopicPartition, topic_id: uuid.UUID | None = None, *, is_new: bool = True
     ) -> Log:
-        """The log of a partition, made where there is none: in the directory with the fewest.
+        """The log of a partition; a new one is made in the directory with the fewest logs.
 
         Raises BrokerError: INCONSISTENT_TOPIC_ID where the log is that of an older topic of the name,
         KAFKA_STORAGE_ERROR where it cannot be made, or where it is not `is_new` and may lie in a directory
@@ -197,7 +201,7 @@ class LogManager:
         directory.high_watermarks.pop(partition, None)
         try:
             if not self.disk.is_directory(directory.path):
-                # Its disk is gone. Made anew, it would be a directory on whatever holds the mount point.
+                # Its disk is missing. Creating the directory would put it on the disk below the mount point.
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory.path)
             log = create_log(self.disk, self._request(directory, partition, topic_id))
         except OSError as error:
@@ -221,14 +225,14 @@ class LogManager:
         log.topic_id = topic_id
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        """As it was written down before the last stop; 0 where it was not."""
+        """The checkpointed high watermark of the last run; 0 where there is none."""
         for directory in self.live_directories:
             if partition in directory.logs:
                 return directory.high_watermarks.get(partition, 0)
         return 0
 
     def delete(self, partition: TopicPartition) -> None:
-        """Let the partition's log be gone at once, and its files a little later.
+        """Remove the partition's log at once, and its files after `file.delete.delay.ms`.
 
         Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
         """
@@ -238,7 +242,7 @@ class LogManager:
             self._later(log.settings.file_delete_delay_ms, self.disk.remove_directory, path)
 
     def move_aside(self, partition: TopicPartition) -> str:
-        """Let the partition's log be gone at once, and keep its files elsewhere; where. There must be one.
+        """Remove the partition's log, which must exist, and keep its files; returns their directory.
 
         Where another directory has a log of that name, that is the partition's now. Raises as `delete` does.
         """
@@ -252,7 +256,7 @@ class LogManager:
         return path
 
     def _take_out(self, log: Log, name: Callable[[TopicPartition, uuid.UUID], str]) -> str:
-        """Have a log no more; the path that its directory is renamed to."""
+        """Remove a log and rename its directory; returns the new path."""
         partition, directory = log.topic_partition, self._directory_of(log)
         del directory.logs[partition]
         self._flush_schedule.forget(log)
@@ -277,7 +281,9 @@ class LogManager:
         def run() -> None:
             # Files that could not be removed are tried again at the next start.
             self._workers.run(function, path).addErrback(
-                lambda failure: logger.warning("%s could not be removed: %s", path, failure.value)
+                lambda failure: logger.warning(
+                    "%s could not be removed; it is tried again at the next start: %s", path, failure.value
+                )
             )
 
         self._clock.callLater(delay_ms / 1000, run)
@@ -293,7 +299,7 @@ class LogManager:
         self._flush_schedule.note(log)
 
     def flush_due(self) -> None:
-        """Begin to flush the logs that have waited for their `flush.ms`."""
+        """Start to flush the logs whose `flush.ms` has passed."""
         self._flush_schedule.run(self.now_ms())
 
     def expire_producers(self) -> None:
@@ -303,9 +309,9 @@ class LogManager:
             log.producers.expire(now_ms)
 
     def close(self, high_watermarks: Mapping[TopicPartition, int]) -> Deferred[None]:
-        """Close all logs, write the checkpoints, and say that the stop was clean.
+        """Close all logs, write the checkpoints, and mark the stop as clean.
 
-        Nothing else may be asked of the manager or its logs from now on.
+        The manager and its logs must not be used afterwards.
         """
         # The fsyncs side by side, then the rest, for which a log belongs to one worker at a time.
         flushes = [self.flusher.durable(log, log.log_end_offset) for log in self]
@@ -351,5 +357,5 @@ def _close_logs(logs: Sequence[Log], now_ms: int) -> None:
 
 
 def _rank(log: Log, directory: LogDirectory) -> tuple[bool, int, int, str]:
-    """Of two logs of a partition, the one to be taken for it has the higher rank."""
+    """Rank of a log among several of one partition: the highest is used."""
     return log.topic_id is not None, log.epochs.latest, log.log_end_offset, directory.path

@@ -1,4 +1,4 @@
-"""Names of directories and files of a log: one place that knows how Kafka spells them."""
+"""Names of a log's directories and files, as Kafka spells them."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ class OffsetFile(NamedTuple):
 
 
 def parse_directory(name: str) -> TopicPartition | None:
-    """The partition that a directory belongs to; None where it belongs to none."""
+    """The partition whose directory has this name; None for any other name."""
     match = _DIRECTORY.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
 def deleted_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
-    """What a partition's directory is renamed to until its files are gone."""
+    """Name of a deleted partition's directory until its files are removed."""
     # Kafka keeps the name within the 255 characters that a file system takes.
     return f"{str(partition)[: 255 - 40]}.{unique.hex}-delete"
 
 
 def stray_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
-    """What the directory of a partition that is no longer this broker's is renamed to."""
+    """Name of a directory whose partition this broker no longer has."""
     return f"{str(partition)[: 255 - 39]}.{unique.hex}-stray"
 
 

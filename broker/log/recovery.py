@@ -175,7 +175,7 @@ def _complete_swap(loading: _Loading, base_offset: int) -> None:
             disk.remove(loading.path(other))
     disk.rename(swap_path, loading.path(name))
     loading.swapped.add(base_offset)
-    logger.info("%s: the replacement of %s is completed", loading.request.directory, name)
+    logger.info("%s: completed the interrupted replacement of %s", loading.request.directory, name)
 
 
 def _find_segments(loading: _Loading) -> None:
@@ -207,14 +207,14 @@ def _check_segments(loading: _Loading) -> None:
             _recover_segment(loading, segment, is_last=is_last)
             if segment.size < size:
                 logger.warning(
-                    "%s is cut from %d to %d bytes: no valid batch begins there",
+                    "%s truncated from %d to %d bytes: no valid batch begins there",
                     segment.path, size, segment.size,
                 )  # fmt: skip
                 _drop_after(loading, number)
                 return
             continue
         if segment.base_offset in loading.swapped or not _has_sane_indexes(segment):
-            logger.info("the indexes of %s are made anew", segment.path)
+            logger.info("Rebuilding the indexes of %s", segment.path)
             _remove_indexes(loading, segment)
             segment.rebuild_indexes()
         if is_last:
@@ -249,7 +249,7 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> N
 def _drop_after(loading: _Loading, number: int) -> None:
     """Remove the segments after one that had to be cut: what they hold would follow on a gap."""
     for segment in loading.segments[:number:-1]:
-        logger.warning("%s is removed: the segment before it is damaged", segment.path)
+        logger.warning("Removing %s: the segment before it is damaged", segment.path)
         for path in segment.paths():
             loading.files.forget(path)
             loading.disk.remove(path)
@@ -278,7 +278,7 @@ def _find_end(segment: Segment) -> None:
     segment.next_offset = next_offset
     if position != segment.size:
         # Stopped cleanly it was not, whatever the marker says.
-        logger.warning("%s is cut from %d to %d bytes", segment.path, segment.size, position)
+        logger.warning("%s truncated from %d to %d bytes", segment.path, segment.size, position)
         segment.file().truncate(position)
         segment.size = position
     segment.resume_indexing()
@@ -293,7 +293,7 @@ def _settle_bounds(loading: _Loading) -> tuple[int, int]:
         if end_offset >= log_start_offset:
             return log_start_offset, end_offset
         logger.warning(
-            "%s ends at %d, before its start at %d: it begins anew there",
+            "%s ends at %d, before its start at %d; the log is emptied and starts there",
             request.directory, end_offset, log_start_offset,
         )  # fmt: skip
         _drop_after(loading, -1)
@@ -313,7 +313,7 @@ def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> N
     except FileNotFoundError:
         scan_from = log_start_offset
     except ValueError as error:
-        logger.warning("%s is left aside: %s", path, error)
+        logger.warning("Ignoring %s: %s", path, error)
         scan_from = log_start_offset
     epochs = loading.epochs
     epochs.truncate_to(0 if loading.begins_anew else end_offset)

@@ -1,7 +1,7 @@
 """One segment of a log: a file of batches and its two indexes, all named after its first offset.
 
-A segment finds positions and bytes; it checks nothing of what is appended and knows no log. Methods raise
-OSError as the disk does.
+A segment finds positions and bytes; it does not check appended batches and does not know its log. Methods
+raise OSError as the disk does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Segment:
         self.size = 0
         self.created_ms = 0
         self.needs_directory_sync = False
-        """Whether the name of the file may be lost with the power."""
+        """Whether the directory entry of the file may be lost in a power failure."""
         self._directory = directory
         self._files = files
         self._file: DiskFile | None = None
@@ -292,7 +292,7 @@ class Segment:
     # Cutting.
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the batch with `offset`, if there is one, and all after it; appends go on from there."""
+        """Remove the batch with `offset`, if there is one, and all after it; appends continue there."""
         position = self.position_of(offset)
         if position is None:
             self.resume_indexing()

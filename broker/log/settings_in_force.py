@@ -1,4 +1,4 @@
-"""The settings of a broker's logs: what topics set themselves, over what the broker sets for all of them."""
+"""The settings of a broker's logs: each topic's own, with the broker's values as defaults."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ logger = logging.getLogger(__name__)
 
 
 class LogSettingsInForce:
-    """Gives logs their settings. `defaults` are the broker's values (see `topic_defaults`).
+    """Applies settings to logs. `defaults` are the broker's values (see `topic_defaults`).
 
-    `logs` are those there are; `changed` is called with each that has been given other settings.
+    `logs` are the present logs; `changed` is called with each whose settings were replaced.
     """
 
     def __init__(
@@ -27,14 +27,13 @@ class LogSettingsInForce:
         self._changed = changed
         self._overrides: dict[str, Mapping[str, Any]] = {}
         self._latest: tuple[str, LogSettings] | None = None
-        """The topic whose logs were made last, and their settings: one's logs are made one after the
-        other."""
+        """Topic and settings of the log that was made last: logs of one topic are made one after another."""
 
     def of(self, topic: str) -> LogSettings:
         """The settings of a new log of a topic.
 
-        Where the topic's own do not go with the broker's, which have changed since, they go without them: a
-        replica that cannot be made would be worse.
+        Where the topic's own settings contradict the broker's, which have changed since, the broker's are not
+        used: a replica that cannot be made would be worse.
         """
         if self._latest is not None and self._latest[0] == topic:
             return self._latest[1]
@@ -42,13 +41,17 @@ class LogSettingsInForce:
         try:
             settings = LogSettings.of(overrides, self._defaults)
         except SettingError as error:
-            logger.error("Topic %s is kept without this broker's defaults: %s", topic, error)
+            logger.error(
+                "Topic %s does not use this broker's defaults, which its own settings contradict: %s",
+                topic,
+                error,
+            )
             settings = LogSettings.of(overrides)
         self._latest = topic, settings
         return settings
 
     def set_topic(self, topic: str, overrides: Mapping[str, Any]) -> None:
-        """Take a topic's own settings, at once. Raises `SettingError`, and then nothing has changed."""
+        """Apply a topic's own settings at once. Raises `SettingError`, and then nothing has changed."""
         settings = LogSettings.of(overrides, self._defaults)
         self._latest = None
         if overrides:
@@ -60,9 +63,9 @@ class LogSettingsInForce:
                 self._give(log, settings)
 
     def set_defaults(self, defaults: Mapping[str, Any]) -> None:
-        """Take other values for what topics do not set themselves, at once.
+        """Apply other defaults at once.
 
-        A topic whose own settings do not go with them keeps what it has.
+        A topic whose own settings contradict them keeps its present settings.
         """
         self._defaults = defaults
         self._latest = None
@@ -73,7 +76,9 @@ class LogSettingsInForce:
                 try:
                     by_topic[topic] = LogSettings.of(self._overrides.get(topic, {}), defaults)
                 except SettingError as error:
-                    logger.error("Settings of topic %s are left as they were: %s", topic, error)
+                    logger.error(
+                        "Topic %s keeps its settings, which contradict the new defaults: %s", topic, error
+                    )
                     by_topic[topic] = None
             settings = by_topic[topic]
             if settings is not None:

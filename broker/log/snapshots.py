@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
-    """The offsets of which there are snapshots, rising."""
+    """The offsets of the snapshots, in ascending order."""
     files = (names.parse_offset_file(name) for name in disk.list(directory))
     return [file.offset for file in files if file and file.kind == names.SNAPSHOT and not file.marker]
 
@@ -62,7 +62,7 @@ def restore_producers(
                 producers.restore(disk.read(path), offset)
                 break
             except ValueError as error:
-                logger.warning("%s is left aside: %s", path, error)
+                logger.warning("Ignoring %s: %s", path, error)
         disk.remove(path)
     for segment in segments:
         if segment.next_offset <= producers.map_end_offset:

@@ -1,5 +1,5 @@
-"""Looking up a record by its time, in steps: which batch it is in is found on the reactor's thread, and what
-the batch holds is unpacked wherever the caller likes, for that may take long.
+"""Looking up a record by its time, in steps: its batch is found on the reactor's thread, and the caller
+chooses the thread that unpacks the batch, which may take long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from protocol.errors import BrokerError, error_for
 from protocol.records import Columns, decode_columns
 
 LOOK_UP_BYTES_MAX = 32 * 1024 * 1024
-"""Bytes of records that a look-up unpacks of one batch, or more where batches may be larger."""
+"""Maximum bytes of records that a look-up unpacks of one batch, unless larger batches are allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class BatchSearch:
             refusal = error_for(error.code, error.message)
         else:
             return self._first_in(columns)
-        # Anew, once the other is gone: its traceback holds all that has been unpacked, until a garbage
-        # collection comes by.
+        # A new error after the first is freed: its traceback would keep the unpacked records until the next
+        # garbage collection.
         raise refusal
 
     def _first_in(self, columns: Columns) -> TimestampOffset | None:
@@ -62,7 +62,7 @@ class BatchSearch:
 
 
 LookUp: TypeAlias = "Generator[BatchSearch, TimestampOffset | None, TimestampOffset | None]"
-"""A look-up in progress: it yields searches, is sent what came of each, or thrown its error, and returns."""
+"""A look-up in progress: it yields searches and is sent the result of each, or thrown its error."""
 
 
 def look_up_at_once(look_up: LookUp) -> TimestampOffset | None:

@@ -1,6 +1,6 @@
 """One client's connection: requests in, responses out in the same order, within a budget of bytes.
 
-No socket is in here: a connection is given a `Wire`, and is told what arrives on it.
+No socket is in here: a connection is given a `Wire`, which calls it with what arrives.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ServerConnection:
 
     Read-only to others: `id` (rising), `peer`, `listener` (its name), `created_ms` and `last_activity_ms` (by
     the given clock), `close_reason`, and the counters. `principal`, `client_id` and the client's software
-    name and version are set by those who find them out; `frame_bytes_max` may be set lower until the peer has
+    name and version are set once they are known; `frame_bytes_max` may be set lower until the peer has
     proved who it is.
     """
 
@@ -150,7 +150,7 @@ class ServerConnection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing happens here but, at most, the sending of responses that the peer does not read."""
+        """Whether at most responses are left to be sent, which the peer does not read."""
         return not self._waiting and all(reply.parts is not None for reply in self._replies)
 
     @property
@@ -169,8 +169,8 @@ class ServerConnection:
         return self._buffered_bytes
 
     def close(self, reason: str) -> None:
-        """Sever the connection: no request that it has queued is handled any more, no response is sent, and
-        those who asked to be told have been told when this returns."""
+        """Sever the connection: queued requests are not handled, no response is sent, and all close callbacks
+        have run when this returns."""
         if self._closed(reason) and self._wire is not None:
             self._wire.abort()
 
@@ -189,7 +189,7 @@ class ServerConnection:
             self._close_callbacks[callback] = None
 
     def mute(self, delay_ms: int) -> None:
-        """Handle and read nothing for `delay_ms`; of several mutes the longest counts (KIP-219)."""
+        """Handle and read nothing for `delay_ms`; the longest of several mutes applies (KIP-219)."""
         if delay_ms <= 0 or self.is_closed:
             return
         delay_s = delay_ms / 1000
@@ -327,5 +327,5 @@ class ServerConnection:
             try:
                 callback(self)
             except Exception:
-                _log.exception("What was to be done at the close of %s failed", self)
+                _log.exception("A close callback of %s failed; the others still run", self)
         return True

@@ -78,7 +78,7 @@ class FrameReceiver(Protocol):
         ...
 
     def connection_lost(self, reason: str) -> None:
-        """The connection is gone, or was never made."""
+        """The connection has closed, or could not be opened."""
         ...
 
 
@@ -106,5 +106,5 @@ class Network(Protocol):
         ...
 
     def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
-        """Connect; `receiver` hears `connected`, or `connection_lost` where that fails or takes too long."""
+        """Connect; calls `receiver.connected`, or `connection_lost` where that fails or takes too long."""
         ...

@@ -244,7 +244,7 @@ class _Call:
 
 
 class _Link:
-    """One connection, or attempt, of a channel; one that the channel has dropped talks to nobody."""
+    """One connection, or attempt, of a channel; after the channel has dropped it, it calls nothing."""
 
     def __init__(self, channel: BrokerChannel, frame_bytes_max: int) -> None:
         self.channel: BrokerChannel | None = channel

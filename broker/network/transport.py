@@ -166,7 +166,7 @@ class _FrameSocket(tcp.Connection):
         return None
 
     def _no_memory(self, error: OSError) -> Exception:
-        _log.warning("Closing the connection to %s: no memory for its frame: %s", self.peer, error)
+        _log.warning("Closing the connection to %s: its frame could not be allocated: %s", self.peer, error)
         return _lost(error)
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
@@ -263,7 +263,7 @@ class FrameClient(_FrameSocket, tcp.Client):
 
 @implementer(IProtocol)
 class _Link:
-    """What Twisted takes for a protocol: it passes on that the connection is there, and that it is gone."""
+    """The protocol object that Twisted requires: it passes on that the connection opened or closed."""
 
     def __init__(self, receiver: FrameReceiver) -> None:
         self.receiver = receiver

@@ -1,4 +1,4 @@
-"""What this broker copies from one leader: one fetch for all partitions, answered, and asked again.
+"""Copying from one leader: one fetch for all partitions, repeated after each answer.
 
 A machine without network and clock: it makes requests, is told their answers and the time. One fetch waits at
 the leader at a time, in a session (KIP-227), so that it names only the partitions in which something has
@@ -26,10 +26,10 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 _FIRST_PAUSE_MS = 20
-"""A leader that has not yet heard that it is one will have soon; the pause doubles from here."""
+"""First pause after a refusal, doubled with each further one: the leader may be about to learn its role."""
 _PARTITIONS_PER_PAUSE_MS = 50
-"""Where so many are refused that to ask for them takes longer than that, the first pause is as long: a leader
-that has very many roles to begin is not kept from it."""
+"""The first pause grows by 1 ms for each so many refused partitions, so that requests do not delay a leader
+that has very many roles to begin."""
 
 
 @settings_group(SETTINGS)
@@ -44,30 +44,30 @@ class FetchLimits:
     backoff_ms: Annotated[int, "replica.fetch.backoff.ms"] = 1000
 
     def pause_ms(self, failures: int, partitions: int = 1) -> int:
-        """How long to pause after so many failures in a row, of so many partitions at once."""
+        """Pause in ms after `failures` failures in a row, each of `partitions` partitions at once."""
         first_ms = max(_FIRST_PAUSE_MS, partitions // _PARTITIONS_PER_PAUSE_MS)
         return min(self.backoff_ms, first_ms << min(failures - 1, 16))
 
     def is_over(self, pause_end_ms: int, now_ms: int) -> bool:
-        """Whether a pause is over: also where it seems longer than any is, since the clock was set back."""
+        """Whether a pause has ended. One that seems longer than the maximum has: the clock was set back."""
         return not 0 < pause_end_ms - now_ms <= self.backoff_ms
 
 
 @dataclass(slots=True, eq=False)
 class _Copy:
-    """A partition that is copied, in one leader epoch."""
+    """A partition that this broker copies, in one leader epoch."""
 
     partition: Partition
     leader_epoch: int
     ready_ms: int
     is_asked: bool = False
-    """Whether a fetch that is under way names it, without its being one of the others yet."""
+    """Whether a fetch in flight names it, before it has joined the session's fetch."""
     is_joined: bool = False
-    """Whether it goes with the others: it does once the leader has answered for it without an error."""
+    """Whether it is part of the session's fetch, after the leader has answered for it without an error."""
     is_flushing: bool = False
-    """Whether it waits for what it has to be durable."""
+    """Whether it waits for its records to become durable."""
     is_behind: bool = True
-    """Whether the leader, when last heard of, had committed more than the replica has."""
+    """Whether the leader's last answer showed more committed records than the replica has."""
     failures: int = 0
 
     @property
@@ -76,17 +76,17 @@ class _Copy:
 
     @property
     def must_flush(self) -> bool:
-        """Whether it has records that it must not report yet."""
+        """Whether it has records that must become durable before they are reported to the leader."""
         log = self.partition.log
         return log.settings.flush_before_ack and log.recovery_point < log.log_end_offset
 
     def pause(self, limits: FetchLimits, partitions: int, now_ms: int) -> None:
-        """It was refused, as one of so many partitions."""
+        """Pause after a refusal, which concerned `partitions` partitions."""
         self.failures += 1
         self.ready_ms = now_ms + limits.pause_ms(self.failures, partitions)
 
     def hold_back(self, limits: FetchLimits, now_ms: int) -> None:
-        """It has had more than its share."""
+        """Pause because of the throttle."""
         self.ready_ms = now_ms + limits.backoff_ms
 
     def is_ready(self, limits: FetchLimits, now_ms: int) -> bool:
@@ -98,14 +98,14 @@ _Asked: TypeAlias = tuple[_Copy, FetchPartition]
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A fetch that is on its way: what it names, and what it is about without naming it."""
+    """A fetch in flight: the partitions that it names, and those of its session that it does not name."""
 
     request: FetchRequest
     named: dict[PartitionId, _Asked]
     unnamed: Mapping[PartitionId, _Asked]
     in_session: bool
     is_complete: bool
-    """Whether the leader has to answer for all that is named, and not only for what is new."""
+    """Whether the leader must answer for every named partition, not only for those with news."""
 
 
 class ReplicaFetcher:
@@ -122,10 +122,10 @@ class ReplicaFetcher:
         self._limits = limits
         self._broker_epoch = broker_epoch
         self._copies: dict[tuple[str, int], _Copy] = {}
-        """In the order in which they are asked for: those that gave something go to the end."""
+        """In the order of the next fetch: partitions that returned records move to the end."""
         self._unjoined: dict[tuple[str, int], _Copy] = {}
         self._moved: dict[_Copy, None] = {}
-        """Of those that have joined, the ones that may be elsewhere than the leader takes them to be."""
+        """Joined partitions whose position may differ from the one that the leader knows."""
         self._unflushed: dict[Partition, None] = {}
         self._session: FetcherSession[_Copy] = FetcherSession()
         self._under_way: dict[Asked, None] = {}
@@ -133,11 +133,11 @@ class ReplicaFetcher:
         self._ready_ms = 0
 
     def __len__(self) -> int:
-        """How many partitions are copied."""
+        """Number of partitions that are copied."""
         return len(self._copies)
 
     def follow(self, partition: Partition, now_ms: int) -> None:
-        """Copy a partition from now on, in the leader epoch that it is in now."""
+        """Start to copy a partition in its present leader epoch."""
         self.forget(partition)
         copy = _Copy(partition, partition.leader_epoch, now_ms)
         self._copies[partition.key] = self._unjoined[partition.key] = copy
@@ -145,7 +145,7 @@ class ReplicaFetcher:
             self._hold_back(copy)
 
     def forget(self, partition: Partition) -> None:
-        """Copy a partition no more; what is still answered for it is left aside."""
+        """Stop copying a partition; later answers for it are ignored."""
         copy = self._copies.pop(partition.key, None)
         if copy is not None:
             self._unjoined.pop(partition.key, None)
@@ -156,7 +156,7 @@ class ReplicaFetcher:
     # -- asking ------------------------------------------------------------------------------------------
 
     def next_fetch(self, now_ms: int) -> Asked | None:
-        """The fetch to send now, if there is one: to be asked for until there is none."""
+        """The fetch to send now, or None. Call it until it returns None."""
         limits = self._limits
         if len(self._under_way) > 1 or not limits.is_over(self._ready_ms, now_ms):
             return None
@@ -170,7 +170,7 @@ class ReplicaFetcher:
         return fetch
 
     def next_fetch_ms(self) -> int | None:
-        """When a fetch may be due that is not yet; None: only an answer or another partition leads to one."""
+        """When the next fetch becomes due, in ms; None: only an answer or `follow` leads to one."""
         if len(self._under_way) > 1:
             return None
         if not self._under_way and len(self._copies) > len(self._unjoined):
@@ -222,7 +222,7 @@ class ReplicaFetcher:
     # -- answers -----------------------------------------------------------------------------------------
 
     def answered(self, fetch: Asked, response: FetchResponse, now_ms: int) -> None:
-        """Take what the leader sent."""
+        """Apply the leader's response."""
         if response.error_code in SESSION_ERRORS and not fetch.is_complete:
             self._ended(fetch)
             self._session.end()
@@ -260,7 +260,7 @@ class ReplicaFetcher:
             self._session.answered(response.session_id)
 
     def failed(self, fetch: Asked, now_ms: int) -> None:
-        """There will be no answer: ask for everything anew, after a pause."""
+        """The fetch got no answer: start a new session with all partitions, after a pause."""
         self._ended(fetch)
         if fetch.in_session:
             self._session.end()
@@ -273,7 +273,7 @@ class ReplicaFetcher:
             copy.is_asked = False
 
     def _is_current(self, copy: _Copy, position: FetchPartition) -> bool:
-        """Whether an answer is still about what the replica would ask for."""
+        """Whether an answer still matches the replica's position and leader epoch."""
         partition = copy.partition
         return (
             self._copies.get(partition.key) is copy
@@ -304,14 +304,14 @@ class ReplicaFetcher:
                     del self._unjoined[key]
 
     def _part(self, copy: _Copy) -> None:
-        """Let it go with the others no more, until it joins them again."""
+        """Take a partition out of the session's fetch until it joins again."""
         copy.is_joined = False
         self._unjoined[copy.partition.key] = copy
         self._moved.pop(copy, None)
         self._session.leave(copy.id)
 
     def _is_held_back(self, copy: _Copy, now_ms: int) -> bool:
-        """Whether a partition is not to be asked for now, since more than enough has come for such as it."""
+        """Whether the throttle forbids fetching a partition now; it pauses then."""
         if not copy.is_behind or not self._throttle.covers(copy.partition):
             return False
         copy.hold_back(self._limits, now_ms)
@@ -320,13 +320,13 @@ class ReplicaFetcher:
     # -- what must be durable before it is reported ------------------------------------------------------
 
     def take_unflushed(self) -> list[Partition]:
-        """The partitions whose logs are to be flushed now; `flushed` is to be called for each."""
+        """The partitions whose logs must be flushed now; call `flushed` for each afterwards."""
         unflushed = list(self._unflushed)
         self._unflushed.clear()
         return unflushed
 
     def flushed(self, partition: Partition) -> None:
-        """A flush of the partition's log has ended, well or not."""
+        """A flush of the partition's log has ended, with or without success."""
         copy = self._copies.get(partition.key)
         if copy is None or not copy.is_flushing:
             return
@@ -343,7 +343,7 @@ class ReplicaFetcher:
 
 
 def _by_topic(asked: Iterable[_Asked]) -> list[FetchTopic]:
-    """Positions in their order: so a topic may come more than once."""
+    """Positions grouped by topic in the given order, so a topic may appear more than once."""
     topics: list[FetchTopic] = []
     topic: FetchTopic | None = None
     for copy, position in asked:

@@ -1,5 +1,5 @@
-"""The follower's end of its fetch session with a leader (KIP-227): what the leader knows, so that only the
-rest is named.
+"""The follower's end of its fetch session with a leader (KIP-227): what the leader knows, so that requests
+name only the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SESSION_ERRORS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""After these the leader is asked at once for a new session."""
+"""Errors after which the follower asks at once for a new session."""
 
 C = TypeVar("C")
 
@@ -43,20 +43,20 @@ class FetcherSession(Generic[C]):
 
     @property
     def is_new(self) -> bool:
-        """Whether the next request has to name everything."""
+        """Whether the next request must name all partitions."""
         return self._epoch == FIRST_EPOCH
 
     @property
     def known(self) -> Mapping[PartitionId, tuple[C, FetchPartition]]:
-        """The partitions of the session, and where the follower was in each when it last named it."""
+        """The partitions of the session, and the follower's position in each when it last named it."""
         return self._known
 
     def begin(self, request: FetchRequest) -> None:
-        """Let a request be the next one of the session."""
+        """Make a request the next one of the session."""
         request.session_id, request.session_epoch = self._id, self._epoch
 
     def must_name(self, partition: PartitionId, copy: C, position: FetchPartition) -> bool:
-        """Whether the request has to name a partition; the leader is taken to know it from now on."""
+        """Whether the request must name a partition; the leader counts as knowing it from now on."""
         self._left.pop(partition, None)
         known = self._known.get(partition)
         if known is not None and known[0] is copy and known[1] == position:
@@ -65,7 +65,7 @@ class FetcherSession(Generic[C]):
         return True
 
     def leave(self, partition: PartitionId) -> None:
-        """The partition is not to be in the session any more, unless it is named before the next request."""
+        """Remove a partition from the session, unless it is named before the next request."""
         if partition in self._known:
             self._left[partition] = None
 
@@ -90,7 +90,7 @@ class FetcherSession(Generic[C]):
             self._id, self._epoch = session_id, next_epoch(self._epoch)
 
     def end(self) -> None:
-        """Begin anew with the next request, which also ends the session that there was."""
+        """Open a new session with the next request, which also closes the present one."""
         self._epoch = FIRST_EPOCH
         # A new one: the old one belongs to a request whose answer may be looked at still.
         self._known = {}

@@ -1,5 +1,4 @@
-"""All that this broker copies: one `ReplicaFetcher` or several for each leader, and the network between
-them."""
+"""Copying from all leaders: one or several `ReplicaFetcher`s for each, and their network requests."""
 
 from __future__ import annotations
 
@@ -23,18 +22,18 @@ _log = logging.getLogger(__name__)
 
 
 class SendFetch(Protocol):
-    """The way to the leaders, by connections that nothing else is sent through: fetches wait."""
+    """Sends fetches to leaders, through connections of their own: fetches wait for records."""
 
     def __call__(self, broker_id: int, request: FetchRequest) -> Deferred[FetchResponse]:
-        """The leader's response. Fails, with whatever error, when it may be asked again."""
+        """The leader's response. Fails, with any error, when the fetch may be sent again."""
         ...
 
 
 class MakeDurable(Protocol):
-    """The way to the disk."""
+    """Makes a log durable."""
 
     def __call__(self, log: Log) -> Deferred[None]:
-        """Fires when all that is in the log now is durable. Fails with BrokerError where it is not."""
+        """Fires when all records now in the log are durable. Fails with BrokerError otherwise."""
         ...
 
 
@@ -55,7 +54,7 @@ class Fetchers:
         flush: MakeDurable,
     ) -> None:
         self.throttle = follower_throttle(local_id)
-        """Holds back what is fetched for replicas that are behind."""
+        """Limits the rate of fetches for replicas that are behind."""
         self._flush = flush
         self._local_id = local_id
         self._clock = clock
@@ -67,7 +66,7 @@ class Fetchers:
         self._is_stopped = False
 
     def follow(self, partition: Partition) -> None:
-        """Copy a partition from its leader, in its leader epoch, from now on."""
+        """Start to copy a partition from its leader, in its leader epoch."""
         self.forget(partition)
         if self._is_stopped or partition.leader == NO_LEADER:
             return
@@ -82,13 +81,13 @@ class Fetchers:
         loop.follow(partition)
 
     def forget(self, partition: Partition) -> None:
-        """Copy a partition no more."""
+        """Stop copying a partition."""
         loop = self._followed.pop(partition.key, None)
         if loop is not None:
             loop.forget(partition)
 
     def stop(self) -> None:
-        """Copy nothing any more."""
+        """Stop copying all partitions, for good."""
         self._is_stopped = True
         for loop in self._loops.values():
             loop.stop()
@@ -99,7 +98,7 @@ class Fetchers:
 
 
 class _Loop:
-    """Keeps one fetcher going."""
+    """Sends the fetches of one fetcher, and gives it the answers."""
 
     def __init__(
         self,
@@ -141,7 +140,7 @@ class _Loop:
         return int(self._clock.seconds() * 1000)
 
     def _wake(self) -> None:
-        """Send when this turn of the reactor is over: what else it brings goes with it."""
+        """Send at the end of this turn of the reactor, together with whatever else the turn adds."""
         due_ms = self._fetcher.next_fetch_ms()
         self._cancel_timer()
         if due_ms is not None:
@@ -194,12 +193,18 @@ class _Loop:
             return
         if not self._is_failing:
             self._is_failing = True
-            _log.info("Broker %d gives nothing to copy: %s", self._leader, failure.value)
+            _log.info(
+                "Fetching from leader %d failed; it is retried after a pause: %s", self._leader, failure.value
+            )
         self._fetcher.failed(fetch, self._now_ms())
         self._wake()
 
     def _broken(self, failure: Failure, fetch: Asked) -> None:
-        """A mistake of this broker in one partition does not end the copying of the others."""
-        _log.error("What broker %d gave cannot be taken\n%s", self._leader, failure.getTraceback())
+        """Retry after an unexpected error in this broker, so that other partitions are still copied."""
+        _log.error(
+            "The response of leader %d could not be applied; it is fetched again after a pause\n%s",
+            self._leader,
+            failure.getTraceback(),
+        )
         self._fetcher.failed(fetch, self._now_ms())
         self._wake()

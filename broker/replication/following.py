@@ -1,9 +1,9 @@
-"""How one replica follows its leader: where it asks to go on, and what it makes of the answer.
+"""How one replica follows its leader: the offset that it asks for, and how it applies the answer.
 
-The follower writes the bytes that it gets, and never decodes a record. Where its log and the leader's part
-is found by leader epochs, and never by high watermarks (KIP-101, KIP-279): each fetch names the epoch of the
-last batch, and a leader in whose log that epoch ended earlier says so (KIP-595). The follower then cuts its
-log back to where both agree, if need be in several rounds.
+The follower writes the bytes that it gets, and never decodes a record. Leader epochs, never high watermarks,
+show where its log diverges from the leader's (KIP-101, KIP-279): each fetch names the epoch of the last
+batch, and a leader in whose log that epoch ended earlier answers so (KIP-595). The follower then truncates
+its log to where both agree, in several rounds where necessary.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _log = logging.getLogger(__name__)
 
 
 class FetchOutcome(enum.Enum):
-    """How a follower goes on after an answer."""
+    """What a follower does after an answer."""
 
     GO_ON = "fetch again at once"
     BACK_OFF = "fetch again after a pause"
-    WAIT = "fetch no more until the controller has spoken"
+    WAIT = "stop fetching until the controller assigns a role"
 
 
 def wanted(partition: Partition, max_bytes: int) -> FetchPartition:
-    """What the replica asks its leader for: what comes after all that it has."""
+    """The replica's part of a fetch: the records after its last one."""
     log = partition.log
     return FetchPartition(
         partition=partition.index,
@@ -42,10 +42,10 @@ def wanted(partition: Partition, max_bytes: int) -> FetchPartition:
 
 
 def take(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome:
-    """Append, or cut, or start anew, as the leader's answer asks for.
+    """Append, truncate or restart the log, as the leader's answer demands.
 
-    The answer must be to what `wanted` asked for in the replica's present leader epoch, and its log must not
-    have changed since.
+    The answer must belong to what `wanted` returned in the replica's present leader epoch, and the log must
+    not have changed since.
     """
     try:
         match data.error_code:
@@ -54,14 +54,20 @@ def take(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome
             case ErrorCode.OFFSET_OUT_OF_RANGE if data.log_start_offset >= 0:
                 _start_at(partition, data.log_start_offset, now_ms)
             case ErrorCode.FENCED_LEADER_EPOCH:
-                # There is a newer epoch, of which this broker is about to hear.
+                # There is a newer epoch, which the controller is about to send to this broker.
                 return FetchOutcome.WAIT
             case code:
                 raise error_for(code, "the leader's answer")
     except BrokerError as error:
         if partition.is_offline:
             return FetchOutcome.WAIT
-        _log.log(_severity(error), "%s-%d is not copied for now: %s", partition.topic, partition.index, error)
+        _log.log(
+            _severity(error),
+            "Copying %s-%d failed; it is retried after a pause: %s",
+            partition.topic,
+            partition.index,
+            error,
+        )
         return FetchOutcome.BACK_OFF
     return FetchOutcome.GO_ON
 
@@ -95,35 +101,35 @@ def _cut(partition: Partition, epoch: int, end_offset: int, now_ms: int) -> None
         )
     _log.log(
         logging.WARNING if lost > 0 else logging.INFO,
-        "%s-%d is cut from %d to %d, where it agrees with its leader's log%s",
+        "%s-%d truncated from %d to %d, where it agrees with its leader's log%s",
         partition.topic,
         partition.index,
         before[0],
         log.log_end_offset,
-        ": committed records are gone, after an unclean election" if lost > 0 else "",
+        ": committed records were lost in an unclean election" if lost > 0 else "",
     )
 
 
 def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
-    """Where a log has to be cut, if in the leader's log `epoch` ends at `end_offset`, and no later one up to
-    the one that this log ends with ever began.
+    """Offset to which a log must be truncated where, in the leader's log, `epoch` ends at `end_offset` and no
+    later epoch up to this log's last one ever began.
 
-    All before that offset may still differ, in epochs that only one of them knows; the next fetch tells.
+    Records before that offset may still differ, in epochs that only one log knows; the next fetch shows it.
     """
     own_epoch, own_end_offset = log.end_offset_for_epoch(epoch)
     if own_epoch == epoch:
         return min(own_end_offset, end_offset)
     if own_epoch == NO_EPOCH:
         return min(log.log_end_offset, end_offset)
-    # The leader's epoch is unknown here: what follows the last one before it cannot be the leader's.
+    # The leader's epoch is unknown here: records after the last epoch before it cannot be the leader's.
     return min(log.log_end_offset, own_end_offset)
 
 
 def _start_at(partition: Partition, offset: int, now_ms: int) -> None:
-    """The leader has nothing that joins on to this log any more: copy anew, from the leader's start."""
+    """The leader's log has no offset in common with this one: copy it from its start."""
     log = partition.log
     _log.warning(
-        "%s-%d has offsets %d to %d, which its leader's log does not join on to: copying anew from %d",
+        "%s-%d has offsets %d to %d, none of which its leader's log has: it is emptied and copied from %d",
         partition.topic,
         partition.index,
         log.log_start_offset,
@@ -141,7 +147,7 @@ _USUAL = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Errors of a leader that has not yet heard that it is one."""
+"""Errors of a leader that has not yet learned its role."""
 
 
 def _severity(error: BrokerError) -> int:

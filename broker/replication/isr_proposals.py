@@ -175,7 +175,11 @@ class IsrProposals:
         """Later proposals for the same partitions, if any have come, take precedence."""
         if why != self._told:
             self._told = why
-            _log.info("In-sync sets of %d partitions are proposed again and again: %s", len(proposals), why)
+            _log.info(
+                "In-sync sets of %d partitions could not be settled yet; they are proposed again: %s",
+                len(proposals),
+                why,
+            )
         self._gathered = {**proposals, **self._gathered}
         self._schedule(self._retry_ms)
 

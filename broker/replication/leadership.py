@@ -186,8 +186,8 @@ class Leadership:
         return (*self.isr, replica_id)
 
     def shrunken_isr(self, end_offset: int, now_ms: int, lag_ms_max: int) -> tuple[int, ...] | None:
-        """The set without those that have lagged for longer than `lag_ms_max`; None if nobody has, and while
-        a proposal is pending."""
+        """The set without followers that have lagged for longer than `lag_ms_max`; None if none has, or a
+        proposal is pending."""
         if self.pending is not None:
             return None
         lagging = {

@@ -30,7 +30,7 @@ class RecordDeletions:
         self._metadata = metadata
 
     def begin(self, topic: str, index: int, offset: int) -> RecordDeletion:
-        """Let the log of a partition that is led here begin at `offset` (-1: the high watermark)."""
+        """Advance the log start of a partition that is led here to `offset` (-1: the high watermark)."""
         deletion = RecordDeletion(topic, index, offset)
         try:
             partition = self._replicas.partition(topic, index)

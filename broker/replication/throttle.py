@@ -14,12 +14,13 @@ from broker.rate import Rate
 from broker.replication.partition import Partition
 
 UNLIMITED = 2**63 - 1
-"""The rate that is none."""
+"""Rate that stands for no limit."""
 EVERY_REPLICA = "*"
 
 
 class Throttle:
-    """`names` gives, of a topic's settings, those that list the replicas: `*`, or `partition:broker` each."""
+    """Limits a byte rate. `names` takes the list of throttled replicas from a topic's settings: `*`, or
+    `partition:broker` each."""
 
     def __init__(self, local_id: int, names: Callable[[LogSettings], tuple[str, ...]]) -> None:
         self._local_id = local_id
@@ -28,33 +29,33 @@ class Throttle:
         self._rate = Rate()
 
     def set_rate(self, bytes_per_s: int) -> None:
-        """Hold to another rate from now on."""
+        """Change the rate, at once."""
         self._bytes_per_s = bytes_per_s
 
     @property
     def is_set(self) -> bool:
-        """Whether there is any limit."""
+        """Whether there is a limit."""
         return self._bytes_per_s < UNLIMITED
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether there has been more than the rate allows."""
+        """Whether more bytes were copied than the rate allows."""
         return self.is_set and self._rate.per_second(now_ms) > self._bytes_per_s
 
     def covers(self, partition: Partition) -> bool:
-        """Whether this broker's replica of a partition is among those that are meant."""
+        """Whether this broker's replica of a partition is throttled."""
         if not self.is_set:
             return False
         names = self._names(partition.log.settings)
         return EVERY_REPLICA in names or f"{partition.index}:{self._local_id}" in names
 
     def record(self, partition: Partition, size: int, now_ms: int) -> None:
-        """So many bytes of a partition have been copied; only those of replicas that are meant count."""
+        """Count bytes copied of a partition, if its replica is throttled."""
         if size and self.covers(partition):
             self._rate.record(size, now_ms)
 
 
 def leader_throttle(local_id: int) -> Throttle:
-    """For what a broker gives to followers."""
+    """The throttle of records that a leader sends to followers."""
     return Throttle(local_id, lambda settings: settings.leader_replication_throttled_replicas)
 
 

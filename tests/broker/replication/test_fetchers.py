@@ -182,7 +182,7 @@ def test_an_answer_that_breaks_the_code_does_not_end_the_copying(caplog: pytest.
     response = serve([leader], request)
     response.responses[0].partitions[0].records = object()  # type: ignore[assignment]
     answer.callback(response)
-    assert "cannot be taken" in caplog.text
+    assert "could not be applied" in caplog.text
     broker.clock.advance(1)
     assert indexes(broker.lanes[0].take()[1]) == [0]
 

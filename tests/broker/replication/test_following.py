@@ -215,7 +215,7 @@ def test_committed_records_that_an_unclean_election_takes_away_are_named_in_the_
         catch_up(leader, one)
     assert values(one) == {}
     assert one.high_watermark == 0
-    assert "committed records are gone" in caplog.text
+    assert "committed records were lost" in caplog.text
 
 
 @pytest.mark.parametrize(
