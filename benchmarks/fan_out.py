@@ -25,8 +25,8 @@ from benchmarks.results import percentiles, print_json, print_table
 from benchmarks.targets import Target, cpu_seconds, create_topic, delete_topic
 from broker.tools.broker_process import CHECKOUT
 from broker.tools.local_cluster import LocalCluster
-from protocol.api import encode_request
 from protocol.frames import SIZE, join_parts
+from protocol.headers import encode_request
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records import BatchBuilder

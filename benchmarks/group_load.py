@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 from benchmarks.results import LatencySummary, percentiles
 from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
-from protocol.api import Request, Response, decode_response, encode_request
+from protocol.api import Request, Response
 from protocol.errors import ErrorCode
 from protocol.frames import SIZE, join_parts
+from protocol.headers import decode_response, encode_request
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

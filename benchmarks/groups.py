@@ -30,9 +30,9 @@ from broker.tools.broker_process import receive
 from broker.tools.local_cluster import LocalCluster
 from coordinator.groups.partitions import OFFSETS_TOPIC
 from coordinator.groups.records import CommittedOffset, offset_record
-from protocol.api import decode_response
 from protocol.errors import ErrorCode
 from protocol.frames import SIZE
+from protocol.headers import decode_response
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.records import BatchBuilder

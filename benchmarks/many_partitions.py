@@ -19,8 +19,8 @@ from broker.tools.cluster_view import ClusterView
 from broker.tools.local_cluster import LocalCluster
 from coordinator.tools.zookeeper_process import HOST
 from coordinator.tools.zookeeper_server import transactions
-from protocol.api import decode_response, encode_request
 from protocol.frames import SIZE, join_parts
+from protocol.headers import decode_response, encode_request
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

@@ -22,9 +22,10 @@ from typing import Any, TypeVar
 
 from benchmarks.load_error import LoadError
 from benchmarks.results import Result, percentiles, to_json
-from protocol.api import Request, Response, decode_response, encode_request
+from protocol.api import Request, Response
 from protocol.errors import ErrorCode
 from protocol.frames import SIZE, join_parts
+from protocol.headers import decode_response, encode_request
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

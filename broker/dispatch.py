@@ -16,17 +16,10 @@ from twisted.python.failure import Failure
 
 from broker.handler import Handler, RequestContext
 from broker.network.connection import ReplySlot, ServerConnection
-from protocol.api import (
-    API_VERSIONS_KEY,
-    APIS,
-    Api,
-    Request,
-    RequestHeader,
-    Response,
-    decode_request_header,
-    encode_response,
-)
+from protocol.api import API_VERSIONS_KEY, Api, Request, Response
+from protocol.catalog import APIS
 from protocol.errors import BrokerError, ErrorCode
+from protocol.headers import RequestHeader, decode_request_header, encode_response
 from protocol.schema import (
     InvalidMessage,
     MalformedMessage,

@@ -5,7 +5,8 @@ python -m protocol.describe > docs/protocol.md
 
 from __future__ import annotations
 
-from protocol.api import APIS, Api
+from protocol.api import Api
+from protocol.catalog import APIS
 from protocol.fields import NO_VERSIONS, Versions
 
 FIRST_OWN_KEY = 30000

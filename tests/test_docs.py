@@ -85,8 +85,9 @@ def test_every_link_inside_the_project_leads_somewhere(name: str) -> None:
     assert not broken
 
 
-def test_every_part_of_the_code_that_the_design_sources_name_exists() -> None:
-    named = re.findall(r"`((?:\w+/)+[\w.]*)`", (HOME / "docs/design-sources.md").read_text())
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/design-sources.md"])
+def test_every_part_of_the_code_that_a_page_about_it_names_exists(page: str) -> None:
+    named = re.findall(r"`((?:\w+/)+[\w.]*)`", (HOME / page).read_text())
 
     assert named and [path for path in named if not (HOME / path).exists()] == []
 

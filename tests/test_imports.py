@@ -106,7 +106,7 @@ def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("package", ["broker", "clients", "coordinator"])
+@pytest.mark.parametrize("package", ["broker", "clients", "coordinator", "protocol"])
 def test_no_arrow_between_the_folders_of_a_package_runs_back(package: str) -> None:
     arrows: dict[str, set[str]] = {}
     for found in imports_of(package):

@@ -12,8 +12,9 @@ from twisted.internet.defer import Deferred, fail
 
 from broker.network.interfaces import Address, Network, Wire
 from coordinator.clock import Clock, DelayedCall
-from protocol.api import Request, Response, decode_correlation_id, decode_response, encode_request
+from protocol.api import Request, Response
 from protocol.frames import Part, parts_size
+from protocol.headers import decode_correlation_id, decode_response, encode_request
 from protocol.schema import MalformedMessage
 
 _log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from pathlib import Path
 import javaproperties
 
 from coordinator.tools.zookeeper_process import HOST, die_with_parent, free_port, stand_still
-from protocol.api import decode_response, encode_request
 from protocol.frames import SIZE, join_parts
+from protocol.headers import decode_response, encode_request
 from protocol.messages.metadata import MetadataRequest
 
 START_TIMEOUT_S = 120.0

@@ -10,7 +10,7 @@ from clients.admin.topics import describe_topics
 from clients.connection.connection import ANY_NODE
 from clients.connection.conversation import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
 from clients.connection.metadata import Node
-from protocol.api import APIS
+from protocol.catalog import APIS
 from protocol.errors import BrokerError, error_for
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest

@@ -14,9 +14,10 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 from clients.errors import UnsupportedRequestError
-from protocol.api import Api, Request, Response, decode_correlation_id, decode_response, encode_request
+from protocol.api import Api, Request, Response
 from protocol.errors import ErrorCode, error_for
 from protocol.frames import SIZE, FileSlice
+from protocol.headers import decode_correlation_id, decode_response, encode_request
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.schema import MalformedMessage
 from protocol.wire import Buffer

@@ -11,8 +11,9 @@ from twisted.internet.task import Clock
 from broker.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
 from broker.handler import Handler, RequestContext
 from broker.network.connection import ConnectionLimits, ServerConnection
-from protocol.api import Request, encode_request
+from protocol.api import Request
 from protocol.frames import join_parts
+from protocol.headers import encode_request
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse, StopReplicaTopicState
 from tests.models.wires import FakeWire

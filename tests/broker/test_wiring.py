@@ -18,7 +18,7 @@ from broker.settings.rows import ROWS, broker_settings
 from broker.wiring.handlers import WiringError, build_handlers, handler_types
 from broker.wiring.node import WiredBroker, build_broker
 from coordinator.zookeeper.interface import ZooKeeper
-from protocol.api import APIS
+from protocol.catalog import APIS
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.broker.world import World
 

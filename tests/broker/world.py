@@ -37,8 +37,9 @@ from broker.replication.replicas import ReplicaLimits, Replicas
 from broker.replication.roles import Roles
 from broker.wiring.surroundings import Surroundings
 from coordinator.zookeeper.interface import ZooKeeper
-from protocol.api import Request, Response, decode_response, encode_request
+from protocol.api import Request, Response
 from protocol.frames import join_parts
+from protocol.headers import decode_response, encode_request
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,

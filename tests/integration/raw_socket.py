@@ -7,8 +7,9 @@ import socket
 from types import TracebackType
 from typing import Any, TypeVar
 
-from protocol.api import Request, Response, decode_response, encode_request
+from protocol.api import Request, Response
 from protocol.frames import SIZE, join_parts
+from protocol.headers import decode_response, encode_request
 
 R = TypeVar("R", bound=Response)
 

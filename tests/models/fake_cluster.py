@@ -16,17 +16,12 @@ from typing import Any
 from broker.log.producer_state import ProducerStates
 from clients.connection.network import Channel
 from coordinator.groups.settings import GroupSettings
-from protocol.api import (
-    APIS,
-    Request,
-    RequestHeader,
-    Response,
-    decode_request_header,
-    encode_response,
-)
+from protocol.api import Request, Response
 from protocol.batches import assign, split
+from protocol.catalog import APIS
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import SIZE, join_parts
+from protocol.headers import RequestHeader, decode_request_header, encode_response
 from protocol.messages import group_readers
 from protocol.messages.api_versions import (
     ApiVersion,

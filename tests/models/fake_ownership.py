@@ -14,8 +14,9 @@ from broker.ownership.resources import NamedGrant, Requester
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnd
 from coordinator.ownership.records import NameKey, Owner, PartitionKey, ResourceKey
-from protocol.api import Request, RequestHeader, Response
+from protocol.api import Request, Response
 from protocol.errors import BrokerError, ErrorCode
+from protocol.headers import RequestHeader
 from protocol.messages import ownership, producer_access
 from protocol.messages.ownership import (
     NO_PARTITION,

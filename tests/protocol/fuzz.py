@@ -16,8 +16,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from protocol.api import APIS, Response, decode_request_header, decode_response
+from protocol.api import Response
+from protocol.catalog import APIS
 from protocol.fields import Array, Field, Fixed, Struct, Variable, WireType, fields_of
+from protocol.headers import decode_request_header, decode_response
 from protocol.schema import MalformedMessage, ProtocolMessage, decode_from, encode
 from tests.protocol.strategies import every_version
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocol.api import APIS
+from protocol.catalog import APIS
 from protocol.fields import Array, Field, Fixed, Struct, Variable, WireType, fields_of
 from protocol.schema import ProtocolMessage
 

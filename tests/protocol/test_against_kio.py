@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from protocol.api import API_VERSIONS_KEY, APIS
+from protocol.api import API_VERSIONS_KEY
+from protocol.catalog import APIS
 from protocol.fields import Array, Field, Struct, WireType, fields_of
 from protocol.messages.produce import FIRST_OWN_TAG
 from protocol.schema import ProtocolMessage, decode, encode

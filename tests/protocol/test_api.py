@@ -6,8 +6,9 @@ import struct
 
 import pytest
 
-from protocol.api import (
-    APIS,
+from protocol.catalog import APIS
+from protocol.frames import join_parts
+from protocol.headers import (
     RequestHeader,
     decode_correlation_id,
     decode_request_header,
@@ -15,7 +16,6 @@ from protocol.api import (
     encode_request,
     encode_response,
 )
-from protocol.frames import join_parts
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.api import APIS
+from protocol.catalog import APIS
 from protocol.describe import protocol_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.api import APIS, Request
+from protocol.api import Request
+from protocol.catalog import APIS
 from protocol.schema import ProtocolMessage, decode_from, encode
 from tests.protocol.strategies import every_version, messages, version_id
 

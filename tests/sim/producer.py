@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from twisted.python.failure import Failure
 
 from broker.network.interfaces import Address, Wire
-from protocol.api import encode_request
 from protocol.errors import ErrorCode
+from protocol.headers import encode_request
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.produce import (
     PartitionProduceData,

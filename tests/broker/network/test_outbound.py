@@ -13,8 +13,8 @@ from broker.network.connection import ConnectionLimits, ReplySlot, ServerConnect
 from broker.network.interfaces import Address
 from broker.network.outbound import BrokerChannel, ChannelFull, ChannelLost, ChannelSettings, ChannelTimeout
 from broker.network.transport import TcpNetwork
-from protocol.api import decode_request_header, encode_response
 from protocol.frames import SIZE, join_parts
+from protocol.headers import decode_request_header, encode_response
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.schema import MalformedMessage
