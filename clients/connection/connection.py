@@ -1,4 +1,4 @@
-"""The low-level way to a cluster: requests to brokers by their ids, many under way at once, one event loop.
+"""The low-level client: sends requests to brokers by their ids, many at once, in one event loop.
 
     connection = Connection("localhost:9092")
     for reply in connection.poll(1000, Call(ANY_NODE, MetadataRequest(topics=None))):
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from clients.feedback.snapshots import ConnectionFeedback
 
 ANY_NODE = -1
-"""Send to whichever broker answers soonest."""
+"""Send to the ready broker with the fewest pending calls."""
 CONTROLLER = -2
 """Send to the cluster's controller."""
 COORDINATOR = -3
-"""Send to the broker to which `Connection.open_line` has opened a line of its own."""
+"""Send to the broker to which `Connection.open_line` has opened a second connection."""
 
 R = TypeVar("R", bound=Response)
 
 
 class Connection:
-    """Connections to all brokers of a cluster that are talked to. Belongs to one thread, save for `wake`.
+    """Connections to the brokers of one cluster. Only `wake` and `feedback` may be called by other threads.
 
     `settings` are connection properties besides the bootstrap servers (or checked settings that a client
-    already has). `network`, `rng` and `authenticator` are for simulations and for SASL. `on_event` is
-    called with what happens (`clients.feedback.events`), towards the end of `poll`.
+    already has). `network` and `rng` are for simulations, `authenticator` is for SASL. At its end `poll`
+    calls `on_event` for what has happened (`clients.feedback.events`).
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Connection:
         )
         addresses = [split_address(address) for address in checked["bootstrap.servers"]]
         self._links = Links(addresses, self._new_link, self.keep, self._rng)
-        self._unplaced: list[tuple[Call, int]] = []  # for any broker or the controller; with their deadlines
+        self._unplaced: list[tuple[Call, int]] = []  # for any broker or the controller, with deadlines
         self._kept: list[Reply] = []  # for the next `poll`
         self._bootstrap_timeout_ms: int | None = checked.get("bootstrap.timeout.ms")
         self._bootstrap_by_ms: int | None = None
@@ -102,11 +102,10 @@ class Connection:
     # The interface ------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int, *calls: Call) -> list[Reply]:
-        """Send `calls`; the replies that are there, after waiting at most `timeout_ms` for a first event.
+        """Send `calls` and return the replies that have come, after waiting `timeout_ms` for a first event.
 
-        May return early, and with nothing: an event need not be a reply. A call never raises here; what
-        keeps it from its response is the reply's `error`. Raises ClosedError, and UnreachableError where no
-        broker has answered for `bootstrap.timeout.ms`.
+        May return early and without a reply: not every event is one. A call that fails has its error in its
+        reply. Raises ClosedError, and UnreachableError if no broker has answered for `bootstrap.timeout.ms`.
         """
         if self._is_closed:
             raise ClosedError("the connection is closed")
@@ -132,8 +131,8 @@ class Connection:
     def ask(self, node: int, request: Request[R], timeout_ms: int | None = None) -> R:
         """Send one request and wait for its response.
 
-        Raises the error that kept it from one (`clients.errors`). Error codes in the response are the
-        caller's to look at. Replies to other calls that come meanwhile are returned by the next `poll`.
+        Raises the error that prevented a response (`clients.errors`). Error codes in the response are left to
+        the caller. The next `poll` returns replies to other calls that come meanwhile.
         """
         call = Call(node, request, timeout_ms)
         kept: list[Reply] = []
@@ -150,26 +149,26 @@ class Connection:
                 return cast("R", mine.response)
 
     def keep(self, replies: list[Reply]) -> None:
-        """Have `replies` be returned by the next `poll`: for those who polled for something else."""
+        """Have the next `poll` return `replies`, for a caller that polled for something else."""
         self._kept += replies
 
     def is_ready(self, node: int) -> bool:
-        """Whether a call to this broker would go out at once."""
+        """Whether a call to this broker would be sent at once."""
         link = self._links.by_node.get(node)
         return link is not None and link.is_ready and not link.is_blocked(self.network.now_ms())
 
     def conversation(self, node: int) -> Conversation | None:
-        """The conversation with this broker on which the next call goes out; None while there is none.
+        """The conversation with this broker in which the next call is sent; None while there is none.
 
-        Another object after every reconnect: what a broker ties to a connection is then to be said again.
+        A new object after every reconnect: state that the broker keeps for a connection is then gone.
         """
         link = self._links.by_node.get(node)
         return None if link is None else link.wire
 
     def open(self, node: int) -> bool:
-        """Have the connection to this broker come about, without a call; whether the broker is known.
+        """Connect to this broker without a call. Returns whether the broker is known.
 
-        Calls that fail because it did not are spared: what cannot be sent stays with the caller.
+        A caller that waits until the connection is ready need not handle calls that fail for lack of one.
         """
         link = self._links.by_node.get(node)
         if link is None:
@@ -179,9 +178,9 @@ class Connection:
         return True
 
     def open_line(self, host: str, port: int) -> None:
-        """Have a second connection to a broker, for calls to COORDINATOR, in place of the one there was.
+        """Open a second connection to a broker, for calls to COORDINATOR; replaces the one before.
 
-        Answers come in order: what may wait for minutes must not stand before everything else.
+        Responses come in order: an answer that the broker may hold back for minutes must not delay others.
         """
         self._links.open_apart(host, port, self.network.now_ms())
 
@@ -191,7 +190,7 @@ class Connection:
         return 0 if link is None else link.pending
 
     def features(self) -> dict[str, int]:
-        """The features that the brokers talked to announce, with their versions."""
+        """The features that the connected brokers announce, with their versions."""
         found: dict[str, int] = {}
         for link in self._links.all():
             if link.wire is not None:
@@ -199,12 +198,12 @@ class Connection:
         return found
 
     def api_versions(self, node: int) -> dict[int, tuple[int, int]] | None:
-        """What this broker speaks, by API key; None where there is no connection to it yet."""
+        """The versions that this broker speaks, by API key; None while there is no connection to it."""
         link = self._links.by_node.get(node)
         return None if link is None or link.wire is None else dict(link.wire.versions)
 
     def feedback(self) -> ConnectionFeedback:
-        """What has been counted so far. May be called by any thread."""
+        """The counts so far. May be called by any thread."""
         from clients.feedback.snapshots import connection_feedback  # Slow to import, and many do without.
 
         return connection_feedback(self._traffic)
@@ -214,7 +213,7 @@ class Connection:
         self.network.wake()
 
     def close(self) -> None:
-        """Close all connections. Calls under way are forgotten."""
+        """Close all connections. Calls under way get no reply."""
         if not self._is_closed:
             self._is_closed = True
             now_ms = self.network.now_ms()
@@ -232,15 +231,15 @@ class Connection:
     # A turn of the loop -------------------------------------------------------------------------------
 
     def _check_reached(self, now_ms: int) -> None:
-        """Raises UnreachableError where nobody has answered for too long."""
+        """Raises UnreachableError if no broker has answered for `bootstrap.timeout.ms`."""
         if self.metadata.update_count or self._bootstrap_timeout_ms is None:
             self._bootstrap_by_ms = None
         elif self._bootstrap_by_ms is None:
             self._bootstrap_by_ms = now_ms + self._bootstrap_timeout_ms
         elif now_ms >= self._bootstrap_by_ms:
-            self._bootstrap_by_ms = None  # The next attempt has the full time again.
+            self._bootstrap_by_ms = None  # The next call starts a new period.
             raise UnreachableError(
-                f"{self._nobody_answers(ANY_NODE)} (bootstrap.timeout.ms={self._bootstrap_timeout_ms})"
+                f"{self._no_answer(ANY_NODE)} (bootstrap.timeout.ms={self._bootstrap_timeout_ms})"
             )
 
     def _tick(self, now_ms: int) -> list[Reply]:
@@ -272,7 +271,7 @@ class Connection:
         return []
 
     def _place_waiting(self, now_ms: int) -> list[Reply]:
-        """Find a broker for the calls to any, and the controller for those to it."""
+        """Submit the calls to any broker and to the controller whose broker is known by now."""
         replies = []
         waiting, self._unplaced = self._unplaced, []
         for call, deadline_ms in waiting:
@@ -283,7 +282,7 @@ class Connection:
             elif now_ms < deadline_ms:
                 self._unplaced.append((call, deadline_ms))
             else:
-                replies.append(Reply(call, error=self._nobody_answers(call.node), was_sent=False))
+                replies.append(Reply(call, error=self._no_answer(call.node), was_sent=False))
         return replies
 
     def _link_for(self, node: int, now_ms: int) -> Link | None:
@@ -295,10 +294,10 @@ class Connection:
         return link
 
     def troubles(self) -> list[str]:
-        """Why connections to brokers did not come about, or broke, where they do not stand again."""
+        """For each broker without a connection, why the last one failed or broke."""
         return self._links.troubles()
 
-    def _nobody_answers(self, node: int) -> Exception:
+    def _no_answer(self, node: int) -> Exception:
         links = self._links.shared()
         errors = self.troubles()
         if not errors:

@@ -1,10 +1,10 @@
-"""One connection's conversation with a broker, without the connection itself.
+"""The protocol on one connection to a broker, without the connection itself.
 
-Requests in and bytes out, bytes in and responses out.
+Takes requests and gives the bytes to send; takes received bytes and gives responses.
 
-A conversation begins with ApiVersions, from which the version of every later request follows, and with the
-steps of an authenticator where there is one. After that, requests may be sent one upon another; responses
-come back in the same order.
+A conversation begins with ApiVersions, which fixes the version of every later request, and with the steps of
+an authenticator if there is one. After that, requests may be sent without waiting for responses, which come
+back in the same order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protocol.schema import MalformedMessage
 from protocol.wire import Buffer
 
 Exchange: TypeAlias = Generator[Request[Any], Response, None]
-"""An exchange in steps: yields a request, is sent its response, ends when it is satisfied or raises."""
+"""Yields requests and is sent their responses; returns when it is satisfied, raises when it is not."""
 Authenticator: TypeAlias = Callable[[], Exchange]
 
 CLIENT_SOFTWARE_NAME = "holdfast"
@@ -34,7 +34,7 @@ _MIN_FRAME_BYTES = 4
 
 
 class Received(NamedTuple):
-    """The response to the request that was sent with `token`; None for a request that gets none."""
+    """The response to the request that was sent with `token`; None if the request expects none."""
 
     token: Any
     response: Response | None
@@ -50,14 +50,14 @@ class _Sent(NamedTuple):
 class Conversation:
     """The state of one conversation. Make a new one for every connection.
 
-    `max_response_bytes` bounds the memory that a peer can claim.
+    `max_response_bytes` is the largest response that is accepted.
     """
 
     def __init__(
         self, client_id: str, max_response_bytes: int, authenticator: Authenticator | None = None
     ) -> None:
         self.is_ready = False
-        """Whether versions are agreed on and authentication is done, so that requests may be sent."""
+        """Whether versions are known and authentication is done, so that requests may be sent."""
         self.versions: dict[int, tuple[int, int]] = {}
         """The range of versions that the broker speaks, by API key."""
         self.features: dict[str, int] = {}
@@ -76,15 +76,15 @@ class Conversation:
     # Requests to bytes --------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Open the conversation: the connection has come about."""
+        """Begin the handshake: the connection is established."""
         self._handshake = self._introduce()
         self._ask_next(self._handshake, None)
 
     def send(self, request: Request[Any], token: Any, *, expects_response: bool = True) -> None:
         """Queue a request. `token` comes back with its response.
 
-        A request that expects none (acks=0) counts as answered as soon as it has been sent. Raises
-        UnsupportedRequestError where the broker has no version of the request that can say what it says.
+        A request that expects none (acks=0) counts as answered once it has been sent. Raises
+        UnsupportedRequestError if no version that the broker speaks has all fields that the request uses.
         """
         self._enqueue(request, self.version_for(request), token, expects_response)
 
@@ -124,7 +124,7 @@ class Conversation:
         return self._outgoing
 
     def sent(self, count: int) -> list[Received]:
-        """Tell that `count` bytes of `outgoing` are sent; the requests that thereby count as answered."""
+        """Record that `count` bytes of `outgoing` were sent; returns requests that count as answered now."""
         self._bytes_sent += count
         while count:
             first = self._outgoing[0]
@@ -141,24 +141,24 @@ class Conversation:
     # Bytes to responses -------------------------------------------------------------------------------
 
     def receive_buffer(self) -> memoryview:
-        """Where the next bytes from the broker belong."""
+        """The buffer to receive the next bytes into."""
         return self._frames.buffer()
 
     def received(self, count: int) -> list[Received]:
-        """Tell that `count` bytes are in the receive buffer; the responses that are complete with them.
+        """Record that `count` bytes are in the receive buffer. Returns the responses completed by them.
 
-        Raises MalformedMessage for what is no response to what was asked, BrokerError and
-        UnsupportedRequestError where the broker declines the handshake. The connection is to be closed then.
+        Raises MalformedMessage for bytes that are no response to a request of ours, and BrokerError or
+        UnsupportedRequestError if the broker declines the handshake. The caller then closes the connection.
         """
         answers = []
         for frame in self._frames.advance(count):
             if not self._in_flight:
-                raise MalformedMessage("a response to nothing that was asked")
+                raise MalformedMessage("a response although no request waits for one")
             sent = self._in_flight.popleft()
             correlation_id = decode_correlation_id(frame)
             if correlation_id != sent.correlation_id:
                 raise MalformedMessage(
-                    f"a response to request {correlation_id}, that to {sent.correlation_id} is due"
+                    f"a response to request {correlation_id} instead of {sent.correlation_id}"
                 )
             response = self._decode(sent, frame)
             if sent.token is self:
@@ -169,7 +169,7 @@ class Conversation:
 
     def _decode(self, sent: _Sent, frame: memoryview) -> Response:
         if isinstance(sent.request, ApiVersionsRequest) and frame[4:6] == _UNSUPPORTED_VERSION:
-            # In whichever form the broker goes on to say so: only the error is sure.
+            # The broker may answer in any version: only the error code is certain.
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
         response: Response = decode_response(type(sent.request), sent.version, frame)
         return response
@@ -214,8 +214,8 @@ _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. A frame that is larger than the scratch buffer gets one of its own
-    size, into which the rest of it is received directly."""
+    """Cuts a stream of bytes into frames. A frame larger than the scratch buffer gets a buffer of its own,
+    into which the rest is received directly."""
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -225,15 +225,15 @@ class FrameReader:
         self._large_filled = 0
 
     def buffer(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """The buffer to receive the next bytes into; never empty."""
         if self._large is not None:
             return memoryview(self._large)[self._large_filled :]
         return memoryview(self._scratch)[self._filled :]
 
     def advance(self, count: int) -> list[memoryview]:
-        """Take `count` bytes as received; the frames that are complete with them, their sizes left away.
+        """Record that `count` bytes were received. Returns the frames completed by them, without their sizes.
 
-        Raises MalformedMessage where a frame claims a size that none has.
+        Raises MalformedMessage for a frame with an impossible size.
         """
         if self._large is not None:
             self._large_filled += count
@@ -248,7 +248,7 @@ class FrameReader:
             (size,) = SIZE.unpack_from(self._scratch, start)
             if not _MIN_FRAME_BYTES <= size <= self._max_frame_bytes:
                 raise MalformedMessage(
-                    f"a response of {size} bytes; at most {self._max_frame_bytes} are read"
+                    f"a response of {size} bytes; at most {self._max_frame_bytes} are accepted"
                 )
             body = start + SIZE.size
             if body + size <= self._filled:

@@ -1,4 +1,4 @@
-"""The line to one broker: a channel that comes and goes, a conversation on it, calls that wait for it."""
+"""The link to one broker: its current channel, the conversation on it, and the calls that wait for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protocol.errors import BrokerError
 from protocol.schema import InvalidMessage, MalformedMessage
 
 _FAIR_SHARE_OF_READS = 16
-"""Receives from one broker before the others have their turn."""
+"""Most reads from one broker before the others are served."""
 
 
 @dataclass(slots=True)
@@ -25,9 +25,9 @@ class Call:
     """A request on its way to a broker.
 
     `node` is a broker's id, or `ANY_NODE` or `CONTROLLER` of `clients.connection.connection`.
-    `timeout_ms` is how long the response may take, from when the call is handed over; None is
-    `request.timeout.ms`. `tag` is the caller's own. Where `expects_response` is false (a produce request
-    with acks=0), the reply comes as soon as the request has been sent, and holds nothing.
+    `timeout_ms` is how long the response may take, counted from when the call is handed over; None means
+    `request.timeout.ms`. `tag` is the caller's own. If `expects_response` is false (a produce request with
+    acks=0), the reply comes as soon as the request has been sent, and its response is None.
     """
 
     node: int
@@ -39,10 +39,10 @@ class Call:
 
 @dataclass(slots=True)
 class Reply:
-    """How a call ended: with a response, or with an error that kept it from getting one.
+    """How a call ended: with a response, or with the error that prevented one.
 
-    `was_sent` tells whether a broker may have seen the request. `conversation` is that in which the response
-    came: to a broker, who asks is the connection on which it is asked.
+    `was_sent` is whether a broker may have received the request. `conversation` is the one in which the
+    response came, for callers whose state at the broker belongs to the connection.
     """
 
     call: Call
@@ -63,7 +63,7 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """What a link needs to know of the settings. All times in ms."""
+    """The settings of a link. All times in ms."""
 
     client_id: str
     request_timeout_ms: int
@@ -75,9 +75,9 @@ class LinkSettings:
 
 
 class Link:
-    """One broker's line. Opened when there is something to say, and again, after a pause, when it broke.
+    """The link to one broker. Connects when there is a call to send, and again, after a pause, when it broke.
 
-    `on_failure` is called when a connection breaks, or does not come about: the broker may be gone. `meter`
+    `on_failure` is called when a connection breaks or cannot be established: the broker may be gone. `meter`
     counts what happens.
     """
 
@@ -95,7 +95,7 @@ class Link:
         self.host = host
         self.port = port
         self.last_error: Exception | None = None
-        """Why the last connection did not come about, or broke; None while one stands."""
+        """Why the last connection failed or broke; None while one is established."""
         self._network = network
         self._settings = settings
         self._rng = rng
@@ -109,7 +109,7 @@ class Link:
         self._setup_deadline_ms = 0
         self._used_at_ms = 0
         self.failures = 0
-        """How many connections have failed since the last that stood."""
+        """How many connections have failed since the last one that was established."""
         self._not_before_ms = 0
         self._throttled_until_ms = 0
         self._queued: deque[_Waiting] = deque()
@@ -119,16 +119,16 @@ class Link:
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
-    # What others ask ----------------------------------------------------------------------------------
+    # State ----------------------------------------------------------------------------------
 
     @property
     def channel(self) -> Channel | None:
-        """The channel, while there is one."""
+        """The current channel; None while there is none."""
         return self._channel
 
     @property
     def wire(self) -> Conversation | None:
-        """The conversation, once versions are agreed on."""
+        """The conversation; None before its handshake is done."""
         return self._wire if self._wire is not None and self._wire.is_ready else None
 
     @property
@@ -143,17 +143,17 @@ class Link:
 
     @property
     def wants_write(self) -> bool:
-        """Whether the channel is to be watched for room to write."""
+        """Whether to watch the channel for room to write."""
         if not self._is_connected:
             return True
         return self._wire is not None and bool(self._wire.outgoing)
 
     def is_blocked(self, now_ms: int) -> bool:
-        """Whether nothing can be sent yet: a pause after a failure, or one that the broker asked for."""
+        """Whether nothing may be sent yet: after a failure, or because the broker throttles this client."""
         return now_ms < self._throttled_until_ms or (self._channel is None and now_ms < self._not_before_ms)
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        """When `tick` should be called next, or a pause ends; None where nothing is waited for."""
+        """When to call `tick` next, or when a pause ends; None if neither is due."""
         times = [waiting.deadline_ms for waiting in (*self._queued, *self._in_flight.values())]
         times += [
             until_ms for until_ms in (self._not_before_ms, self._throttled_until_ms) if until_ms > now_ms
@@ -168,12 +168,12 @@ class Link:
     # What happens -------------------------------------------------------------------------------------
 
     def submit(self, call: Call, now_ms: int) -> None:
-        """Take a call; its reply comes from one of the methods below."""
+        """Take a call; one of the methods below returns its reply."""
         timeout_ms = self._settings.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
         self._queued.append(_Waiting(call, now_ms, now_ms + timeout_ms))
 
     def open(self, now_ms: int) -> list[Reply]:
-        """Begin to connect, where there is no channel and no pause."""
+        """Begin to connect, unless there is a channel or a pause."""
         if self._channel is not None or now_ms < self._not_before_ms:
             return []
         self._setup_deadline_ms = now_ms + self._settings.setup_timeout_ms
@@ -185,7 +185,7 @@ class Link:
         return []
 
     def tick(self, now_ms: int) -> list[Reply]:
-        """Do what time brings: connect, send what may be sent, give up what took too long."""
+        """Connect, send what may be sent, and fail calls whose time has passed."""
         replies = self._expire(now_ms)
         if self._queued and self._channel is None:
             replies += self.open(now_ms)
@@ -220,7 +220,7 @@ class Link:
         return replies + self._replies(received, now_ms)
 
     def _hand_over(self, now_ms: int) -> list[Reply]:
-        """Turn the calls that wait into bytes, once the broker's versions are known."""
+        """Encode the waiting calls, once the broker's versions are known."""
         if not self.is_ready or now_ms < self._throttled_until_ms:
             return []
         assert self._wire is not None
@@ -241,7 +241,7 @@ class Link:
         return refused
 
     def on_ready(self, now_ms: int) -> list[Reply]:
-        """The channel can be received from, or sent to: do both."""
+        """Receive and send: the channel is ready for one of them."""
         if self._channel is None:
             return []
         try:
@@ -302,7 +302,7 @@ class Link:
     def _expire(self, now_ms: int) -> list[Reply]:
         late = [waiting for waiting in self._in_flight.values() if waiting.deadline_ms <= now_ms]
         if late:
-            # Responses come in order, so that all behind the late one are late as well: begin anew.
+            # Responses come in order, so everything behind a late one is late as well: reconnect.
             waited_ms = now_ms - late[0].since_ms
             return self._failed(RequestTimeoutError(f"{self}: no response after {waited_ms} ms"), now_ms)
         replies = []
@@ -318,7 +318,7 @@ class Link:
         return self.is_ready and not self.pending and 0 <= idle_ms <= now_ms - self._used_at_ms
 
     def _failed(self, error: Exception, now_ms: int) -> list[Reply]:
-        """The connection is gone, and with it all that waited for it."""
+        """Fail the calls that were sent: the connection is gone."""
         self.meter.broke(error, had_stood=self._has_stood)
         self._drop_channel()
         return self._give_up(error, now_ms)
@@ -335,7 +335,7 @@ class Link:
         return [self._end(each, now_ms, error=error) for each in waiting]
 
     def hang_up(self) -> None:
-        """Close the connection; calls must not be under way. The next call opens a new one."""
+        """Close the connection, on which no call may be under way. The next call opens a new one."""
         if self._has_stood:
             self.meter.tally.closed += 1
         self._drop_channel()
@@ -348,7 +348,7 @@ class Link:
         self._is_connected = self._has_stood = False
 
     def close(self, error: Exception, now_ms: int) -> list[Reply]:
-        """Hang up for good; the calls that have no response get `error`."""
+        """Close for good; calls without a response get `error`."""
         self.hang_up()
         return self._give_up(error, now_ms)
 

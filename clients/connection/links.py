@@ -1,4 +1,4 @@
-"""The links of a client: one to each broker that is known, those to the bootstrap servers, and one apart."""
+"""A client's links: to the known brokers, the bootstrap servers, and a second one to a coordinator."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from clients.errors import ConnectionFailedError
 
 
 class Links:
-    """Which links there are; `make` makes another. Replies that a link brings by being opened or closed go to
-    `keep`."""
+    """All links of a client. `make` makes a link; `keep` takes the replies of opening or closing one."""
 
     def __init__(
         self,
@@ -23,7 +22,7 @@ class Links:
     ) -> None:
         self.by_node: dict[int, Link] = {}
         self.apart: Link | None = None
-        """For calls that must not stand in line with others to the same broker."""
+        """The link for calls whose answers may take long and must not delay others from the same broker."""
         self._make = make
         self._keep = keep
         self._rng = rng
@@ -34,11 +33,11 @@ class Links:
         return [*self.shared(), *(() if self.apart is None else (self.apart,))]
 
     def shared(self) -> list[Link]:
-        """Those that any call may go out on."""
+        """The links on which any call may be sent."""
         return [*self.by_node.values(), *self._bootstrap]
 
     def open_apart(self, host: str, port: int, now_ms: int) -> None:
-        """Have the link apart go to this address."""
+        """Point the second link at this address."""
         if self.apart is not None:
             if (self.apart.host, self.apart.port) == (host, port):
                 return
@@ -47,7 +46,7 @@ class Links:
         self.apart = self._make(host, port)
 
     def any_ready(self, now_ms: int) -> Link | None:
-        """The ready link with the least to do. Where none is, one is opened, and the answer is None."""
+        """The ready link with the fewest pending calls. If none is ready, opens one and returns None."""
         links = self.shared()
         ready = [link for link in links if link.is_ready and not link.is_blocked(now_ms)]
         if ready:
@@ -55,14 +54,14 @@ class Links:
         if all(link.channel is None for link in links):
             closed = [link for link in links if not link.is_blocked(now_ms)]
             if closed:
-                # Bootstrap servers count as brokers like others: they help when all known brokers are gone.
+                # Bootstrap servers are candidates too: they help when all known brokers are gone.
                 fewest = min(link.failures for link in closed)
                 chosen = self._rng.choice([link for link in closed if link.failures == fewest])
                 self._keep(chosen.open(now_ms))
         return None
 
     def follow(self, nodes: Mapping[int, Node], now_ms: int) -> None:
-        """Have a link for every broker there is, and none for those that are gone or have moved."""
+        """Have one link for each broker in `nodes`, and none for brokers that are gone or have moved."""
         for id_, link in list(self.by_node.items()):
             node = nodes.get(id_)
             if node is None or (node.host, node.port) != (link.host, link.port):
@@ -78,7 +77,7 @@ class Links:
                 link.hang_up()
 
     def _link_to(self, node: Node) -> Link:
-        """A link for a broker: the bootstrap connection, if it happens to be one to this address."""
+        """A link for a broker: the bootstrap link if it has the same address, else a new one."""
         for index, link in enumerate(self._bootstrap):
             if link.is_ready and (link.host, link.port) == (node.host, node.port):
                 self._bootstrap[index] = self._make(link.host, link.port)
@@ -86,5 +85,5 @@ class Links:
         return self._make(node.host, node.port)
 
     def troubles(self) -> list[str]:
-        """Why links to brokers did not come about, or broke, where they do not stand again."""
+        """For each link without a connection, why the last one failed or broke."""
         return [str(link.last_error) for link in self.shared() if link.last_error is not None]

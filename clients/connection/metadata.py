@@ -1,7 +1,7 @@
 """The cluster as a client sees it: brokers, topics, and who leads which partition.
 
-A view, renewed by Metadata responses and never quite up to date; what proves wrong is asked for again. Knows
-no connection: it says which request is due, and takes the response.
+A view, renewed by Metadata responses and never quite up to date: a client that finds it wrong has it renewed.
+It has no connection: it says which request is due, and takes in the response.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_NODE = -1
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker and where it is reached."""
+    """A broker and its address."""
 
     id: int
     host: str
@@ -38,7 +38,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Where a partition is. `leader` is -1 where there is none; `leader_epoch` is -1 where it is not told."""
+    """Where a partition is. `leader` is -1 if there is none; `leader_epoch` is -1 if it is unknown."""
 
     partition: int
     leader: int
@@ -60,7 +60,7 @@ class TopicInfo:
 
 
 class Metadata:
-    """The view, and when it is to be renewed. Times are the caller's clock, in ms."""
+    """The view, and when to renew it. Times are by the caller's clock, in ms."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Metadata:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.errors: dict[str, BrokerError] = {}
-        """Why a topic that is wanted is not among `topics`, if brokers gave a reason."""
+        """By topic that is wanted and not in `topics`, the last error from a broker."""
         self.update_count = 0
         """How many responses have been taken in."""
         self._max_age_ms = max_age_ms
@@ -95,7 +95,7 @@ class Metadata:
             self._not_before_ms = 0
 
     def renew(self) -> None:
-        """Ask for the view to be renewed soon: something in it has proved wrong."""
+        """Renew the view soon: something in it has proved wrong."""
         self._is_stale = True
 
     def due_at_ms(self) -> int:
@@ -105,7 +105,7 @@ class Metadata:
         return self._renewed_at_ms + self._max_age_ms
 
     def request(self, now_ms: int) -> MetadataRequest:
-        """The request that renews the view, which is thereby under way."""
+        """The request that renews the view; it counts as sent from here on."""
         self._not_before_ms = now_ms + self._retry_backoff_ms
         return MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in self._wanted],
@@ -137,7 +137,7 @@ class Metadata:
         self.errors.pop(name, None)
         known = self.topics.get(name)
         if known is not None and row.topic_id not in (known.id, ZERO_UUID):
-            known = None  # Deleted and created again: its epochs begin anew.
+            known = None  # Deleted and created again: its leader epochs start over.
         epochs = {} if known is None else {info.partition: info for info in known.partitions}
         partitions = tuple(
             self._partition(name, partition, epochs.get(partition.partition_index))
@@ -147,14 +147,14 @@ class Metadata:
         if len(available) < len(partitions):
             self._is_stale = True
         if known is not None and known.available == available:
-            available = known.available  # Partitioners tell by the object whether anything changed.
+            available = known.available  # Partitioners compare the object to notice a change.
         self.topics[name] = TopicInfo(name, row.topic_id, row.is_internal, partitions, available)
 
     def _partition(
         self, topic: str, row: MetadataResponsePartition, known: PartitionInfo | None
     ) -> PartitionInfo:
         if known is not None and 0 <= row.leader_epoch < known.leader_epoch:
-            return known  # The broker that answered has not heard yet of a leader that we know.
+            return known  # The broker that answered is behind: it does not know this leader yet.
         if known is not None and known.leader != row.leader_id:
             self._note_move(topic, known, row.leader_id, row.leader_epoch)
         return PartitionInfo(
@@ -170,23 +170,23 @@ class Metadata:
         self._events.note(LeaderMoved(topic, before.partition, leader, leader_epoch, before.leader))
 
     def topic_error(self, topic: str) -> BrokerError | None:
-        """Why `topic` is not in the view."""
+        """The last error from a broker about a topic that is not in the view; None if there was none."""
         return self.errors.get(topic)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
-        """Where a partition is, if that is known."""
+        """Where a partition is; None while that is unknown."""
         info = self.topics.get(topic)
         if info is None or not 0 <= partition < len(info.partitions):
             return None
         return info.partitions[partition]
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node that leads a partition; -1 if unknown."""
+        """The id of the broker that leads a partition; -1 while that is unknown."""
         info = self.partition(topic, partition)
         return NO_NODE if info is None else info.leader
 
     def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
-        """Take in what a broker said about a partition's leader when it refused a request (KIP-951)."""
+        """Take in the current leader that a broker named when it refused a request (KIP-951)."""
         info = self.partition(topic, partition)
         if info is None or leader not in self.nodes or leader_epoch <= info.leader_epoch:
             self.renew()

@@ -1,8 +1,8 @@
-"""Sockets: all that the clients know of the operating system's network, behind two small interfaces.
+"""Sockets: the operating system's network behind two small interfaces.
 
-A `Channel` is one connection that never blocks; a `ClientNetwork` opens channels, waits until something can
-be done with them, and tells the time. `SystemNetwork` is the real one; a simulated one can stand in its
-place, and then nothing else in the clients touches a socket or a clock.
+A `Channel` is one connection that never blocks; a `ClientNetwork` opens channels, waits until one is ready,
+and has the clock. `SystemNetwork` is the real one. With a simulated one in its place, the clients touch no
+socket and no clock.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from protocol.wire import Buffer
 
 
 class Channel(Protocol):
-    """A connection, perhaps not yet come about. Every method returns at once."""
+    """A connection, established or being established. Every method returns at once."""
 
     def finish_connecting(self) -> bool:
-        """Whether the connection stands by now. Raises OSError when it has failed."""
+        """Whether the connection is established. Raises OSError if it has failed."""
         ...
 
     def send(self, buffers: Sequence[Buffer]) -> int:
-        """Send what fits of `buffers`; how many bytes that was, 0 for none. Raises OSError."""
+        """Send as much of `buffers` as fits; returns the number of bytes sent. Raises OSError."""
         ...
 
     def receive_into(self, buffer: memoryview) -> int | None:
-        """Receive into `buffer`; how many bytes came: 0 at the end of the stream, None for none yet.
+        """Receive into `buffer`; returns the number of bytes: 0 at the end of the stream, None for none yet.
 
         Raises OSError.
         """
@@ -43,13 +43,13 @@ class ClientNetwork(Protocol):
     """Opens channels and waits for them."""
 
     def connect(self, host: str, port: int) -> Channel:
-        """A channel to the address, on its way. Raises OSError where none can even be begun."""
+        """A channel that begins to connect to the address. Raises OSError if that fails at once."""
         ...
 
     def wait(self, timeout_ms: int, writing: Collection[Channel]) -> list[Channel]:
-        """The channels with which something can be done: received from or, of those `writing`, sent to.
+        """The channels that are ready to receive from, or, of those `writing`, to send to.
 
-        Waits for the first at most `timeout_ms`, and less if `wake` is called meanwhile.
+        Waits for the first at most `timeout_ms`; returns earlier if `wake` is called.
         """
         ...
 
@@ -58,24 +58,24 @@ class ClientNetwork(Protocol):
         ...
 
     def now_ms(self) -> int:
-        """The time since some fixed moment, in milliseconds; it never goes back."""
+        """The time since some fixed moment, in ms; it never goes back."""
         ...
 
     def wall_ms(self) -> int:
-        """The time of day, in milliseconds since the epoch."""
+        """The time of day, in ms since the epoch."""
         ...
 
     def close(self) -> None: ...
 
 
 class SocketChannel:
-    """A TCP connection. `clients.connection.tls` has the one by way of TLS.
+    """A TCP connection. `clients.connection.tls` has the one over TLS.
 
-    The addresses of a host are tried one after the other, while they fail at once.
+    If connecting to one address of a host fails at once, the next address is tried.
     """
 
     wants_write = False
-    """Whether it waits to write, whatever there is to send."""
+    """Whether the channel needs to write even if nothing is to be sent."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class SocketChannel:
             return None
 
     def has_pending(self) -> bool:
-        """Whether there are received bytes that the selector does not know of."""
+        """Whether received bytes are buffered where the selector does not see them."""
         return False
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class SystemNetwork:
             if key.data is None:
                 with contextlib.suppress(BlockingIOError):
                     self._woken.recv(64)
-                # Only now: a wake() in between sends nothing, but what it is about is seen after this wait.
+                # Only now: a wake() before this line sends nothing, but its cause is seen after this wait.
                 self._is_waking = False
             elif key.data not in ready:
                 ready.append(key.data)
@@ -215,7 +215,9 @@ class SystemNetwork:
     def wake(self) -> None:
         if not self._is_waking:
             self._is_waking = True
-            with contextlib.suppress(OSError):  # A full pipe wakes as well; a closed one has nobody to wake.
+            with contextlib.suppress(
+                OSError
+            ):  # A full pipe wakes as well; a closed network has no `wait` to wake.
                 self._waker.send(b"\0")
 
     def now_ms(self) -> int:

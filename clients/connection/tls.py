@@ -1,4 +1,4 @@
-"""TLS: a connection that is shaken hands over, and the context that a client's settings describe."""
+"""TLS: a channel with a handshake, and the context made from a client's settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.wire import Buffer
 
 
 class TlsChannel(SocketChannel):
-    """A TCP connection by way of TLS."""
+    """A TLS connection over TCP."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class TlsChannel(SocketChannel):
 
     def finish_connecting(self) -> bool:
         if not self._is_shaken and super().finish_connecting():
-            if self._tls is None:  # Not earlier: Python has nothing to shake on a socket without a peer.
+            if self._tls is None:  # Not earlier: Python wraps only a connected socket.
                 self.socket = self._tls = self._context.wrap_socket(
                     self.socket, server_hostname=self._host, do_handshake_on_connect=False
                 )
@@ -50,7 +50,7 @@ class TlsChannel(SocketChannel):
 
     def send(self, buffers: Sequence[Buffer]) -> int:
         try:
-            return self.socket.send(buffers[0])  # There is no sendmsg by way of TLS.
+            return self.socket.send(buffers[0])  # An SSLSocket has no sendmsg.
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
 
@@ -65,14 +65,14 @@ class TlsChannel(SocketChannel):
 
 
 def tls_channels(settings: Mapping[str, Any]) -> Callable[..., TlsChannel]:
-    """What makes channels for `security.protocol=SSL`. Raises ConfigError as `tls_context` does."""
+    """A factory of channels for `security.protocol=SSL`. Raises ConfigError as `tls_context` does."""
     return partial(TlsChannel, context=tls_context(settings))
 
 
 def tls_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
-    """The context that the settings `ssl.*` describe.
+    """The context made from the settings `ssl.*`.
 
-    Raises ConfigError where a file of certificates or keys cannot be used.
+    Raises ConfigError if a file of certificates or keys cannot be used.
     """
     try:
         context = ssl.create_default_context(cafile=settings["ssl.truststore.location"])
