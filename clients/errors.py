@@ -1,6 +1,6 @@
-"""What can go wrong on a client's own side; what a broker tells is in `protocol.errors`.
+"""Errors of the client itself; errors that brokers answer are in `protocol.errors`.
 
-Every exception of both families has `retriable`: whether the same thing may succeed when tried again.
+Every exception of both families has `retriable`: whether another attempt may succeed.
 """
 
 from __future__ import annotations
@@ -12,51 +12,52 @@ from protocol.topic_partition import TopicPartition
 
 
 class ClientError(Exception):
-    """Anything that a client gave up on without a broker's word."""
+    """An error of the client itself, not of a broker."""
 
     retriable: bool = False
 
 
 class ConfigError(ClientError):
-    """A property is unknown or holds what it may not; the message says what is allowed."""
+    """A property is unknown or has an invalid value; the message says what is allowed."""
 
 
 class ConnectionFailedError(ClientError):
-    """No connection came about, or it broke before the response came: a request may or may not have run."""
+    """Connecting failed, or the connection broke before the response: the request may have been carried
+    out."""
 
     retriable = True
 
 
 class NoBrokerError(ConnectionFailedError):
-    """None of the bootstrap servers answers; the message names them and what each of them said."""
+    """None of the bootstrap servers answers; the message names each and its error."""
 
 
 class UnreachableError(ClientError):
-    """No broker has answered yet, for all of `bootstrap.timeout.ms`; the message says why, for each."""
+    """No broker has answered for `bootstrap.timeout.ms`; the message has the error of each."""
 
 
 class RequestTimeoutError(ClientError):
-    """No response within the time given. The request may or may not have been carried out."""
+    """No response within the time given. The request may have been carried out."""
 
     retriable = True
 
 
 class UnsupportedRequestError(ClientError):
-    """The broker knows no version of the request that this client can write."""
+    """The broker speaks no version of the request that this client can encode."""
 
 
 class ClosedError(ClientError):
-    """The client was closed before, or while, this was asked of it."""
+    """The client was closed before or during the call."""
 
 
 class BufferFullError(ClientError):
-    """`buffer.memory` was used up for all of `max.block.ms`: the brokers do not keep up, or do not answer."""
+    """`buffer.memory` was used up for all of `max.block.ms`: the brokers are too slow or do not answer."""
 
     retriable = True
 
 
 class DeliveryTimeoutError(ClientError):
-    """A record was not acknowledged within `delivery.timeout.ms`. It may or may not have been written."""
+    """A record was not acknowledged within `delivery.timeout.ms`. It may have been written."""
 
 
 class RecordTooLargeError(ClientError):
@@ -68,25 +69,25 @@ class NoOffsetError(ClientError):
 
 
 class LogTruncatedError(ClientError):
-    """Records that a consumer has read are no longer in the log: an unclean election has cut them off."""
+    """Records that a consumer has read are no longer in the log: an unclean election has removed them."""
 
 
 class CommitFailedError(ClientError):
-    """Offsets were not committed, because the group has gone on without this consumer, or is about to.
+    """Offsets were not committed, because the group has rebalanced without this consumer, or is about to.
 
-    Committing again cannot help; the next `poll` joins again, and the records come again to the member that
-    owns their partitions then.
+    Committing again cannot help. The next `poll` joins the group again, and the consumers that get the
+    partitions read the records again.
     """
 
 
 class NoGroupError(ClientError):
-    """Something was asked that only a consumer with a `group.id` can do."""
+    """The call needs a consumer with a `group.id`."""
 
 
 class GuardMismatchError(BrokerError):
     """A guard of a conditional message did not hold, and nothing was written (KIP-27).
 
-    `next_offsets` is where the logs of the guards that failed end, and all before that is committed.
+    `next_offsets` has the offsets at which the logs of the failed guards end; everything before is committed.
     """
 
     def __init__(self, message: str, next_offsets: Mapping[TopicPartition, int]) -> None:
@@ -95,10 +96,10 @@ class GuardMismatchError(BrokerError):
 
 
 class GuardElsewhereError(ClientError):
-    """A guard of a conditional message is led by another broker than its partition, and only one that leads
-    both can judge them together. Nothing was written."""
+    """A guard of a conditional message has another leader than the message's partition, and only a broker
+    that leads both can judge them. Nothing was written."""
 
 
 def is_retriable(error: Exception) -> bool:
-    """Whether trying again may help, for an error of either family; anything else is a fault of our own."""
+    """Whether another attempt may succeed. False for exceptions of neither family, which are bugs."""
     return isinstance(error, ClientError | BrokerError) and error.retriable

@@ -1,4 +1,4 @@
-"""What an application hands to a producer and gets from a consumer."""
+"""The values that applications hand to producers and get from consumers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN_OFFSET = -1
 
 
 class OffsetAndMetadata(NamedTuple):
-    """How far a group has read a partition: the offset of the next record, and a note beside it."""
+    """How far a group has read a partition: the offset of the next record, and metadata of its own."""
 
     offset: int
     metadata: str = ""
@@ -33,9 +33,9 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 class Message:
     """A message to be sent.
 
-    `key` and `value` are what the producer's serializers take: bytes and text as they stand. Without a
-    `partition` the partitioner chooses one. `timestamp` is in milliseconds since the epoch; None is now.
-    `offset` is the offset at which the message is expected to land (KIP-27), -1 for any.
+    `key` and `value` are what the producer's serializers take: bytes, text or None by default. Without a
+    `partition` the partitioner chooses one. `timestamp` is in ms since the epoch; None means now. `offset` is
+    the offset at which the message must be written (KIP-27), -1 for any.
     """
 
     topic: str
@@ -50,8 +50,8 @@ class Message:
 class ConsumerRecord(NamedTuple):
     """A message as a consumer gets it.
 
-    A tuple, because there are many and they are made in bulk. `timestamp` is in milliseconds since the
-    epoch, set by whom `timestamp_type` says; `leader_epoch` is that of the leader which wrote it.
+    A tuple, because consumers make many of them at a time. `timestamp` is in ms since the epoch, set by the
+    producer or the broker as `timestamp_type` says; `leader_epoch` is that of the leader that wrote it.
     """
 
     topic: str
@@ -66,7 +66,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent message ended up. `offset` is -1 where the broker does not tell (acks=0)."""
+    """Where a sent message was written. `offset` is -1 if the broker did not answer it (acks=0)."""
 
     topic: str
     partition: int

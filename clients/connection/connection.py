@@ -5,8 +5,8 @@
         ...
 
 As in the client rewrite, "Low-level RPC API": every `poll` is one turn of a select loop; it sends the
-calls it is given and returns what has come back, which need not belong to those calls. `ask` is the blocking
-form. Producer, consumer and admin all stand on this.
+calls it is given and returns the replies that have come, which need not belong to those calls. `ask` sends
+one request and waits for its response. Producer, consumer and admin client are built on this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients count and notice. They neither log nor depend on a library of metrics: they hand it out.
+"""The counts and events of clients, which neither log nor depend on a library of metrics.
 
 As in the client rewrite, "Misc Notes and questions". `feedback()` of every client gives the counts
 (`clients.feedback.snapshots`), and call `on_event` with single events

@@ -1,4 +1,4 @@
-"""What happens to a client, as values, and the way on which the application is told."""
+"""Events of clients, as values, and their delivery to the application."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has happened, and that an application may want to log. What it is, its type tells.
+    """Something that an application may want to log; each kind has a subclass.
 
-    `node` is a broker's id, -1 where the broker is only known by its address; `address` is host:port.
+    `node` is a broker's id, -1 if the broker is only known by its address; `address` is host:port.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOpened(Event):
-    """A connection stands: requests can be sent on it."""
+    """A connection was established: requests can be sent on it."""
 
     node: int
     address: str
@@ -29,7 +29,7 @@ class ConnectionOpened(Event):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFailed(Event):
-    """A connection did not come about. It is tried again, after a pause, when there is something to send."""
+    """Connecting failed. The client tries again, after a pause, when it has something to send."""
 
     node: int
     address: str
@@ -38,7 +38,7 @@ class ConnectionFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost(Event):
-    """A connection that stood has broken, or was given up since a response took too long."""
+    """An established connection broke, or was closed because a response took too long."""
 
     node: int
     address: str
@@ -47,7 +47,7 @@ class ConnectionLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class Throttled(Event):
-    """A broker's quota is used up: nothing is sent to it for so long."""
+    """A broker throttles this client: nothing is sent to it for `throttle_ms`."""
 
     node: int
     address: str
@@ -57,7 +57,7 @@ class Throttled(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaderMoved(Event):
-    """Another broker leads a partition than before; -1 is none."""
+    """The leader of a partition has changed; -1 means none."""
 
     topic: str
     partition: int
@@ -68,7 +68,7 @@ class LeaderMoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class BatchRetried(Event):
-    """A batch was not acknowledged, and will be sent again. `attempts` are those that there were."""
+    """A batch was not acknowledged, and will be sent again. `attempts` have been made so far."""
 
     topic: str
     partition: int
@@ -89,8 +89,8 @@ class BatchSplit(Event):
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed(Event):
-    """A batch was given up; the responses of its records have the error. `partition` is -1 where they had
-    not been given one."""
+    """A batch was given up; the responses of its records have the error. `partition` is -1 if none was chosen
+    yet."""
 
     topic: str
     partition: int
@@ -100,14 +100,14 @@ class BatchFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class RebalanceBegan(Event):
-    """The group is about to share its partitions out, or this consumer to take part in it."""
+    """The group is rebalancing, or this consumer is joining it."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceEnded(Event):
-    """This consumer has its share of the group's partitions."""
+    """The rebalance has ended: this consumer has been assigned its partitions."""
 
     group: str
     generation: int
@@ -117,8 +117,8 @@ class RebalanceEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class PartitionWithheld(Event):
-    """The leader of a partition that the group has given to this consumer does not let it read, `error` says
-    why: mostly since another member has the partition by now, which the group is about to tell."""
+    """The leader of an assigned partition refuses this consumer's fetches, for the reason in `error`: mostly
+    because another member has the partition by now, as this consumer is about to learn."""
 
     topic: str
     partition: int
@@ -127,7 +127,7 @@ class PartitionWithheld(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommitFailed(Event):
-    """Offsets were not committed, whether somebody waited for that or not."""
+    """Offsets were not committed, by `commit` or automatically."""
 
     group: str
     partitions: tuple[TopicPartition, ...]
@@ -136,8 +136,8 @@ class CommitFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class PositionReset(Event):
-    """What was to be read next is not there: the consumer goes on elsewhere, by `auto.offset.reset` or, where
-    a log was cut, with what stands there now. `offset` is where it was."""
+    """The log has no record at the consumer's position `offset`: the consumer continues elsewhere, as
+    `auto.offset.reset` says, or, if the log was truncated, at the offset where it diverged."""
 
     topic: str
     partition: int
@@ -146,16 +146,16 @@ class PositionReset(Event):
 
 
 OnEvent: TypeAlias = Callable[[Event], object]
-"""What an application gives as `on_event`.
+"""An application's `on_event`.
 
-It is called by the thread that runs the client's event loop, between two steps of it, without any lock: the
-background thread of a producer, the caller of any other client. It may ask the client for `feedback()`; what
-waits for the loop, it must not call. What it raises goes to `sys.excepthook`, and the client goes on.
+The thread that runs the client's event loop calls it between two steps, without any lock: a producer's
+background thread, or the caller of any other client. It may call the client's `feedback()`, and no method
+that waits for the loop. An exception that it raises goes to `sys.excepthook`, and the client continues.
 """
 
 
 class Events:
-    """Events on their way to the application. Noted where they happen, told where it does no harm."""
+    """Events waiting for the application: noted when they happen, delivered when no lock is held."""
 
     __slots__ = ("_is_telling", "_on_event", "_untold")
 
@@ -165,12 +165,12 @@ class Events:
         self._is_telling = False
 
     def note(self, event: Event) -> None:
-        """Have the application be told, if it wants to know."""
+        """Keep an event for delivery, if the application has given an `on_event`."""
         if self._on_event is not None:
             self._untold.append(event)
 
     def tell(self) -> None:
-        """Tell what has been noted. Does nothing while it is being told."""
+        """Deliver the events noted so far. Does nothing if called by `on_event` itself."""
         if not self._untold or self._on_event is None or self._is_telling:
             return
         self._is_telling = True
@@ -179,6 +179,8 @@ class Events:
                 try:
                     self._on_event(self._untold.popleft())
                 except Exception:
-                    sys.excepthook(*sys.exc_info())  # An application's fault, which must not stop the client.
+                    sys.excepthook(
+                        *sys.exc_info()
+                    )  # The application's fault, which must not stop the client.
         finally:
             self._is_telling = False

@@ -1,4 +1,4 @@
-"""What clients have counted since they were made, as values: taken at a moment, and not changing after it."""
+"""The counts of clients since they were made, as immutable values."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long responses took: from when a request was handed over, waiting in the client included, to its
-    response. By the client's clock, which counts whole ms."""
+    """How long responses took, from when the request was handed over, which includes waiting in the client.
+    By the client's clock, in whole ms."""
 
     count: int
     mean_ms: float
@@ -21,10 +21,11 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class RequestFeedback:
-    """Requests of one kind. The client's greeting of a broker (ApiVersions) is not counted.
+    """Requests of one API. The handshake with a broker (ApiVersions) is not counted.
 
-    `failures` are requests that got no response; errors that a response tells are not among them. Those with
-    neither are under way, or want no response (`acks=0`). `throttled_ms` is what brokers asked for in pauses.
+    `failures` are requests that got no response; a response with an error is a response. Requests with
+    neither are under way, or expect no response (`acks=0`). `throttled_ms` is the sum of the brokers'
+    throttle times.
     """
 
     requests: int
@@ -38,8 +39,8 @@ class RequestFeedback:
 class BrokerFeedback(RequestFeedback):
     """All requests to one address, its connections, and the bytes on them.
 
-    `node` is the broker's id, -1 where none is known. `lost` are connections that stood and broke, `failed`
-    such as did not come about, `closed` those that were closed in order.
+    `node` is the broker's id, -1 if it is unknown. `lost` are connections that broke, `failed` those that
+    could not be established, `closed` those that the client closed.
     """
 
     address: str
@@ -54,7 +55,7 @@ class BrokerFeedback(RequestFeedback):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFeedback:
-    """Requests, connections and bytes: all together, by API, and by broker in the order of first contact."""
+    """Requests, connections and bytes: in total, by API, and by broker in the order of first contact."""
 
     total: RequestFeedback
     connections_opened: int
@@ -69,13 +70,13 @@ class ConnectionFeedback:
 
 @dataclass(frozen=True, slots=True)
 class ProducerFeedback:
-    """What has become of what was sent.
+    """The counts of a producer.
 
-    Records `waiting` are queued or under way; all that were ever queued are waiting, acknowledged or failed.
-    `refused` are those that never got into a queue, being too large or finding no room. Bytes are those of
-    batches, as they are sent once that is so, uncompressed before. `batch_fill` is how full batches were when
-    they were first sent, on average: of 1.0; None before the first. `buffer_used_bytes` is of
-    `buffer.memory`, and `buffer_wait_ms` how long calls of `send` have waited for it, added up.
+    `waiting` records are queued or under way; every record that was ever queued is waiting, acknowledged or
+    failed. `refused` records were not queued, because they were too large or there was no room. Bytes are
+    those of batches: as sent, or before compression if not sent yet. `batch_fill` is the mean fill of batches
+    when they were first sent, 1.0 for full; None before the first. `buffer_used_bytes` is of `buffer.memory`;
+    `buffer_wait_ms` is the sum of the times for which `send` has waited for it.
     """
 
     connection: ConnectionFeedback
@@ -101,20 +102,20 @@ class ProducerFeedback:
 
     @property
     def bytes_queued(self) -> int:
-        """Bytes of all batches there ever were."""
+        """Bytes of all batches that were ever made."""
         return self.bytes_waiting + self.bytes_acknowledged + self.bytes_failed
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFeedback:
-    """What has been read.
+    """The counts of a consumer.
 
-    `records` have been handed out; `fetches` is the number of responses with data or without, `fetch_errors`
-    that of fetches, or partitions in them, that were to be tried again, and `bytes` what batches took in
-    them, compressed as they came. `lag` has every partition that is consumed, and how many offsets are
-    between it and the end that it may read to; None where that is not known yet. The others are 0 without
-    a group: `rebalances` that have ended, the time they took, and commits, automatic ones included, of which
-    one that is given up or replaced under way counts as neither success nor failure.
+    `records` were returned to the application. `fetches` counts responses, with data or without;
+    `fetch_errors` counts fetches, and partitions in them, that had to be tried again; `bytes` is the size of
+    the fetched batches, as compressed. `lag` has, for each consumed partition, how many offsets are left to
+    the high watermark; None while that is unknown. The other counts are 0 without a group: `rebalances` that
+    have ended, the time they took, and commits, automatic ones included. A commit that is abandoned or
+    replaced under way counts neither as a success nor as a failure.
     """
 
     connection: ConnectionFeedback
@@ -132,8 +133,8 @@ class ConsumerFeedback:
 
 @dataclass(frozen=True, slots=True)
 class AdminFeedback:
-    """What an admin client has asked; `retries` are requests that were sent again, the first having failed
-    or met a coordinator or controller that was not ready."""
+    """The counts of an admin client. `retries` are requests that were sent again, because the first failed or
+    the coordinator or controller was not ready."""
 
     connection: ConnectionFeedback
     retries: int
@@ -141,7 +142,7 @@ class AdminFeedback:
 
 def connection_feedback(traffic: Traffic) -> ConnectionFeedback:
     """The counts of a connection."""
-    # Copied at once: the thread that counts may be another.
+    # Copied first: another thread may be counting.
     by_api = list(traffic.apis.items())
     by_broker = list(traffic.brokers.items())
     brokers = tuple(_broker(address, tally) for address, tally in by_broker)

@@ -1,6 +1,6 @@
 """Counts of requests and connections, by API and by broker.
 
-Counted by the thread that runs the event loop; others may look.
+Only the thread that runs the event loop counts; any thread may read.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from clients.feedback.events import ConnectionFailed, ConnectionLost, Connection
 
 
 class RequestTally:
-    """Requests of one kind, or to one broker, and what became of them."""
+    """Requests of one API, or to one broker, and how they ended."""
 
     __slots__ = ("failures", "latency_max_ms", "latency_ms", "requests", "responses", "throttled_ms")
 
@@ -30,7 +30,7 @@ class RequestTally:
 
 
 class BrokerTally(RequestTally):
-    """The same to one address, and the connections and bytes there."""
+    """Requests to one address, its connections, and the bytes on them."""
 
     __slots__ = ("bytes_in", "bytes_out", "closed", "failed", "lost", "node", "opened")
 
@@ -46,8 +46,8 @@ class BrokerTally(RequestTally):
 
 
 class Traffic:
-    """All that a connection counts. One line to a broker that breaks and comes again stays one line here, as
-    do the several lines that there may be to one address."""
+    """The counts of one `Connection`. All connections to one address are counted together, those before a
+    reconnect included."""
 
     def __init__(self, events: Events) -> None:
         self.apis: dict[str, RequestTally] = {}
@@ -55,11 +55,11 @@ class Traffic:
         self.events = events
 
     def meter(self, address: str) -> Meter:
-        """What a line to this address counts with."""
+        """A meter for a link to this address."""
         return Meter(self, address, self.brokers.setdefault(address, BrokerTally()))
 
     def api(self, name: str) -> RequestTally:
-        """The requests of one kind."""
+        """The counts of one API."""
         tally = self.apis.get(name)
         if tally is None:
             tally = self.apis[name] = RequestTally()
@@ -67,7 +67,7 @@ class Traffic:
 
 
 class Meter:
-    """Counts what happens on one line."""
+    """Counts what happens on one link."""
 
     __slots__ = ("_address", "_traffic", "tally")
 
@@ -77,12 +77,12 @@ class Meter:
         self._address = address
 
     def opened(self) -> None:
-        """The connection stands."""
+        """A connection was established."""
         self.tally.opened += 1
         self._traffic.events.note(ConnectionOpened(self.tally.node, self._address))
 
     def broke(self, error: Exception, *, had_stood: bool) -> None:
-        """The connection broke, or did not come about."""
+        """The connection broke, or could not be established."""
         node = self.tally.node
         if had_stood:
             self.tally.lost += 1
@@ -92,22 +92,22 @@ class Meter:
             self._traffic.events.note(ConnectionFailed(node, self._address, error))
 
     def requested(self, api: str) -> None:
-        """A request is on its way."""
+        """A request was handed over."""
         self.tally.requests += 1
         self._traffic.api(api).requests += 1
 
     def answered(self, api: str, latency_ms: int) -> None:
-        """Its response is there."""
+        """A response came."""
         self.tally.answered(latency_ms)
         self._traffic.api(api).answered(latency_ms)
 
     def failed(self, api: str) -> None:
-        """A request has got no response, or could not be sent."""
+        """A request got no response, or could not be sent."""
         self.tally.failures += 1
         self._traffic.api(api).failures += 1
 
     def throttled(self, api: str, throttle_ms: int) -> None:
-        """The broker has asked for a pause."""
+        """The broker throttles this client."""
         self.tally.throttled_ms += throttle_ms
         self._traffic.api(api).throttled_ms += throttle_ms
         self._traffic.events.note(Throttled(self.tally.node, self._address, api, throttle_ms))

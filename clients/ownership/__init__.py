@@ -1,5 +1,5 @@
-"""Owning things, from the side of the owner: claims that are kept on the connection that needs them.
+"""The owner's side of ownership: claims, sent on the connections that need them, and leases.
 
-`claim` is the machine for one resource, `claims` keeps several in order; `lease` and `exclusive` are what
-applications use.
+`claim` is the machine for one resource, `claim_states` its transition table, `claims` has those of one owner.
+Applications use `Lease`, and the exclusive producer and consumer beside this folder.
 """

@@ -1,4 +1,4 @@
-"""What happens to an owner, or to one that wants to be."""
+"""The states of a claim, and the events of an owner or a claimant."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStandi
 from protocol.topic_partition import TopicPartition
 
 OwnedResource: TypeAlias = TopicPartition | str
-"""A partition of a topic, or a name of the application's own."""
+"""A partition, or a name that the application chooses."""
 
 
 class ClaimState(enum.Enum):
-    """Where a claim stands."""
+    """The state of a claim."""
 
     CLAIMING = "claiming"
-    """It is being asked for."""
+    """The client is asking for the resource."""
     QUEUED = "queued"
-    """Somebody has it; it is waited for."""
+    """Another owner has the resource; the claim waits in the broker's queue."""
     HELD = "held"
-    """It is owned, on the connection that there is."""
+    """The client owns the resource, on the current connection."""
     DETACHED = "detached"
-    """It was owned when its connection broke or its broker changed; it is being resumed."""
+    """The connection broke or another broker decides now; the client is resuming its grant."""
     LOST = "lost"
-    """It was owned, and is not any more. For good."""
+    """The client owned the resource and lost it. Final."""
     REFUSED = "refused"
-    """It could not be had. For good."""
+    """The claim was refused, or its wait expired. Final."""
     RELEASING = "releasing"
-    """It is being let go of."""
+    """The client is giving the resource up."""
     RELEASED = "released"
-    """It was let go of."""
+    """The client has given the resource up. Final."""
 
 
 TenureState: TypeAlias = ClaimState
 """The name under which `holdfast` first exported ClaimState; kept for applications that import it."""
 
 ENDED = (ClaimState.LOST, ClaimState.REFUSED, ClaimState.RELEASED)
-"""States that nothing comes after."""
+"""The final states."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipEvent:
-    """A resource has come to be in `state`, or something of it has changed.
+    """A claim has entered `state`, or something about it has changed.
 
-    `generation` is the one in force according to the broker (-1: unknown), also where that is
-    another's; `position` counts from 1 in the queue. With LOST come `reason` and `error`, with REFUSED
-    `error`; `owner_id` names the other, where there is one. `is_contended` tells an owner that others want
-    what it has. `is_resumed`: HELD again, with the generation that it was.
+    `generation` is the one in force, even if it is another owner's; -1 if the broker did not say. `position`
+    is the place in the queue, from 1. LOST comes with `reason` and `error`, REFUSED with `error`; `owner_id`
+    is the other owner's, if there is one. `is_contended`: others wait for the resource. `is_resumed`: HELD
+    again, in the same generation.
     """
 
     resource: OwnedResource
@@ -63,7 +63,7 @@ class OwnershipEvent:
     error: Exception | None = None
 
     def with_standing(self, standing: ResourceStanding) -> OwnershipEvent:
-        """The same, with what a broker has told of the resource."""
+        """The event with what a broker has answered about the resource."""
         return replace(
             self,
             generation=standing.generation,
@@ -76,5 +76,5 @@ class OwnershipEvent:
 
 
 def split(resource: OwnedResource) -> tuple[str, int]:
-    """The name and the partition by which the protocol knows a resource."""
+    """The name and the partition number of a resource in the protocol."""
     return (resource, NO_PARTITION) if isinstance(resource, str) else (resource.topic, resource.partition)

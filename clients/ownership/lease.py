@@ -1,14 +1,14 @@
-"""A lease: resources that one process owns, and keeps owning, by the own API.
+"""A lease: resources that one process owns and renews, by the own API.
 
     with Lease({"bootstrap.servers": "localhost:9092"}, "scheduler", ["leader"], wait_ms=FOR_EVER) as lease:
         lead(lease.generation("leader"))
 
-On connections of its own, which suits names, and partitions whose one writer is another process beside this
-one (`writer`). To write oneself there is `clients.exclusive_producer`: there the claim travels with the
-records.
+A lease has connections of its own, which suits names, and partitions that another process beside this one
+writes (`writer`). To write partitions from this process use `clients.exclusive_producer`, which sends its
+claim on the connections of its records.
 
-Who renews: a thread in the background, from the claim on and whatever the application does; without one
-(`is_threaded` false) the caller of `poll`, at least three times in each session timeout.
+A background thread renews the lease, from the claim on. Without that thread (`is_threaded` false) the
+application must call `poll` at least three times in each session timeout.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _EVENTS_MAX = 1_000
 class Lease:
     """Resources of one group, for this process alone.
 
-    `generation` is what the claim names, for all or for each: IF_FREE takes from nobody, 0 takes it and
-    counts anew, any other takes it where none higher is in force. With IF_FREE what another has is waited
-    for, `wait_ms` for all together: 0 is not at all, FOR_EVER as long as it takes. `owner_id` is unique to
-    the process; one is made up where none is given. `on_event` is called for every event, by whichever thread
-    runs the loop: it must not block, nor call the lease.
+    `generation` is what the claim names, for all resources or for each: IF_FREE takes only what is free, 0
+    takes the resource and restarts its generations, any other takes it unless a higher one is in force. Only
+    a claim with IF_FREE waits for resources that another owner has: `wait_ms` for all together, 0 for not at
+    all, FOR_EVER for no limit. `owner_id` is unique to the process; the default is a random one. The thread
+    that runs the loop calls `on_event` for every event; the callback must neither block nor call the lease.
 
-    All or none are granted; what is lost is not taken back, so make another lease if this process is meant
-    to. Raises ConfigError, ValueError.
+    All resources are granted, or none. What is lost is not claimed again: make another lease for that. Raises
+    ConfigError, ValueError.
     """
 
     def __init__(
@@ -102,9 +102,8 @@ class Lease:
     def claim(self, timeout_ms: int | None = None) -> None:
         """Wait until all resources are held.
 
-        Raises OwnershipRefusedError and other BrokerErrors where they cannot be had, and RequestTimeoutError
-        where `wait_ms` is over; RequestTimeoutError too where that takes longer than `timeout_ms`: then the
-        claim goes on.
+        Raises OwnershipRefusedError or another BrokerError if they are refused, and RequestTimeoutError if
+        `wait_ms` has passed. Raises RequestTimeoutError after `timeout_ms` too; the claim then continues.
         """
         self._start()
         with self._lock:
@@ -112,12 +111,11 @@ class Lease:
             self._raise_problem()
             if not self._claims.is_held:
                 because = self._claims.last_error
-                detail = "somebody else has it" if because is None else str(because)
+                detail = "another owner has it" if because is None else str(because)
                 raise RequestTimeoutError(f"not granted within {timeout_ms} ms: {detail}") from because
 
     def poll(self, timeout_ms: int = 0) -> list[OwnershipEvent]:
-        """The events since the last call; waits up to `timeout_ms` for a first. Of very many,
-        the last 1,000."""
+        """The last 1,000 events since the last call. Waits up to `timeout_ms` for a first event."""
         self._start()
         with self._lock:
             self._wait_until(lambda: bool(self._events) or self._failure is not None, timeout_ms)
@@ -129,29 +127,31 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether all resources are believed to be this process's: every broker has heard of it
-        less than a session timeout ago. That is no proof, since time passes after the look: what must never
-        be done twice has to be fenced, by the generation or by the broker that takes the records."""
+        """Whether all resources are held, and every broker received a renewal within the session timeout.
+
+        That is no proof, since time passes after the check: fence what must never be done twice, by the
+        generation or by the broker that takes the records.
+        """
         with self._lock:
             return self._failure is None and self._claims.is_valid(self._network.now_ms())
 
     @property
     def resources(self) -> list[OwnedResource]:
-        """What it is a lease of, in ascending order."""
+        """The leased resources, in ascending order."""
         return list(self._claims.by_resource)
 
     def check(self) -> None:
-        """Raise why the lease is lost, or was refused, if it is: OwnershipFencedError and others."""
+        """Raise the reason if the lease is lost or was refused: OwnershipFencedError and others."""
         with self._lock:
             self._raise_problem()
 
     def state(self, resource: OwnedResource) -> ClaimState:
-        """Where the claim of one of the resources stands. Raises KeyError for another."""
+        """The state of the claim of one resource. Raises KeyError for one that is not leased here."""
         with self._lock:
             return self._claims.by_resource[resource].state
 
     def generation(self, resource: OwnedResource) -> int:
-        """The generation that was granted. Raises what kept it from being so."""
+        """The generation that was granted. Raises the reason if none was, and ClosedError before."""
         with self._lock:
             claim = self._claims.by_resource[resource]
             if claim.grant is None:
@@ -159,8 +159,8 @@ class Lease:
             return claim.grant.generation
 
     def fence_offset(self, resource: OwnedResource) -> int | None:
-        """Where the partition ended when it was granted: no earlier owner writes there or later. None for a
-        name."""
+        """Where the partition ended when it was granted: no earlier owner writes there or later. None for
+        names."""
         with self._lock:
             grant = self._claims.by_resource[resource].grant
             return None if grant is None or grant.fence_offset < 0 else grant.fence_offset
@@ -205,7 +205,7 @@ class Lease:
                 self._lock.notify_all()
 
     def _wait_until(self, is_so: Callable[[], bool], timeout_ms: int | None) -> None:
-        """Wait, with the lock, until it is so."""
+        """Wait until a condition holds. The lock must be held."""
         if self._thread is not None:
             self._network.wake()
             self._lock.wait_for(
@@ -228,7 +228,7 @@ class Lease:
     # The end ------------------------------------------------------------------------------------------
 
     def close(self, timeout_ms: int = _CLOSE_MS) -> None:
-        """Let go of everything, so that the next in the queue has it at once. May be called again."""
+        """Release all resources: the next owner in the queue has them at once. May be called again."""
         with self._lock:
             if self._is_closed:
                 return
@@ -243,7 +243,7 @@ class Lease:
         self._connection.close()
 
     def _abandon(self) -> None:
-        """Nobody answers: the brokers notice when the connections close."""
+        """Give up without an answer: the brokers notice that the connections close."""
         for claim in self._claims.by_resource.values():
             claim.abandon()
 

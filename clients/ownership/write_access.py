@@ -1,5 +1,5 @@
-"""Ownership on the connections of a producer: its sending loop hosts the claims, so that they and the records
-go the same way, and what a partition gets is held back while the partition is not held."""
+"""Write access by claims: a producer's sending loop sends its claims on the connections of its records, and
+holds back the batches of a partition while the partition is not held."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from clients.sending.queues import NEVER_MS
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.topic_partition import TopicPartition
 
-_STRANGER = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-"""What a broker says to one that writes and is not the owner; maybe of a connection that it has restored the
-owner without."""
+_NOT_THE_OWNER = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+"""The error for a write that is not the owner's. A restarted broker answers it to the owner too, until it
+knows the owner's connection."""
 
 
 class ClaimedWriteAccess:
-    """What the sending loop asks. The producer's lock must be held for all of it."""
+    """Implements `clients.sending.write_access.WriteAccess`. The producer's lock guards it."""
 
     def __init__(self, claims: OwnershipClaims, on_event: Callable[[OwnershipEvent], object]) -> None:
         self.claims = claims
@@ -29,11 +29,13 @@ class ClaimedWriteAccess:
         self._has_begun = False
         self._due_ms = 0
         self._may_send: dict[tuple[str, int], bool] = {}
-        """What `may_send` has said since the loop last received something."""
+        """What `may_send` has returned since the loop last received something."""
 
     def calls(self, now_ms: int) -> tuple[list[Call], int | None]:
-        """What to send now, and when to look again; asked in every turn of the loop, so that the usual case,
-        in which all is held and nothing due, costs little."""
+        """The calls to send now, and when to ask again.
+
+        Asked in every turn of the loop, so the usual case, all held and nothing due, must cost little.
+        """
         if now_ms < self._due_ms and self.claims.is_held:
             return [], self._due_ms
         calls, due_ms = self.claims.calls(now_ms), self.claims.next_event_ms(now_ms)
@@ -41,23 +43,23 @@ class ClaimedWriteAccess:
         return calls, due_ms
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply; whether it was to one of these calls."""
+        """Take in a reply. False if it does not belong to one of these calls."""
         if not self.claims.handle(reply, now_ms):
             return False
         self._due_ms = 0
         return True
 
     def callbacks(self) -> list[Callable[[], object]]:
-        """What is to be called back, without the lock, because of what has happened; asked in every turn of
-        the loop, when replies have been handled and before batches are chosen."""
+        """The calls of `on_event` that are due. Asked in every turn of the loop, after replies are handled
+        and before batches are chosen."""
         self._may_send.clear()
         return [partial(self._on_event, event) for event in self.claims.take_events()]
 
     def may_send(self, topic: str, partition: int) -> bool:
-        """Whether batches for a partition may go. Before all partitions are held none are written.
+        """Whether batches of a partition may be sent. None may before all partitions have been held once.
 
-        Connections come and go, and answers arrive, while the loop waits for the network, and not while it
-        chooses batches: each partition is looked at once in a turn, however many batches it has.
+        Connections and claims change only while the loop waits for the network, not while it chooses
+        batches: each partition is checked once in a turn, however many batches it has.
         """
         may_send = self._may_send.get((topic, partition))
         if may_send is None:
@@ -71,17 +73,17 @@ class ClaimedWriteAccess:
         return self._has_begun and claim is not None and claim.is_held
 
     def judged(self, topic: str, partition: int, error: Exception) -> Exception:
-        """What an answer to a batch comes to. Where a broker has called the owner a stranger it is asked
-        whether that is so, and meanwhile the batch can be sent again."""
+        """The error to use for a refused batch. If the broker does not take this producer for the owner, the
+        claim is resumed to find out, and the batch is to be sent again."""
         claim = self._claim(topic, partition)
-        if claim is None or not isinstance(error, BrokerError) or error.code is not _STRANGER:
+        if claim is None or not isinstance(error, BrokerError) or error.code is not _NOT_THE_OWNER:
             return error
         claim.doubt()
-        return ConnectionFailedError(f"{topic}-{partition} is not owned on this connection: to be resumed")
+        return ConnectionFailedError(f"{topic}-{partition} is not owned on this connection: resuming")
 
     def problem(self) -> Exception | None:
-        """Why nothing can be written any more: ProducerFencedError where it was lost. A refusal counts when
-        what was granted beside it has been let go of."""
+        """Why nothing can be written any more: ProducerFencedError if a partition was lost, or the refusal of
+        a claim, once everything granted beside it is released."""
         for claim in self.claims.by_resource.values():
             if claim.state is ClaimState.LOST:
                 return _fenced(claim)

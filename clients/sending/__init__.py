@@ -1,3 +1,1 @@
-"""The producer's inside: from `send` to the response. Queues of batches for each partition, and the thread
-that sends them.
-"""
+"""From `send` to its response: queues of batches for each partition, and the loop that sends them."""

@@ -13,7 +13,7 @@ from protocol.records import BatchBuilder, decode_columns
 
 @dataclass(frozen=True, slots=True)
 class ReplacementSpan:
-    """Where messages of a batch have gone: those from `first` on are in `batch`, from `index` on."""
+    """Where records of a batch have moved: those from `first` on are in `batch`, from `index` on."""
 
     first: int
     batch: Batch
@@ -65,27 +65,27 @@ class Batch:
         self.timestamps = builder.timestamps
         self.created_ms = created_ms
         self.cost = 0
-        """What it takes of `buffer.memory`."""
+        """Bytes of `buffer.memory` that it uses."""
         self.is_closed = False
         """Whether it takes no more messages."""
         self.encoded: bytearray | None = None
         self.number: tuple[int, ...] = ()
-        """Its place in the order of the partition, given when it is first taken to be sent; () before that.
-        The parts of a batch have its number and their own behind it."""
+        """Its place in the order of the partition, given when it is first taken to be sent; () before. Each
+        half of a split batch has the batch's number followed by its own."""
         self.base_sequence = -1
         self.expected_offset = -1
-        """Where the log has to end for it (KIP-27); -1: anywhere."""
+        """The offset at which the log must end for it (KIP-27); -1 for any."""
         self.expected_epoch = -1
-        """The leader epoch that the record before it has to have; -1: any."""
+        """The leader epoch that the record before it must have; -1 for any."""
         self.guards: tuple[Guard, ...] = ()
-        """Other partitions of the same broker that it rests on."""
+        """Other partitions, and where their logs must end for it."""
         self.attempt = -1
-        """Under which attempt a batch with a condition was sent (`PartitionQueue.attempt`)."""
+        """The attempt with which a batch with a condition was sent (`PartitionQueue.attempt`)."""
         self.mismatch: Exception | None = None
-        """The refusal of a batch before this one, whose condition rests on that one."""
+        """The refusal of a batch before this one, on which the condition of this one depends."""
         self.attempts = 0
         self.is_unwritten = False
-        """Whether it is certain that no attempt has written it, and none will yet."""
+        """Whether it is certain that no attempt has written it or still will."""
         self.retry_at_ms = 0
         self.is_done = False
         self.error: Exception | None = None
@@ -108,7 +108,7 @@ class Batch:
         error: Exception,
         count: int = 1,
     ) -> Batch:
-        """A batch of messages that never got into a queue."""
+        """A batch of records that were refused before they were queued."""
         batch = cls(topic, partition, BatchBuilder(), 0, lock)
         batch.timestamps.extend([timestamp] * count)
         batch.finish(error)
@@ -119,17 +119,17 @@ class Batch:
 
     @property
     def is_settled(self) -> bool:
-        """Whether its messages have their outcome, here or where they went."""
+        """Whether its records have their outcome, here or in the batches that they moved to."""
         return all(span.batch.is_settled for span in self.replacements) if self.replacements else self.is_done
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, or about would take before compression, in a request."""
+        """Its bytes in a request; before it is encoded, about its bytes without compression."""
         return len(self.encoded or b"") if self.builder is None else self.builder.size
 
     def when_done(self, callback: Callable[[], object]) -> bool:
-        """Call back when the outcome is known, or now if it is. False where the messages have gone to other
-        batches: ask there."""
+        """Call back when the outcome is known, or now if it is. Returns False if the records have moved to
+        other batches: register there."""
         with self._lock:
             if self.replacements:
                 return False
@@ -140,7 +140,7 @@ class Batch:
         return True
 
     def finish(self, error: Exception | None = None) -> list[Callable[[], object]]:
-        """Make the outcome known; what is to be called back now, without the lock."""
+        """Set the outcome. Returns the callbacks to run now, without the lock."""
         if self.is_done:
             return []
         self.error = error
@@ -157,10 +157,10 @@ class Batch:
         return callbacks
 
     def halves(self, new_builder: Callable[[], BatchBuilder]) -> tuple[Batch, Batch]:
-        """Two batches with the messages of this one, which is encoded and has more than one.
+        """Two batches with the records of this one, which must be encoded and have more than one.
 
-        They take over its memory, its sequence numbers and its place in the order; `hand_over` is still to
-        be called.
+        They take over its memory, its sequence numbers and its place in the order. The caller then calls
+        `hand_over`.
         """
         assert self.encoded is not None and len(self) > 1
         columns = decode_columns(self.encoded)
@@ -192,7 +192,7 @@ class Batch:
 
 
 def whereabouts(batch: Batch, first: int, count: int) -> Iterator[tuple[Batch, int, int]]:
-    """Where messages of a batch are by now: batches that have not handed them on, and which of theirs."""
+    """The batches that records of a batch are in now, each with the index and the count there."""
     if not batch.replacements:
         yield batch, first, count
         return

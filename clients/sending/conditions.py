@@ -1,12 +1,12 @@
-"""Conditional batches (KIP-27): written only where the log ends at the offset that they expect.
+"""Conditional batches (KIP-27): written only if the log ends at the offset that they expect.
 
-What an application sends for a partition it sends in the belief that what it sent before is written. So the
-first condition that does not hold refuses all conditional batches of the partition that are queued or under
-way by then: none may land by chance at an offset that another has filled up to. A broker sees to that too, by
-numbered attempts: after any refusal it refuses what is of the same attempt, and the next has to begin.
+An application sends each conditional message on the assumption that those before it are written. So the first
+condition that does not hold fails all conditional batches of the partition that are queued or under way: none
+may be written by chance because another producer has filled the log up to its offset. The broker ensures the
+same by numbered attempts: after a refusal it refuses everything of the same attempt.
 
-A batch may have guards: other partitions of the same leader, whose logs have to end at an offset as well.
-They travel in the same request, without records.
+A batch may have guards: other partitions of the same leader, whose logs must end at given offsets as well.
+They are sent in the same request, without records.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FEATURE = "holdfast.expected.offset"
 NO_EXPECTATION = -1
 
 Rows = Mapping[tuple[str, int], PartitionProduceResponse]
-"""The answers to a request, by topic and partition."""
+"""A response's rows, by topic and partition."""
 
 
 def refusal(row: PartitionProduceResponse) -> BrokerError:
-    """The error that a partition was answered with; of a condition, with where the log ends."""
+    """The error in a partition's answer; for a condition, with the offset at which the log ends."""
     if row.error_code == ErrorCode.OFFSET_MISMATCH:
         return OffsetMismatchError(
             ErrorCode.OFFSET_MISMATCH, row.error_message, row.next_offset, row.last_leader_epoch
@@ -39,13 +39,13 @@ def refusal(row: PartitionProduceResponse) -> BrokerError:
 
 
 def judged(queue: PartitionQueue, batch: Batch, error: Exception) -> Exception:
-    """What an error in answer to a conditional batch comes to, for this batch and those behind it."""
+    """The error to use for a refused conditional batch; also marks the batches that depend on it."""
     if batch.mismatch is not None:
         return batch.mismatch
     follows_another = batch.attempt < queue.attempt
     queue.attempt = max(queue.attempt, batch.attempt + 1)
     if isinstance(error, OffsetMismatchError) and follows_another:
-        # Refused because one before it was, for a reason that has passed; its own turn is yet to come.
+        # Refused only because one before it was, for a reason that has passed: to be sent again.
         return ConnectionFailedError(f"sent behind a batch that was refused; {error}")
     if isinstance(error, OffsetMismatchError | GuardMismatchError | GuardElsewhereError):
         poison((each for each in (*queue.in_flight, *queue.batches) if each is not batch), error)
@@ -53,7 +53,7 @@ def judged(queue: PartitionQueue, batch: Batch, error: Exception) -> Exception:
 
 
 def poison(batches: Iterable[Batch], error: Exception) -> None:
-    """Have those that rest on a batch that has failed fail with it."""
+    """Mark the conditional batches among these to fail with an error."""
     for batch in batches:
         if batch.expected_offset != NO_EXPECTATION:
             batch.mismatch = batch.mismatch or error
@@ -63,17 +63,17 @@ def poison(batches: Iterable[Batch], error: Exception) -> None:
 
 
 def number_guards(queues: Queues, batch: Batch) -> None:
-    """Have the guards of a batch that is about to be sent belong to the attempts of their partitions."""
+    """Give the guards of a batch that is about to be sent the attempts of their partitions."""
     for guard in batch.guards:
         topic, partition = guard.partition
         guard.attempt = queues.topic(topic).queue(partition).attempt
 
 
 def misplaced(batch: Batch, node: int, metadata: Metadata) -> Exception | None:
-    """Why a batch cannot be judged with its guards by the broker that leads its partition.
+    """Why the leader of a batch's partition cannot judge its guards; None if it can.
 
-    Final once metadata has been renewed and says so again. One that may be in the log already has to be sent
-    all the same: a retry is answered whatever becomes of its guards.
+    The error is final once renewed metadata says the same. A batch that may be in the log already is sent all
+    the same: the broker answers a retry whatever its guards.
     """
     for guard in batch.guards:
         metadata.want(guard.partition.topic)
@@ -82,7 +82,7 @@ def misplaced(batch: Batch, node: int, metadata: Metadata) -> Exception | None:
             guard.elsewhere_since = -1
             continue
         if leader == NO_NODE:
-            return ConnectionFailedError(f"it is not known who leads {guard.partition}, a guard")
+            return ConnectionFailedError(f"the leader of {guard.partition}, a guard, is unknown")
         if guard.elsewhere_since < 0:
             guard.elsewhere_since = metadata.update_count
         error = _elsewhere(batch, guard)
@@ -101,7 +101,7 @@ def _elsewhere(batch: Batch, guard: Guard) -> GuardElsewhereError:
 
 
 def refused_by_guards(queues: Queues, batch: Batch, rows: Rows) -> Exception | None:
-    """Why a batch was not attempted, where that was because of its guards."""
+    """Why a batch was not attempted, if its guards were the reason; else None."""
     mismatched: dict[TopicPartition, PartitionProduceResponse] = {}
     error: Exception | None = None
     for guard in batch.guards:

@@ -1,4 +1,4 @@
-"""Which batches go now: by their age, by the order of things, and by who can take them.
+"""Which batches to send now: by their age, by the order within a partition, and by which brokers are ready.
 
 Asked in each turn of the sending thread, under the producer's lock.
 """
@@ -33,7 +33,7 @@ class Departures:
         access: WriteAccess | None,
     ) -> None:
         self.look_at_ms = 0
-        """When something may go that had to wait, though nothing else happens."""
+        """When a batch that has to wait may be sent, even if nothing else happens."""
         self.requests_in_flight: dict[int, int] = {}
         self._queues = queues
         self._connection = connection
@@ -45,7 +45,7 @@ class Departures:
         self._access = access
 
     def choose(self, now_ms: int) -> list[tuple[int, list[Batch]]]:
-        """The batches that go now, in requests to brokers, which count as under way from here on."""
+        """The batches to send now, with their broker, by request. They count as under way from here on."""
         requests: list[tuple[int, list[Batch]]] = []
         while True:
             taken = self._take_round(now_ms)
@@ -56,7 +56,7 @@ class Departures:
             requests += taken.items()
 
     def _take_round(self, now_ms: int) -> dict[int, list[Batch]]:
-        """The batches for one more request to each broker that takes one: of every partition the first."""
+        """The batches for one more request to each ready broker: the first of each partition."""
         requests = RequestsToBe(self._settings.max_request_size)
         for topic in self._queues.waiting:
             self._place_keyless(topic, now_ms)
@@ -71,13 +71,13 @@ class Departures:
                 batch = queue.batches[0]
                 if batch.expected_offset >= 0 and not self._may_be_judged(queue, node, now_ms):
                     continue
-                if requests.has_room(node, batch):  # Else it goes with the next round.
+                if requests.has_room(node, batch):  # Else in the next round.
                     requests.add(node, self._take(queue))
         return requests.batches
 
     def _may_be_judged(self, queue: PartitionQueue, node: int, now_ms: int) -> bool:
-        """Whether the broker can judge the condition of the first batch of a partition; else it waits, or is
-        given up."""
+        """Whether the broker can judge the condition of a partition's first batch. If not, the batch waits or
+        is given up."""
         batch = queue.batches[0]
         if not self.knows_conditions(node):
             error: Exception | None = UnsupportedRequestError(
@@ -95,7 +95,7 @@ class Departures:
         return self.look_again(now_ms)
 
     def knows_conditions(self, node: int) -> bool:
-        """Whether messages for this broker may expect an offset."""
+        """Whether this broker supports messages that expect an offset."""
         conversation = self._connection.conversation(node)
         return conversation is not None and FEATURE in conversation.features
 
@@ -107,14 +107,14 @@ class Departures:
         return in_flight < self._settings.max_in_flight and self._connection.is_ready(node)
 
     def _may_go(self, queue: PartitionQueue, now_ms: int) -> bool:
-        """Whether the first batch of a partition may be sent now, by its age and by the order of things."""
+        """Whether the first batch of a partition may be sent now, by its age and the order of batches."""
         batch = queue.batches[0]
         if batch.retry_at_ms > now_ms:
             return self.look_again(batch.retry_at_ms)
         if not self._is_ripe(batch, now_ms):
             return self.look_again(batch.created_ms + self._settings.linger_ms)
         if not self._settings.is_idempotent:
-            # Nothing tells a broker that a batch comes too early: one at a time, or none may fail.
+            # A broker cannot notice a batch that comes too early: one at a time, unless none is retried.
             return not queue.in_flight or self._settings.retries == 0
         if queue.sequences.wants_new_epoch and not queue.in_flight and not self._id.begin_epoch(queue):
             return False
@@ -131,7 +131,7 @@ class Departures:
         )
 
     def look_again(self, at_ms: int) -> bool:
-        """Look again at that time, if not before; False, for those who say that something has to wait."""
+        """Look again at that time at the latest. Returns False, for callers that return it: not now."""
         self.look_at_ms = min(self.look_at_ms, at_ms)
         return False
 
@@ -148,7 +148,7 @@ class Departures:
         return batch
 
     def _place_keyless(self, topic: TopicQueues, now_ms: int) -> None:
-        """Give ripe batches without a partition one, in turn, whose leader can be sent to at once."""
+        """Give batches without a partition one whose leader is ready, in turn, once they are old enough."""
         info = self._metadata.topics.get(topic.topic)
         if info is None or not topic.keyless:
             return

@@ -1,4 +1,4 @@
-"""What a message that is to land at an offset rests on (KIP-27)."""
+"""The condition of a message that expects an offset (KIP-27)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from protocol.topic_partition import TopicPartition
 NO_ATTEMPT = -1
 ANY_EPOCH = -1
 NO_GUARDS: Mapping[TopicPartition, int] = {}
-"""Of what rests on its own partition alone. Nobody changes it."""
+"""No condition on other partitions. Must not be changed."""
 
 
 @dataclass(slots=True)
 class Guard:
-    """A partition whose log has to end at `expected_offset`, though nothing is written to it.
+    """A partition whose log must end at `expected_offset`, though nothing is written to it.
 
-    `attempt` is under which it was last sent: see `clients.sending.queues.PartitionQueue.attempt`.
-    `elsewhere_since` counts the updates of metadata up to that in which another broker than the batch's led
-    it; -1: the same.
+    `attempt` is the one with which it was last sent (`clients.sending.queues.PartitionQueue.attempt`).
+    `elsewhere_since` is the count of metadata updates at which it was first seen to have another leader than
+    the batch's partition; -1 while the leader is the same.
     """
 
     partition: TopicPartition
@@ -30,7 +30,7 @@ class Guard:
 
 
 class Expectation(NamedTuple):
-    """Where a log has to end, the leader epoch that its last record has to have, and guards."""
+    """The offset at which a log must end, the leader epoch of its last record, and guards."""
 
     offset: int
     last_leader_epoch: int = ANY_EPOCH
@@ -38,11 +38,13 @@ class Expectation(NamedTuple):
 
 
 def guards_in(partition: TopicPartition, expected: Mapping[TopicPartition, int]) -> tuple[Guard, ...]:
-    """The guards of what is written to `partition`, in order. Raises ValueError for one that is none."""
+    """The guards of a write to `partition`, in order. Raises ValueError for an invalid one."""
     guards = tuple(Guard(TopicPartition(*key), expected[key]) for key in sorted(expected))
     for guard in guards:
         if guard.partition == partition:
-            raise ValueError(f"{partition} is written to: where it ends says the message's own offset")
+            raise ValueError(
+                f"{partition} is written to and cannot be a guard: its condition is the message's offset"
+            )
         if guard.expected_offset < 0:
-            raise ValueError(f"no log ends at offset {guard.expected_offset}, not {guard.partition} either")
+            raise ValueError(f"{guard.partition} is a guard: no log ends at offset {guard.expected_offset}")
     return guards

@@ -64,12 +64,11 @@ class MessageSender:
         self._is_idempotent = is_idempotent
 
     def send(self, *messages: Message) -> SendResponse:
-        """Queue messages to be sent, and return at once; what becomes of them, the response tells.
+        """Queue messages and return at once; the response gets their outcome.
 
-        Waits only where `buffer.memory` is used up, and for at most `max.block.ms`; a message for which there
-        is no room even then ends with BufferFullError in its response. Raises ClosedError, TypeError for what
-        cannot be serialized, and the error that has made this producer unusable, such as
-        ProducerFencedError.
+        Waits only if `buffer.memory` is used up, for at most `max.block.ms`; a message for which there is no
+        room even then fails with BufferFullError in its response. Raises ClosedError, TypeError for what
+        cannot be serialized, and the error that has made this producer unusable, such as ProducerFencedError.
         """
         if len(messages) != 1:
             if not messages:
@@ -105,15 +104,16 @@ class MessageSender:
     ) -> SendResponse:
         """Queue messages of one partition, to be written only if its log ends at `expected_offset` (KIP-27).
 
-        As `send` of messages with that `offset`, and those after it; a `last_leader_epoch` is what the record
-        before the first has to have. Where the log ends elsewhere they fail with OffsetMismatchError, which
-        says where, and with them all other messages with an `offset` that wait for the partition. Several
-        messages are one batch, all or none, if they fit in `batch.size`. Needs
-        `enable.idempotence`: ConfigError; and brokers of Holdfast: UnsupportedRequestError.
+        As `send` of messages with that `offset` and the ones after it. With a `last_leader_epoch`, the record
+        before the first message must have that leader epoch. If the log ends elsewhere the messages fail with
+        OffsetMismatchError, which has the actual end, and so do all other messages with an `offset` that wait
+        for the partition. Messages that fit in `batch.size` together are one batch, all or none. Raises
+        ConfigError without `enable.idempotence`; brokers other than Holdfast's: UnsupportedRequestError.
 
-        `guards` are other partitions, and where their logs have to end as well; nothing is written to them.
-        Where one ends elsewhere the messages fail with GuardMismatchError, which says which, and where. One
-        broker judges all of it: with a guard that another leads they fail with GuardElsewhereError.
+        `guards` are other partitions and the offsets at which their logs must end; nothing is written to
+        them. If one ends elsewhere the messages fail with GuardMismatchError, which has the actual ends. One
+        broker judges all partitions: with a guard that another broker leads they fail with
+        GuardElsewhereError.
         """
         if not messages:
             raise ValueError("no message to send")
@@ -121,7 +121,7 @@ class MessageSender:
             responses: list[SendResponse] = []
             for index, message in enumerate(messages):
                 if (message.topic, message.partition) != (messages[0].topic, messages[0].partition):
-                    raise ValueError("messages for one partition, for they are to land one after the other")
+                    raise ValueError("all messages must name the same topic and partition")
                 expected = Expectation(expected_offset + index)
                 if index == 0 and message.partition is not None:
                     partition = TopicPartition(message.topic, message.partition)
@@ -133,9 +133,11 @@ class MessageSender:
     def _send_at(self, message: Message, expected: Expectation) -> SendResponse:
         if expected.offset < 0 or message.partition is None:
             place = f"offset {expected.offset} of partition {message.partition}"
-            raise ValueError(f"{place}: both have to be named")
+            raise ValueError(f"{place}: a conditional message must name both")
         if not self._is_idempotent:
-            raise ConfigError("a message with an offset needs enable.idempotence=true: a retry must not fail")
+            raise ConfigError(
+                "a message with an offset needs enable.idempotence=true, or its retry would fail"
+            )
         key = as_bytes(message.topic, self._key_serializer(message.topic, message.key))
         value = as_bytes(message.topic, self._value_serializer(message.topic, message.value))
         headers = tuple(message.headers)
@@ -153,13 +155,13 @@ class MessageSender:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> BulkResponse:
-        """Queue many messages for one topic, as `send` would one by one, at a fraction of the cost.
+        """Queue many messages for one topic, at a fraction of the cost of `send` for each.
 
-        `values`, and `keys` if there are any, of equal number, may be columns of Arrow. What becomes of the
-        messages is told by batches: the response's `responses` are `SpanResponse`s, in the order of the
-        messages where they have no keys; with keys, in the order of each partition's. `timestamp`, in ms, is
-        that of all. Raises as `send` does, ValueError also for no message at all, and for keys that are too
-        few or too many: what comes before them has been queued by then.
+        `values` and `keys`, which must have equal lengths, may be Arrow columns. The response has one
+        `SpanResponse` for each batch, or part of one, in `responses`: in the order of the messages, or with
+        keys in the order of messages within each partition. `timestamp`, in ms, is for all. Raises what
+        `send` raises, and ValueError for no message at all or for too few or too many keys; the messages
+        before the mismatch may have been queued then.
         """
         timestamp = self._network.wall_ms() if timestamp is None else _time(timestamp)
         responses: list[SpanResponse] = []
@@ -181,7 +183,7 @@ class MessageSender:
 
 
 def _time(timestamp_ms: int) -> int:
-    """A message's own timestamp. Raises ValueError for what no record can have."""
+    """The timestamp of a message. Raises ValueError for one that no record can have."""
     if not 0 <= timestamp_ms < _TIMESTAMP_END:
-        raise ValueError(f"{timestamp_ms} is no timestamp: ms since 1970, not negative")
+        raise ValueError(f"{timestamp_ms} is no timestamp: it must be in ms since 1970 and not negative")
     return timestamp_ms

@@ -1,4 +1,4 @@
-"""What becomes of batches: acknowledged, sent again, split, or given up."""
+"""The outcomes of batches: acknowledged, sent again, split, or given up."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _NOT_WRITTEN = (
     ErrorCode.OPERATION_NOT_ATTEMPTED,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
 )
-"""What a broker answers that has judged a batch and has not appended it."""
+"""Errors with which a broker says that it has not appended a batch."""
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 
 class Outcomes:
-    """Decides, batch by batch. The lock must be held for all but `call_back`."""
+    """Decides the outcome of each batch. The lock must be held for all but `call_back`."""
 
     def __init__(self, queues: Queues, settings: SenderSettings, tally: SendingTally) -> None:
         self.callbacks: list[Callable[[], object]] = []
-        """What is to be called back."""
+        """The callbacks to run, without the lock."""
         self._queues = queues
         self._settings = settings
         self._tally = tally
 
     def succeeded(self, batch: Batch) -> None:
-        """A batch that was under way is acknowledged."""
+        """The broker has acknowledged a batch."""
         queue = self._queues.queue_of(batch)
         queue.in_flight.remove(batch)
         if batch.base_sequence >= 0:
@@ -42,9 +42,9 @@ class Outcomes:
         self.finish(batch, None)
 
     def failed(self, batch: Batch, error: Exception, now_ms: int, *, was_sent: bool = True) -> None:
-        """Send the batch again if that may help and time is left; else give it up."""
+        """Queue the batch again if another attempt may help and time is left; else give it up."""
         queue = self._queues.queue_of(batch)
-        # Of an earlier attempt without an answer nobody knows whether it will arrive yet.
+        # An earlier attempt without an answer may still arrive.
         batch.is_unwritten = batch.attempts == 1 and _is_not_written(error)
         if batch.expected_offset >= 0:
             error = judged(queue, batch, error)
@@ -55,7 +55,7 @@ class Outcomes:
             self._queues.fatal_error = error
             return
         if is_lost and queue.is_first(batch):
-            # Nothing before it is missing: the numbers themselves are wrong, and the batch is not written.
+            # No earlier batch is missing: the numbers themselves are wrong, and the batch is not written.
             queue.sequences.must_restart = True
         is_bystander = code is ErrorCode.OPERATION_NOT_ATTEMPTED
         if not was_sent or is_bystander:
@@ -77,20 +77,20 @@ class Outcomes:
             )
 
     def give_up_mismatched(self, queue: PartitionQueue) -> None:
-        """Give up what waits and rests on a batch that was refused."""
+        """Give up the waiting batches whose condition depends on a batch that was refused."""
         for batch in [batch for batch in queue.batches if batch.mismatch is not None]:
             assert batch.mismatch is not None
             queue.batches.remove(batch)
             self.give_up(queue, batch, batch.mismatch)
 
     def give_up_first(self, queue: PartitionQueue, error: Exception) -> None:
-        """Give up the first batch that waits, which has a condition, and all that rest on it."""
+        """Give up the first waiting batch, which has a condition, and all that depend on it."""
         self.give_up(queue, queue.batches.popleft(), error)
         poison(queue.batches, error)
         self.give_up_mismatched(queue)
 
     def _split(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
-        """Send a batch that the broker will not take as two: that is no retry, for it is another request."""
+        """Queue a batch that is too large for the broker as two. Counts as no retry: the requests differ."""
         self._tally.split(batch, error)
         queue.in_flight.remove(batch)
         batch.last_error = error
@@ -113,7 +113,7 @@ class Outcomes:
         self.finish(batch, error)
 
     def too_late(self, batch: Batch, because: Exception | None) -> DeliveryTimeoutError:
-        """The error of a batch whose time is over."""
+        """The error of a batch that was not acknowledged within `delivery.timeout.ms`."""
         waited_ms = self._settings.delivery_timeout_ms
         last = "" if because is None else f"; the last attempt: {because}"
         error = DeliveryTimeoutError(
@@ -130,13 +130,13 @@ class Outcomes:
         self._queues.release(batch)
 
     def call_back(self) -> None:
-        """Tell those who wait, without the lock."""
+        """Run the callbacks, without the lock."""
         callbacks, self.callbacks = self.callbacks, []
         for callback in callbacks:
             try:
                 callback()
             except Exception:
-                sys.excepthook(*sys.exc_info())  # An application's fault, which must not stop the sending.
+                sys.excepthook(*sys.exc_info())  # The application's fault, which must not stop the sending.
 
 
 def _is_not_written(error: Exception) -> bool:

@@ -1,6 +1,6 @@
-"""Which partition a message with a key goes to.
+"""The partition of a message with a key, by Kafka's default.
 
-`clients.sending.queues` has the messages without a key: they go by batches.
+Messages without a key get their partition a batch at a time (`clients.sending.queues`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TypeAlias
 Partitioner: TypeAlias = Callable[[str, bytes | None, int], int | None]
 """(topic, serialized key, number of partitions) -> partition, or None to leave the choice to the producer.
 
-Called for every message that names no partition: by the thread that sends it, or later, by the producer's
-own, where the topic was not known yet.
+Called for every message that names no partition: by the thread that calls `send`, or later by the producer's
+thread if the topic was unknown then.
 """
 
 
-@lru_cache(maxsize=16 * 1024)  # Keys come again; a look-up costs a tenth of the loop.
+@lru_cache(maxsize=16 * 1024)  # Keys repeat; a look-up costs a tenth of the loop.
 def murmur2(data: bytes) -> int:
     """The 32-bit MurmurHash2 with the seed that Kafka's Java client uses, as an unsigned number."""
     multiplier = 0x5BD1E995
@@ -39,7 +39,7 @@ def murmur2(data: bytes) -> int:
 
 
 def by_key(topic: str, key: bytes | None, partition_count: int) -> int | None:
-    """The partition that Kafka's Java client gives to `key`: the same for equal keys, from any client."""
+    """The partition that Kafka's Java client chooses for `key`; None without a key."""
     if key is None:
         return None
     return (murmur2(bytes(key)) & 0x7FFFFFFF) % partition_count

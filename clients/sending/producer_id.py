@@ -1,4 +1,4 @@
-"""The id under which brokers know a producer (KIP-98): asked for when it is first needed, and again when its
+"""The id under which brokers know a producer (KIP-98): requested when it is first needed, and again when its
 epochs are used up."""
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ NO_PRODUCER = -1
 
 
 class ProducerId:
-    """The id, and the request for it while that is under way."""
+    """The id, and the request for it."""
 
     def __init__(self, retry_backoff_ms: int) -> None:
         self.id = NO_PRODUCER
         self.not_before_ms = 0
-        """When it may be asked for again after a failure."""
+        """When the id may be requested again after a failure."""
         self._retry_backoff_ms = retry_backoff_ms
         self._request: Call | None = None
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether it is to be asked for now."""
+        """Whether to request the id now."""
         return self.id == NO_PRODUCER and self._request is None and now_ms >= self.not_before_ms
 
     def call(self) -> Call:
-        """The request for an id, which is thereby under way."""
+        """The request for an id; it counts as sent from here on."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         self._request = Call(ANY_NODE, request)
         return self._request
 
     def owns(self, reply: Reply) -> bool:
-        """Whether a reply is to that request."""
+        """Whether a reply answers that request."""
         return reply.call is self._request
 
     def forget(self) -> None:
-        """Ask for another."""
+        """Drop the id, so that another one is requested."""
         self.id = NO_PRODUCER
 
     def handle(self, reply: Reply, now_ms: int) -> Exception | None:
-        """Take in the reply; the error where there will never be an id."""
+        """Take in the reply. Returns the error if there will never be an id."""
         self._request = None
         error = reply.error
         if isinstance(reply.response, InitProducerIdResponse):
@@ -57,8 +57,10 @@ class ProducerId:
         return None if error is None or is_retriable(error) else error
 
     def begin_epoch(self, queue: PartitionQueue) -> bool:
-        """Start a partition's numbers anew, those of the batches that wait included. False where that takes
-        another id."""
+        """Restart the sequence numbers of a partition, and renumber its waiting batches.
+
+        Returns False if that needs another id first.
+        """
         sequences = queue.sequences
         if sequences.is_exhausted and sequences.producer_id == self.id:
             self.forget()

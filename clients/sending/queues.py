@@ -1,10 +1,10 @@
-"""Where messages wait: one queue for each partition, and for each topic one of what has no partition.
+"""Where records wait: a queue for each partition, and for each topic two for records without a partition.
 
-As in the client rewrite, "One queue per partition". A topic's messages are without a partition for two
-reasons. Those without a key gather in batches, and a whole batch is given a partition when it is sent. Those
-that were sent before the topic's partitions were known wait one by one, in order, until they are.
+As in the client rewrite, "One queue per partition". A record has no partition for one of two reasons. Records
+without a key gather in batches, and a whole batch is given a partition when it is sent. Records sent before
+the topic's partitions are known wait one by one, in order, until they are.
 
-Plain data under one lock, the producer's: the calling threads append, the sending thread takes.
+Plain data under the producer's lock: the calling threads append, the sending thread takes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from protocol.batches import HEADER_SIZE, Compression
 from protocol.records import BatchBuilder
 
 UNPLACED = -1
-"""The partition of what has none yet."""
+"""The partition number of records and batches that have none yet."""
 
 RECORD_OVERHEAD = 240
-"""Bytes that Python needs for a waiting message besides its key and value: the objects around them."""
+"""Bytes of memory that a waiting record takes besides its key and value."""
 UNPLACED_OVERHEAD = 900
-"""The same for a message that waits by itself, its topic's partitions not being known: a batch of its own."""
+"""Bytes of memory that a record takes while it waits in a batch of its own for its topic's partitions."""
 BULK_OVERHEAD = 80
-"""The same for a message of many that were sent in one call, and have one response together."""
+"""Bytes of memory that a record of a `send_many` takes: its call has one response for each batch."""
 NEVER_MS = 2**62
 
 
@@ -51,32 +51,32 @@ class UnplacedRecord(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
-    """What waits for one partition, oldest first, and what is under way to it."""
+    """The batches that wait for one partition, oldest first, and those under way to it."""
 
     topic: str
     partition: int
     batches: deque[Batch] = field(default_factory=deque)
     in_flight: list[Batch] = field(default_factory=list)
-    """Sent and not answered, in the order of their numbers."""
+    """Batches that were sent and not answered, in the order of their numbers."""
     sequences: Sequences = field(default_factory=Sequences)
     next_number: int = 0
     attempt: int = 0
-    """Counts the refusals of batches with conditions: a broker then knows what was sent after them."""
+    """Counts refused batches with conditions, so that a broker knows what was sent before it refused one."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits here and nothing is under way."""
+        """Whether no batch waits or is under way."""
         return not self.batches and not self.in_flight
 
     def put_back(self, *batches: Batch) -> None:
-        """Let batches that were sent wait again, at their old place: before all that come after them."""
+        """Queue batches again that were sent, at their old place in the order."""
         number = batches[0].number
         later = [other for other in self.batches if not other.number or other.number > number]
         earlier = [other for other in self.batches if other.number and other.number < number]
         self.batches = deque([*earlier, *batches, *later])
 
     def take(self) -> Batch:
-        """The first batch, which is under way from now on."""
+        """Take the first batch; it counts as under way from now on."""
         batch = self.batches.popleft()
         batch.is_closed = True
         if not batch.number:
@@ -86,7 +86,7 @@ class PartitionQueue:
         return batch
 
     def is_first(self, batch: Batch) -> bool:
-        """Whether no batch that was taken before this one is without an outcome."""
+        """Whether every batch that was taken before this one has its outcome."""
         return all(
             other is batch or not other.number or other.number > batch.number
             for other in (*self.in_flight, *self.batches)
@@ -100,16 +100,17 @@ class TopicQueues:
     topic: str
     partitions: dict[int, PartitionQueue] = field(default_factory=dict)
     keyless: deque[Batch] = field(default_factory=deque)
-    """Batches of messages without a key, not yet given a partition."""
+    """Batches of records without a key that have no partition yet."""
     unplaced: deque[UnplacedRecord] = field(default_factory=deque)
     turn: int = 0
-    """Counts keyless batches, so that they go round the partitions."""
+    """Counts keyless batches, to spread them over the partitions in turn."""
     partition_count: int = 0
     """How many partitions the topic has; 0 while that is unknown, or records wait in `unplaced`."""
     keyless_partition: int = 0
     """`keyless_partition_of` the count, kept because every record without a key needs it."""
     batch_size: int = 0
-    """Bytes that a batch may come to. Less than `batch.size` where the broker has refused that."""
+    """Largest size of a batch in bytes: `batch.size`, or less once the broker has refused a batch as too
+    large."""
 
     def set_partition_count(self, count: int) -> None:
         """How many partitions the topic has from now on; 0 for unknown."""
@@ -125,7 +126,7 @@ class TopicQueues:
 
 
 class Queues:
-    """All that waits. `lock` must be held for every call."""
+    """The queues of all topics. `lock` must be held for every call."""
 
     def __init__(
         self,
@@ -139,25 +140,25 @@ class Queues:
         self.used = 0
         """Bytes of `buffer.memory` in use."""
         self.waiting_for_room = 0
-        """How many callers wait for some of it."""
+        """How many callers wait for room in `buffer.memory`."""
         self.flushing = 0
-        """How many callers wait for all that is queued: nothing lingers meanwhile."""
+        """How many callers are in `flush`: no batch lingers meanwhile."""
         self.fatal_error: Exception | None = None
         """Why nothing can be sent any more."""
         self.lock = lock
         self.busy: dict[PartitionQueue, None] = {}
-        """The queues of partitions in which something waits or is under way; maybe some where that was so."""
+        """Queues with a batch that waits or is under way; may still contain some that have become idle."""
         self.waiting: dict[TopicQueues, None] = {}
-        """The topics with messages that have no partition; maybe some that had."""
+        """Topics with records that have no partition; may still contain some that have none left."""
         self.look_at_ms = NEVER_MS
-        """When the sending thread looks at the queues by itself."""
+        """When the sending thread next looks at the queues, unless it is woken."""
         self._batch_size = batch_size
         self._linger_ms = linger_ms
         self._compression = compression
         self._level = level
 
     def topic(self, name: str) -> TopicQueues:
-        """The queues of a topic, made where there are none."""
+        """The queues of a topic, made if there are none."""
         queues = self.topics.get(name)
         if queues is None:
             queues = self.topics[name] = TopicQueues(name, batch_size=self._batch_size)
@@ -275,8 +276,8 @@ class Queues:
         return batch, index, should_wake
 
     def room_for(self, topic: TopicQueues, partition: int, ends: Sequence[int], start: int) -> int:
-        """How many messages go into one batch together. `ends` are the sums of the messages' sizes, of which
-        those before `start` do not count. At least one."""
+        """How many records from `start` on go into one batch, at least one. `ends` has the running sums of
+        the records' sizes."""
         queue = None if partition == UNPLACED else topic.partitions.get(partition)
         batches = topic.keyless if partition == UNPLACED else queue.batches if queue is not None else ()
         before = ends[start - 1] if start else 0
@@ -289,7 +290,7 @@ class Queues:
     def _begin_batch(
         self, topic: TopicQueues, partition: int, batches: deque[Batch], now_ms: int
     ) -> tuple[Batch, bool]:
-        """A new batch behind the others, and whether the sending thread is to be woken for it."""
+        """A new batch behind the others, and whether to wake the sending thread for it."""
         due_ms = now_ms + self._linger_ms
         if batches and not batches[-1].is_closed:
             batches[-1].is_closed = True
@@ -303,14 +304,14 @@ class Queues:
         return batch, self._is_early(due_ms)
 
     def _is_early(self, due_ms: int) -> bool:
-        """Whether something is due before the sending thread would look; it looks then."""
+        """Whether to wake the sending thread, because `due_ms` is before its next look at the queues."""
         if due_ms >= self.look_at_ms:
             return False
         self.look_at_ms = due_ms
         return True
 
     def new_builder(self) -> BatchBuilder:
-        """Where the records of a batch gather."""
+        """A builder for the records of one batch."""
         return BatchBuilder(self._compression, self._level)
 
     def append_unplaced(
@@ -341,7 +342,7 @@ class Queues:
         return alone.hand_over((ReplacementSpan(0, batch, index),))
 
     def split(self, queue: PartitionQueue, batch: Batch) -> list[Callable[[], object]]:
-        """Have the messages of a batch that is too large wait as two; what is to be called back.
+        """Queue the records of a batch that is too large as two batches; returns the callbacks to run now.
 
         The batch must no longer be in the queue. The topic's batches are smaller from now on.
         """
@@ -373,7 +374,7 @@ class Queues:
         return found
 
     def forget_idle(self) -> None:
-        """Leave out of `busy` and `waiting` what is not so any more."""
+        """Remove idle queues from `busy`, and topics without such records from `waiting`."""
         for queue in [queue for queue in self.busy if queue.is_idle]:
             del self.busy[queue]
         for topic in [topic for topic in self.waiting if not topic.keyless and not topic.unplaced]:

@@ -1,4 +1,4 @@
-"""Batches on their way into requests, encoded and compressed at the first attempt."""
+"""Produce requests: which batches fit together, and their encoding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BASE_OFFSET = struct.Struct(">q")
 
 
 class RequestsToBe:
-    """The requests of one round, to each broker one: which batches are in them."""
+    """The batches of the next requests, one to each broker."""
 
     def __init__(self, max_request_size: int) -> None:
         self.batches: dict[int, list[Batch]] = {}
@@ -22,8 +22,8 @@ class RequestsToBe:
         self._guarded: dict[int, set[TopicPartition]] = {}
 
     def has_room(self, node: int, batch: Batch) -> bool:
-        """Whether a batch can go into the request to a broker: for its size, and since a request names every
-        partition once, be it a guard."""
+        """Whether a batch fits into the request to a broker: by its size, and because a request names each
+        partition at most once, guards included."""
         if node not in self.batches:
             return True
         if self._sizes[node] + batch.size > self._max_request_size:
@@ -37,7 +37,7 @@ class RequestsToBe:
         return not any(guard.partition in taken for guard in batch.guards)
 
     def add(self, node: int, batch: Batch) -> None:
-        """Put a batch in, for which there is room."""
+        """Add a batch for which there is room."""
         self.batches.setdefault(node, []).append(batch)
         self._sizes[node] = self._sizes.get(node, 0) + batch.size
         if batch.guards:
@@ -47,10 +47,10 @@ class RequestsToBe:
 def produce_request(
     batches: list[Batch], acks: int, timeout_ms: int, *, tells_offsets: bool = False
 ) -> ProduceRequest:
-    """The request with these batches, which are encoded, and their guards; of every partition one.
+    """The request with these batches, which must be encoded and of different partitions, and their guards.
 
-    To a broker that knows of conditions it `tells_offsets`: also in the base offsets, which topics with
-    `check.expected.offsets` look at, and which are 0 else.
+    With `tells_offsets`, for a broker that supports conditions, expected offsets are also the batches' base
+    offsets, which the broker checks for topics with `check.expected.offsets`. Otherwise these are 0.
     """
     topics: dict[str, TopicProduceData] = {}
     for batch in batches:
@@ -76,7 +76,7 @@ def produce_request(
 
 
 def encode(batch: Batch, sequences: Sequences) -> None:
-    """Make bytes of the batch, unless it has them, with its sequence number if it has one."""
+    """Encode the batch, with its sequence number if it has one, unless it is encoded already."""
     if batch.encoded is not None:
         return
     assert batch.builder is not None

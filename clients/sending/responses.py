@@ -15,10 +15,10 @@ Callback: TypeAlias = "Callable[[SendResponse], object]"
 
 
 class SendResponse:
-    """The outcome of a `send`, now or later. May be waited for, asked, called back by, or awaited.
+    """The outcome of a `send`, now or later: wait for it, ask, register a callback, or await it.
 
-    Of several messages sent in one call it is the outcome of all: done when all are, failed when one is, and
-    otherwise that of the last.
+    For several messages sent in one call: done when all are, failed when one has failed, and otherwise the
+    outcome of the last message.
     """
 
     __slots__ = ()
@@ -30,7 +30,7 @@ class SendResponse:
 
     @property
     def error(self) -> Exception | None:
-        """Why the message was not acknowledged. None if it was, or while that is not known."""
+        """Why the message was not acknowledged. None if it was, or while the outcome is unknown."""
         raise NotImplementedError
 
     @property
@@ -44,25 +44,25 @@ class SendResponse:
 
     @property
     def offset(self) -> int | None:
-        """The offset, once the message is acknowledged; -1 where the broker does not tell it (acks=0)."""
+        """The offset, once the message is acknowledged; -1 if the broker did not answer it (acks=0)."""
         raise NotImplementedError
 
     @property
     def timestamp(self) -> int | None:
-        """The time, in ms since the epoch, that the log has for the message, once it is acknowledged."""
+        """The message's time in the log, in ms since the epoch, once the message is acknowledged."""
         raise NotImplementedError
 
     def on_completion(self, callback: Callback) -> None:
-        """Have `callback(self)` called when the outcome is known, or at once where it is.
+        """Call `callback(self)` when the outcome is known, or at once if it is.
 
-        It is called by the producer's own thread, which waits for it: it should be quick.
+        The producer's thread calls it and sends nothing meanwhile: it should be quick.
         """
         raise NotImplementedError
 
     def result(self, timeout_ms: int | None = None) -> RecordMetadata:
         """Wait for the outcome and return where the message is.
 
-        Raises the error where it failed, RequestTimeoutError where nothing is known after `timeout_ms`.
+        Raises the error if it failed, and RequestTimeoutError if the outcome is unknown after `timeout_ms`.
         """
         if not self.done:
             event = threading.Event()
@@ -89,7 +89,7 @@ class SendResponse:
 
 
 class RecordResponse(SendResponse):
-    """The outcome of one message: which is to say, of its batch, and of its place in there."""
+    """The outcome of one message: that of its batch, at the message's index."""
 
     __slots__ = ("_batch", "_index")
 
@@ -102,7 +102,7 @@ class RecordResponse(SendResponse):
         return SpanResponse(self._batch, self._index, 1)
 
     def _place(self) -> tuple[Batch, int]:
-        """The batch that the message is in by now, and its index there."""
+        """The batch that the message is in now, and its index there."""
         batch, index = self._batch, self._index
         if batch.replacements:
             ((batch, index, _),) = whereabouts(batch, index, 1)
@@ -142,7 +142,7 @@ class RecordResponse(SendResponse):
     def on_completion(self, callback: Callback) -> None:
         batch = self._place()[0]
         while not batch.when_done(partial(self._look_again, callback)):
-            batch = self._place()[0]  # It moved in between.
+            batch = self._place()[0]  # The message moved in between.
 
     def _look_again(self, callback: Callback) -> None:
         if self.done:
@@ -152,9 +152,9 @@ class RecordResponse(SendResponse):
 
 
 class SpanResponse(SendResponse):
-    """The outcome of `count` messages that one call sent in bulk, and that were one batch, or part of one.
+    """The outcome of `count` messages that one `send_many` put into one batch.
 
-    It is done when all are, failed when one is, and otherwise that of the last. `offsets` has all.
+    Done when all are, failed when one has failed, and otherwise the outcome of the last. `offsets` has all.
     """
 
     __slots__ = ("_batch", "_first", "count")
@@ -192,8 +192,8 @@ class SpanResponse(SendResponse):
 
     @property
     def offsets(self) -> list[range]:
-        """The offsets of the acknowledged messages, in order and in ranges without a gap; empty where the
-        broker does not tell them."""
+        """The offsets of the acknowledged messages, in order, as ranges without gaps; empty if the broker did
+        not answer them (acks=0)."""
         return [
             range(batch.base_offset + first, batch.base_offset + first + count)
             for batch, first, count in self._places()
@@ -255,7 +255,7 @@ class GroupResponse(SendResponse):
         self._await_from(0, callback)
 
     def _await_from(self, index: int, callback: Callback) -> None:
-        # One after the other: that the last is done is not enough, and counting would need a lock.
+        # One after the other: the last may be done first, and counting would need a lock.
         for position in range(index, len(self.responses)):
             response = self.responses[position]
             if not response.done:
@@ -268,7 +268,7 @@ class GroupResponse(SendResponse):
 
 
 class BulkResponse(GroupResponse):
-    """The outcome of the messages of one `send_many`; in `responses` that of each batch, or part of one."""
+    """The outcome of one `send_many`; `responses` has that of each batch, or part of one."""
 
     __slots__ = ()
 

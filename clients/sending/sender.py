@@ -1,4 +1,4 @@
-"""The sending side of a producer: the client rewrite's event loop, one turn at a time.
+"""The sending loop of a producer, as in the client rewrite, one turn at a time.
 
     configure any new broker connections
     select; handle responses; write
@@ -7,10 +7,9 @@
     handle retries
     handle new requests
 
-One thread runs it, and only that thread touches the connection; what it shares with the threads that call
-`send` are the queues, under their lock. Encoding, compressing and calling back happen outside the lock.
-`clients.sending.departures` chooses the batches that go, `clients.sending.outcomes` decides what becomes of
-them.
+One thread runs it, and only that thread uses the connection. With the threads that call `send` it shares the
+queues, under their lock. It encodes, compresses and calls back outside the lock. `clients.sending.departures`
+chooses the batches to send, `clients.sending.outcomes` decides their outcomes.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, 
 
 
 class Sender:
-    """Takes batches from the queues and sees them through. All methods belong to the sending thread, save
-    those that say otherwise."""
+    """Sends the batches in the queues until each has its outcome. Only the sending thread may call it."""
 
     def __init__(
         self,
@@ -66,11 +64,11 @@ class Sender:
     # One turn of the loop -----------------------------------------------------------------------------
 
     def turn(self, max_wait_ms: int) -> None:
-        """Send and receive what can be; waits for something to happen at most `max_wait_ms`."""
+        """Send and receive what is ready; waits at most `max_wait_ms` for something to happen."""
         now_ms = self._network.now_ms()
         wait_ms = min(max_wait_ms, max(0, self._departures.look_at_ms - now_ms))
         calls, self._outbox = self._outbox, []
-        # Once for both: the application wants the lock too, for every message.
+        # Taken once for both, because `send` needs the lock for every message.
         with self._lock:
             leaders = self._wanted_leaders()
             if self._access is not None:
@@ -106,7 +104,7 @@ class Sender:
         self._connection.events.tell()
 
     def fail_all(self, error: Exception) -> None:
-        """Give up all that waits or is under way."""
+        """Give up every batch that waits or is under way."""
         with self._lock:
             self._queues.fatal_error = self._queues.fatal_error or error
             for topic in self._queues.topics.values():
@@ -127,7 +125,7 @@ class Sender:
         self._connection.events.tell()
 
     def _wanted_leaders(self) -> list[int]:
-        """The leaders of what waits, to whom there are to be connections."""
+        """The leaders of partitions with waiting batches, to which connections are needed."""
         leaders = {
             self._metadata.leader(queue.topic, queue.partition): None
             for queue in self._queues.busy
@@ -214,7 +212,7 @@ class Sender:
     # Metadata -----------------------------------------------------------------------------------------
 
     def _handle_metadata(self, now_ms: int) -> None:
-        """Place what waited for a topic to be known; ask for topics, and for leaders that are missing."""
+        """Place records whose topic is known by now; request unknown topics and leaders."""
         if self._seen_update != self._metadata.update_count:
             self._seen_update = self._metadata.update_count
             for topic in self._queues.topics.values():
@@ -238,7 +236,7 @@ class Sender:
             waiting = topic.unplaced[0]
             try:
                 partition = self._partitioner(topic.topic, waiting.record[1], partition_count)
-            except Exception as error:  # The application's own code: its message fails, not the others.
+            except Exception as error:  # The partitioner is the application's: only its message fails.
                 topic.unplaced.popleft()
                 self._outcomes.finish(waiting.batch, error)
                 continue
@@ -256,7 +254,7 @@ class Sender:
     # Incomplete requests ------------------------------------------------------------------------------
 
     def _handle_incomplete(self, now_ms: int) -> None:
-        """Give up what has waited too long. For what is under way the answer is awaited all the same."""
+        """Give up what has waited too long. The answer to a batch under way is still awaited."""
         too_old_ms = now_ms - self._settings.delivery_timeout_ms
         placed_before_ms = now_ms - min(self._settings.max_block_ms, self._settings.delivery_timeout_ms)
         for topic in self._queues.waiting:
@@ -287,7 +285,7 @@ class Sender:
     # Retries and new requests -------------------------------------------------------------------------
 
     def _handle_new(self, now_ms: int) -> list[tuple[int, list[Batch]]]:
-        """Take the batches that are to go now, in requests to brokers; and find out when to look again."""
+        """Take the batches to send now, by request and broker; also decides when to look again."""
         departures = self._departures
         departures.look_at_ms = now_ms + self._settings.delivery_timeout_ms
         if self._settings.is_idempotent and self._id.id == NO_PRODUCER:

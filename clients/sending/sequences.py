@@ -1,12 +1,12 @@
-"""Sequence numbers: how a broker recognises a batch that comes twice, and one that comes too early (KIP-98).
+"""Sequence numbers, by which a broker recognises a batch that comes twice or too early (KIP-98).
 
 Every batch of a partition is stamped once, with the producer's id, an epoch and the sequence of its first
-record; every attempt to send it carries the same stamp. Where a batch is given up, nobody knows whether the
-broker has it, and the numbers behind it may never fit. Then nothing new is stamped until all that is stamped
-has an outcome; after that the partition begins a new epoch at sequence 0, unless the broker turns out to
-have had everything (KIP-360), or has certainly had nothing of what was given up: then the numbers go to what
-comes next. Epochs are the partition's own: brokers compare them per partition, and nobody else has this
-producer's id.
+record; every attempt to send it carries the same stamp. When a batch is given up, the client does not know
+whether the broker has it, and the numbers after it may never fit. Then no new batch is stamped until every
+stamped one has an outcome. After that the partition begins a new epoch at sequence 0, unless the broker turns
+out to have everything (KIP-360), or certainly has nothing of what was given up; its numbers are then used
+again. Each partition has its own epochs: brokers compare them by partition, and no other producer has
+this producer's id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Sequences:
     producer_id: int = -1
     epoch: int = -1
     next_sequence: int = 0
-    """That of the next batch to be stamped."""
+    """The sequence of the next batch to be stamped."""
     acknowledged: int = 0
     """The sequence after the last record that is known to be written."""
     outstanding: int = 0
@@ -33,9 +33,9 @@ class Sequences:
     is_unresolved: bool = False
     """Whether a stamped batch was given up: nothing new may be stamped before that is resolved."""
     is_doubtful: bool = False
-    """Whether one of those may be written all the same."""
+    """Whether a batch that was given up may be written all the same."""
     must_restart: bool = False
-    """Whether the broker has said that the numbers do not fit."""
+    """Whether the broker has answered that the numbers do not fit."""
     is_known: bool = False
     """Whether the broker has acknowledged a batch under this id. Until then it accepts any first sequence
     (KIP-360), so a second batch sent early could be written before the first."""
@@ -84,7 +84,7 @@ class Sequences:
 
     @property
     def wants_new_epoch(self) -> bool:
-        """Whether only a new epoch helps, once nothing is in flight."""
+        """Whether only a new epoch helps, once nothing is under way."""
         is_gap = self.is_doubtful and self.outstanding == 0 and self.acknowledged != self.next_sequence
         return self.must_restart or is_gap
 

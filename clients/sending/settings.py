@@ -1,4 +1,4 @@
-"""What the sending side of a producer needs to know of the settings."""
+"""The settings that the sending loop of a producer uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of batches, from the queue to their outcome."""
+"""The counts of a producer's batches, records and bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from clients.sending.batch import Batch
 
 
 class SendingTally:
-    """What a producer counts, under its lock."""
+    """What a producer counts. Guarded by its lock."""
 
     def __init__(self, events: Events) -> None:
         self.batches_acknowledged = 0
@@ -15,7 +15,7 @@ class SendingTally:
         self.batches_retried = 0
         self.batches_split = 0
         self.batches_filled = 0
-        """Those whose fill has been looked at: when they went to be sent for the first time."""
+        """How many batches `fill_sum` sums up; each is counted when it is first sent."""
         self.fill_sum = 0.0
         self.records_acknowledged = 0
         self.records_failed = 0
@@ -24,7 +24,7 @@ class SendingTally:
         self._events = events
 
     def taken(self, batch: Batch, limit: int) -> None:
-        """A batch goes to be sent that may come to `limit` bytes."""
+        """A batch is about to be sent; its largest size is `limit` bytes."""
         if batch.builder is not None:
             self.batches_filled += 1
             self.fill_sum += min(1.0, batch.size / max(limit, 1))
@@ -40,7 +40,7 @@ class SendingTally:
         self._events.note(BatchSplit(batch.topic, batch.partition, len(batch), error))
 
     def finished(self, batch: Batch, error: Exception | None) -> None:
-        """A batch is about to have its outcome. Only the first that it gets counts."""
+        """A batch gets its outcome. Later outcomes of the same batch do not count."""
         if batch.is_done:
             return
         if error is None:
