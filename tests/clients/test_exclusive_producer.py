@@ -86,7 +86,7 @@ def cut_all(cluster: FakeCluster) -> None:
             channel.cut()
 
 
-def test_it_is_the_only_writer_once_it_is_made(cluster: FakeCluster) -> None:
+def test_an_exclusive_producer_is_the_only_writer(cluster: FakeCluster) -> None:
     """ "Once an application is successful in creating a producer with 'exclusive' access, the particular
     instance of that application is guaranteed to be only writer on that topic. Other producers trying to
     produce on this topic, will receive an error immediately (if using Exclusive or Shared access mode)"; "the
@@ -101,7 +101,7 @@ def test_it_is_the_only_writer_once_it_is_made(cluster: FakeCluster) -> None:
     anna.close()
 
 
-def test_partitions_are_asked_for_one_after_the_other_and_nothing_is_written_before_all_are_had(
+def test_nothing_is_written_before_all_partitions_are_granted(
     cluster: FakeCluster,
 ) -> None:
     ben = Owner(cluster, EXCLUSIVE, 2)
@@ -123,7 +123,7 @@ def test_partitions_are_asked_for_one_after_the_other_and_nothing_is_written_bef
     anna.close()
 
 
-def test_where_one_partition_is_refused_none_is_kept(cluster: FakeCluster) -> None:
+def test_a_refused_partition_releases_the_others(cluster: FakeCluster) -> None:
     """ "Require exclusive access for producer. Fail immediately if there's already a producer connected"."""
     cluster.ownership = FakeOwnership(cluster, OwnershipSettings(release_grace_ms=3_600_000))
     ben = Owner(cluster, EXCLUSIVE, 2)
@@ -134,7 +134,7 @@ def test_where_one_partition_is_refused_none_is_kept(cluster: FakeCluster) -> No
     ben.close()
 
 
-def test_the_first_time_no_epoch_is_named_and_then_always_the_one_that_was_given(
+def test_a_resumption_names_the_epoch_that_was_granted(
     cluster: FakeCluster,
 ) -> None:
     """ "The first time, the client will leave it empty and then it will always carry the same epoch number on
@@ -157,9 +157,7 @@ def test_the_first_time_no_epoch_is_named_and_then_always_the_one_that_was_given
 
 
 @pytest.mark.parametrize("how", ["cut", "cut after"])
-def test_what_was_under_way_when_access_was_lost_fails_and_is_not_sent_again(
-    cluster: FakeCluster, how: str
-) -> None:
+def test_messages_under_way_when_access_is_lost_fail(cluster: FakeCluster, how: str) -> None:
     """ "When a producer reconnects, it will pass the existing topic epoch and if it's lower than the current
     topic epoch that the broker has, the producer will be considered 'fenced' permanently. That will ensure
     that no inflight message from this fenced producer will ever make its way in the topic." It "will not be
@@ -189,7 +187,7 @@ def test_what_was_under_way_when_access_was_lost_fails_and_is_not_sent_again(
     ben.close()
 
 
-def test_one_that_is_fenced_is_so_for_good_and_another_instance_begins_anew(cluster: FakeCluster) -> None:
+def test_a_fenced_producer_stays_fenced_and_a_new_one_may_claim(cluster: FakeCluster) -> None:
     """ "Once the application receives ProducerFencedException, the producer instance is permanently fenced
     off. To restart producing on the topic, it will be necessary to create a new instance" (PIP-68)."""
     anna = Owner(cluster)
@@ -208,7 +206,7 @@ def test_one_that_is_fenced_is_so_for_good_and_another_instance_begins_anew(clus
         assert (again.epoch(), again.write("again")) == (3, [0])
 
 
-def test_one_that_a_broker_calls_a_stranger_asks_whether_it_is_one(cluster: FakeCluster) -> None:
+def test_a_producer_that_the_broker_does_not_know_resumes(cluster: FakeCluster) -> None:
     """A broker that has come back knows its owners, and not by which connection they will come."""
     anna = Owner(cluster)
     assert anna.write("a") == [0]
@@ -222,7 +220,7 @@ def test_one_that_a_broker_calls_a_stranger_asks_whether_it_is_one(cluster: Fake
     anna.close()
 
 
-def test_access_goes_with_the_leader(cluster: FakeCluster) -> None:
+def test_access_is_resumed_at_the_next_leader(cluster: FakeCluster) -> None:
     cluster = FakeCluster(brokers=2)
     cluster.add_topic(LOG, 2)
     anna = Owner(cluster)
@@ -238,7 +236,7 @@ def test_access_goes_with_the_leader(cluster: FakeCluster) -> None:
     anna.close()
 
 
-def test_making_one_that_waits_takes_until_the_one_before_is_gone(cluster: FakeCluster) -> None:
+def test_a_waiting_constructor_returns_when_the_producer_before_has_gone(cluster: FakeCluster) -> None:
     """ "Producer creation is pending until it can acquire exclusive access"; the other's is removed when "the
     TCP connection for the producer is closed" (PIP-68)."""
     anna = Owner(cluster, session_timeout_ms=3_600_000)
@@ -259,7 +257,7 @@ def test_making_one_that_waits_takes_until_the_one_before_is_gone(cluster: FakeC
     anna.close()
 
 
-def test_each_leader_knows_what_those_before_have_written_and_adds_a_segment_of_its_own(
+def test_each_leader_reads_all_earlier_segments_and_appends_its_own(
     cluster: FakeCluster,
 ) -> None:
     """ "The topic will contain different segments of updates, one per each successive leader, and there will
@@ -289,7 +287,7 @@ def test_each_leader_knows_what_those_before_have_written_and_adds_a_segment_of_
     assert terms == [[b"too early to lead", b"x", b"y"]] * 4
 
 
-def test_what_is_sent_in_the_queue_goes_out_when_it_is_promoted(cluster: FakeCluster) -> None:
+def test_messages_sent_while_queued_are_written_once_access_is_granted(cluster: FakeCluster) -> None:
     """ "If there are producers connected, suspend the producer creation until we can be promoted to be
     exclusive producer" (PIP-68); one that does not want to be suspended may send already. It is promoted when
     the one before is closed: "the client sends a CloseProducer command, for a graceful close"."""
@@ -314,7 +312,7 @@ def test_what_is_sent_in_the_queue_goes_out_when_it_is_promoted(cluster: FakeClu
     carl.close()
 
 
-def test_one_that_waits_is_promoted_when_the_last_shared_producer_leaves(cluster: FakeCluster) -> None:
+def test_a_waiting_producer_gets_access_when_the_last_shared_one_leaves(cluster: FakeCluster) -> None:
     """ "By default multiple producers can publish on a topic"; an epoch "will only be set if we were
     requiring exclusive access when creating the producer" (PIP-68)."""
     shared = [Owner(cluster, SHARED) for _ in range(2)]
@@ -332,7 +330,7 @@ def test_one_that_waits_is_promoted_when_the_last_shared_producer_leaves(cluster
     waiting.close()
 
 
-def test_one_that_is_closed_in_the_queue_leaves_it(cluster: FakeCluster) -> None:
+def test_closing_while_queued_leaves_the_queue(cluster: FakeCluster) -> None:
     anna = Owner(cluster)
     ben = Owner(cluster, WAITING, is_waiting=False)
     carl = Owner(cluster, WAITING, is_waiting=False)
@@ -350,7 +348,7 @@ def test_one_that_is_closed_in_the_queue_leaves_it(cluster: FakeCluster) -> None
     carl.close()
 
 
-def test_a_wait_that_is_over_is_a_timeout_whoever_waits(cluster: FakeCluster) -> None:
+def test_an_expired_wait_raises_a_timeout(cluster: FakeCluster) -> None:
     anna = Owner(cluster, session_timeout_ms=3_600_000)
     before_ms = cluster.time_ms
     with pytest.raises(RequestTimeoutError, match="log"):
@@ -365,7 +363,7 @@ def test_a_wait_that_is_over_is_a_timeout_whoever_waits(cluster: FakeCluster) ->
     anna.close()
 
 
-def test_a_topic_of_which_nothing_is_known_is_waited_for_and_no_longer(cluster: FakeCluster) -> None:
+def test_an_unknown_topic_is_waited_for_at_most_max_block_ms(cluster: FakeCluster) -> None:
     given = {"bootstrap.servers": cluster.bootstrap, "max.block.ms": 3000}
     with pytest.raises(RequestTimeoutError, match="nothing is known of topic nowhere") as over:
         ExclusiveProducer(given, "nowhere", network=cluster.network(), is_threaded=False)

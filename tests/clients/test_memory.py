@@ -31,7 +31,9 @@ def held() -> int:
 
 @pytest.mark.parametrize("size", [0, 100, 5000])
 @pytest.mark.parametrize("in_bulk", [False, True])
-def test_a_producer_keeps_to_its_buffer_under_a_dead_broker(tracing: None, size: int, in_bulk: bool) -> None:
+def test_a_producer_stays_within_buffer_memory_while_the_broker_is_dead(
+    tracing: None, size: int, in_bulk: bool
+) -> None:
     cluster = FakeCluster()
     cluster.add_topic("flights", 3)
     producer = producer_on(cluster, {"buffer.memory": 4 * MB, "max.block.ms": 200})
@@ -60,7 +62,7 @@ def test_a_producer_keeps_to_its_buffer_under_a_dead_broker(tracing: None, size:
     assert held() - before < MB
 
 
-def test_messages_for_a_topic_that_nobody_knows_count_for_what_they_take(tracing: None) -> None:
+def test_messages_of_an_unknown_topic_count_with_the_memory_that_they_take(tracing: None) -> None:
     producer = producer_on(FakeCluster(), {"buffer.memory": 4 * MB})
     before = held()
     responses = []

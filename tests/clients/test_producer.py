@@ -51,7 +51,7 @@ def cluster() -> FakeCluster:
 
 
 class TestSending:
-    def test_a_message_arrives_and_its_response_tells_where(self, cluster: FakeCluster) -> None:
+    def test_a_message_arrives_and_its_response_has_the_offset(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster)
         first = producer.send(Message("flights", "UA", "one", headers=[("h", b"1")], timestamp=77))
         second = producer.send(Message("flights", "UA", "two"))
@@ -74,7 +74,7 @@ class TestSending:
 
         assert response.done and response.offset == 2 and seen == [response]
 
-    def test_callbacks_come_once_also_for_what_is_done(self, cluster: FakeCluster) -> None:
+    def test_a_callback_is_called_once_even_if_registered_late(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster)
         response = producer.send(Message("flights", value="v"))
         offsets: list[int | None] = []
@@ -95,7 +95,7 @@ class TestSending:
         assert producer.flush() and second.offset == 1
         assert "ZeroDivisionError" in capsys.readouterr().err
 
-    def test_what_waits_is_sent_together_when_it_has_lingered(self, cluster: FakeCluster) -> None:
+    def test_messages_that_have_lingered_are_sent_together(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"linger.ms": 100})
         producer.send(Message("flights", value="warm up"))
         producer.flush()
@@ -117,7 +117,7 @@ class TestSending:
 
         assert cluster.time_ms < 1000
 
-    def test_batches_keep_to_their_size(self, cluster: FakeCluster) -> None:
+    def test_batches_are_no_larger_than_batch_size(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"batch.size": 1000})
         for _ in range(50):
             producer.send(Message("flights", value=bytes(100)))
@@ -146,7 +146,7 @@ class TestSending:
 
 
 class TestPlacing:
-    def test_equal_keys_meet(self) -> None:
+    def test_equal_keys_go_to_one_partition(self) -> None:
         cluster = FakeCluster()
         cluster.add_topic("flights", 5)
         producer = producer_on(cluster)
@@ -159,7 +159,7 @@ class TestPlacing:
         assert all(len(home) == 1 for home in homes)
         assert len({partition for home in homes for partition in home}) > 1
 
-    def test_messages_without_a_key_go_round_the_partitions_by_batches(self) -> None:
+    def test_batches_without_keys_are_spread_over_the_partitions(self) -> None:
         cluster = FakeCluster()
         cluster.add_topic("flights", 3)
         producer = producer_on(cluster, {"batch.size": 1000})
@@ -180,7 +180,7 @@ class TestPlacing:
         assert producer.flush(5000)
         assert cluster.topics["flights"][1].end_offset == 0
 
-    def test_in_one_partition_order_is_that_of_sending_keys_or_not(self, cluster: FakeCluster) -> None:
+    def test_a_topic_with_one_partition_keeps_the_order_of_all_messages(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"batch.size": 300})
         for n in range(200):
             producer.send(Message("flights", "key" if n % 3 else None, str(n)))
@@ -280,7 +280,7 @@ class TestRetries:
 
         assert producer.flush() and response.offset == 1
 
-    def test_a_silent_broker_is_given_up_and_asked_again(self, cluster: FakeCluster) -> None:
+    def test_a_request_to_a_silent_broker_times_out_and_is_sent_again(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"request.timeout.ms": 1000})
         producer.send(Message("flights", value="1"))
         producer.flush()
@@ -291,7 +291,7 @@ class TestRetries:
         assert producer.flush() and response.offset == 1
         assert values_in(cluster, "flights") == [b"1", b"2"]
 
-    def test_without_retries_a_loss_is_told(self, cluster: FakeCluster) -> None:
+    def test_without_retries_a_lost_batch_fails(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"retries": 0})
         producer.send(Message("flights", value="1"))
         producer.flush()
@@ -325,7 +325,9 @@ class TestGivingUp:
             b"5",
         ]
 
-    def test_a_batch_that_is_late_is_told_and_the_next_go_on(self, cluster: FakeCluster) -> None:
+    def test_a_batch_past_its_delivery_timeout_fails_and_later_ones_are_sent(
+        self, cluster: FakeCluster
+    ) -> None:
         producer = producer_on(cluster, {"delivery.timeout.ms": 5000, "request.timeout.ms": 1000})
         producer.send(Message("flights", value="0"))
         producer.flush()
@@ -358,7 +360,7 @@ class TestGivingUp:
         assert 100 < len(full) < 200
         assert producer._engine.queues.used <= 20_000
 
-    def test_an_unknown_topic_ends_in_the_response(self, cluster: FakeCluster) -> None:
+    def test_a_message_to_an_unknown_topic_fails_in_its_response(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"max.block.ms": 2000})
         response = producer.send(Message("fligths", value="v"))
         producer.flush()
@@ -366,7 +368,7 @@ class TestGivingUp:
         assert isinstance(response.error, UnknownTopicOrPartitionError)
         assert cluster.time_ms < 4000
 
-    def test_a_forbidden_topic_ends_in_the_response_at_once(self, cluster: FakeCluster) -> None:
+    def test_a_message_to_a_forbidden_topic_fails_at_once(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster)
         producer.send(Message("flights", value="v"))
         producer.flush()
@@ -378,7 +380,7 @@ class TestGivingUp:
         assert isinstance(response.error, BrokerError) and cluster.time_ms - start_ms < 1000
         assert response.error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    def test_a_message_that_can_never_be_sent(self, cluster: FakeCluster) -> None:
+    def test_a_message_that_is_too_large_fails_in_its_response(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"max.request.size": 2000})
         assert isinstance(producer.send(Message("flights", value=bytes(3000))).error, RecordTooLargeError)
 
@@ -392,7 +394,7 @@ class TestGivingUp:
         with pytest.raises(ProducerFencedError):
             producer.send(Message("flights", value="v"))
 
-    def test_a_broker_that_knows_no_idempotence_is_named(self, cluster: FakeCluster) -> None:
+    def test_a_broker_without_idempotence_is_named_in_the_error(self, cluster: FakeCluster) -> None:
         del cluster.brokers[1].versions[22]
         producer = producer_on(cluster)
         response = producer.send(Message("flights", value="v"))
@@ -401,7 +403,7 @@ class TestGivingUp:
         assert isinstance(response.error, UnsupportedRequestError)
         assert "enable.idempotence=false" in str(response.error)
 
-    def test_an_id_is_asked_for_again(self, cluster: FakeCluster) -> None:
+    def test_a_failed_request_for_a_producer_id_is_repeated(self, cluster: FakeCluster) -> None:
         cluster.brokers[1].fail_next(InitProducerIdRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         cluster.brokers[1].fail_next(InitProducerIdRequest, "cut")
         producer = producer_on(cluster)
@@ -411,7 +413,7 @@ class TestGivingUp:
 
 
 class TestPipelining:
-    def test_requests_go_out_one_upon_another(self, cluster: FakeCluster) -> None:
+    def test_requests_are_pipelined(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"batch.size": 300, "linger.ms": 0})
         producer.send(Message("flights", value="warm up"))
         producer.flush()
@@ -463,7 +465,7 @@ class TestClosing:
         with pytest.raises(ClosedError):
             producer.send(Message("flights", value="v"))
 
-    def test_what_cannot_be_sent_in_time_ends_in_its_response(self, cluster: FakeCluster) -> None:
+    def test_a_message_not_sent_when_close_times_out_fails(self, cluster: FakeCluster) -> None:
         cluster.brokers[1].stop()
         producer = producer_on(cluster)
         responses = [producer.send(Message("flights", key, "v")) for key in ("a", None)]
@@ -481,12 +483,12 @@ class TestClosing:
         ({"acks": "2"}, "one of all, -1, 0, 1"),
     ],
 )
-def test_properties_that_cannot_be(cluster: FakeCluster, properties: dict[str, Any], why: str) -> None:
+def test_invalid_properties_are_refused(cluster: FakeCluster, properties: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         producer_on(cluster, properties)
 
 
-def test_lowering_acks_gives_idempotence_up(cluster: FakeCluster) -> None:
+def test_lower_acks_turn_idempotence_off(cluster: FakeCluster) -> None:
     producer = producer_on(cluster, {"acks": "1"})
     assert producer.settings["enable.idempotence"] is False
 

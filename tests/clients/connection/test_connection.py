@@ -67,7 +67,7 @@ def test_many_calls_are_under_way_at_once_and_each_reply_names_its_own() -> None
         assert tags == [call.tag for call in calls if call.node == node]
 
 
-def test_a_line_of_its_own_is_not_held_up_by_what_waits_elsewhere() -> None:
+def test_a_second_connection_is_not_held_up_by_calls_on_the_first() -> None:
     cluster = FakeCluster(2)
     with connection_to(cluster) as connection:
         connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -83,7 +83,7 @@ def test_a_line_of_its_own_is_not_held_up_by_what_waits_elsewhere() -> None:
         assert [type(request) for request in cluster.brokers[2].requests][-1] is MetadataRequest
 
 
-def test_a_line_that_moves_answers_what_waits_on_it() -> None:
+def test_calls_on_a_second_connection_that_moves_fail() -> None:
     cluster = FakeCluster(2)
     cluster.brokers[1].is_silent = True
     with connection_to(cluster) as connection:
@@ -95,7 +95,7 @@ def test_a_line_that_moves_answers_what_waits_on_it() -> None:
         assert "moved" in str(reply.error)
 
 
-def test_nobody_is_reached_by_a_line_that_was_not_opened() -> None:
+def test_a_call_on_a_second_connection_that_was_not_opened_fails() -> None:
     with connection_to(FakeCluster()) as connection:
         (reply,) = collect(connection, 1, ask_for("flights", node=COORDINATOR))
         assert isinstance(reply.error, NoBrokerError)
@@ -110,7 +110,7 @@ def test_replies_to_other_calls_are_kept_while_one_is_asked_for() -> None:
     assert [reply.call.tag for reply in early + connection.poll(0)] == ["flights"]
 
 
-def test_what_ends_in_the_moment_of_an_answer_is_not_forgotten() -> None:
+def test_a_reply_that_comes_with_the_end_of_a_connection_is_returned() -> None:
     """The answer comes together with the news that another broker, which was asked before, has gone."""
     cluster = FakeCluster(2)
     connection = connection_to(cluster)
@@ -134,7 +134,7 @@ def test_one_bootstrap_server_that_answers_is_enough() -> None:
     assert connection_to(cluster).ask(ANY_NODE, MetadataRequest(topics=None)).cluster_id == "fake"
 
 
-def test_where_nobody_answers_everybody_is_named() -> None:
+def test_if_no_bootstrap_server_answers_the_error_names_each() -> None:
     cluster = FakeCluster(2)
     for broker in cluster.brokers.values():
         broker.stop()
@@ -166,7 +166,7 @@ def test_an_unknown_node_is_an_error_in_the_reply() -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "cut after"])
-def test_a_connection_that_breaks_is_told_and_made_anew(how: str) -> None:
+def test_a_broken_connection_fails_its_calls_and_is_made_again(how: str) -> None:
     cluster = FakeCluster()
     connection = connection_to(cluster)
     connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -177,7 +177,7 @@ def test_a_connection_that_breaks_is_told_and_made_anew(how: str) -> None:
     assert connection.ask(1, MetadataRequest(topics=None)).cluster_id == "fake"
 
 
-def test_what_was_under_way_to_a_broker_that_the_metadata_no_longer_has_may_be_tried_again() -> None:
+def test_calls_to_a_broker_that_left_the_metadata_fail_with_a_retriable_error() -> None:
     cluster = FakeCluster(2)
     connection = connection_to(cluster)
     connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -191,7 +191,7 @@ def test_what_was_under_way_to_a_broker_that_the_metadata_no_longer_has_may_be_t
     assert "no longer broker 2" in str(reply.error)
 
 
-def test_a_response_that_does_not_come_ends_all_behind_it() -> None:
+def test_a_call_that_times_out_fails_the_calls_after_it() -> None:
     cluster = FakeCluster()
     connection = connection_to(cluster, {"request.timeout.ms": 2000})
     connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -213,7 +213,7 @@ def test_failures_are_followed_by_longer_and_longer_pauses() -> None:
     assert 8 < len(cluster.brokers[1].channels) < 20
 
 
-def test_an_api_that_the_broker_does_not_know() -> None:
+def test_an_api_that_the_broker_does_not_know_is_an_error() -> None:
     cluster = FakeCluster()
     del cluster.brokers[1].versions[DescribeClusterRequest.api.key]
     connection = connection_to(cluster)
@@ -221,7 +221,7 @@ def test_an_api_that_the_broker_does_not_know() -> None:
         connection.ask(ANY_NODE, DescribeClusterRequest(include_cluster_authorized_operations=False))
 
 
-def test_no_version_in_common() -> None:
+def test_no_common_version_is_an_error() -> None:
     cluster = FakeCluster()
     connection = connection_to(cluster)
     connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -233,13 +233,13 @@ def test_no_version_in_common() -> None:
     assert isinstance(reply.error, UnsupportedRequestError) and "40 to 50" in str(reply.error)
 
 
-def test_a_broker_with_only_old_api_versions() -> None:
+def test_a_broker_that_speaks_only_version_0_of_api_versions_is_understood() -> None:
     cluster = FakeCluster()
     cluster.brokers[1].versions[18] = (0, 0)
     assert connection_to(cluster).ask(ANY_NODE, MetadataRequest(topics=None)).cluster_id == "fake"
 
 
-def test_answers_in_crumbs_and_sends_in_crumbs() -> None:
+def test_partial_reads_and_writes_lose_nothing() -> None:
     cluster = FakeCluster()
     cluster.brokers[1].send_bytes = cluster.brokers[1].receive_bytes = 3
     assert connection_to(cluster).ask(ANY_NODE, MetadataRequest(topics=None)).cluster_id == "fake"
@@ -297,7 +297,7 @@ def test_metadata_errors_are_remembered_and_forgotten() -> None:
     assert connection.metadata.leader("flights", 0) == 1
 
 
-def test_nothing_after_closing() -> None:
+def test_a_closed_connection_refuses_calls() -> None:
     connection = connection_to(FakeCluster())
     connection.close()
     with pytest.raises(ClosedError):
@@ -306,7 +306,7 @@ def test_nothing_after_closing() -> None:
 
 class TestFrames:
     @pytest.mark.parametrize("step", [1, 7, 1000, 10**6])
-    def test_frames_of_all_sizes_come_whole_in_any_crumbs(self, step: int) -> None:
+    def test_frames_of_all_sizes_survive_partial_reads(self, step: int) -> None:
         rng = random.Random(3)
         frames = [rng.randbytes(size) for size in (4, 5, 100, 65_531, 65_532, 65_533, 200_000, 9)]
         stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)

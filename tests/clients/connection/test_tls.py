@@ -148,7 +148,7 @@ def test_a_broker_with_another_name_is_not_trusted(front: TlsFront, pem: Path) -
         assert trusting.send(Message("flights", value="v")).result(30_000).offset == 0
 
 
-def test_a_certificate_of_nobody_is_not_trusted(front: TlsFront, tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority_is_not_trusted(front: TlsFront, tmp_path: Path) -> None:
     other = certificate(tmp_path, "localhost")
     with Producer({**properties(front, other), "max.block.ms": 500}) as producer:
         response = producer.send(Message("flights", value="v"))

@@ -121,7 +121,7 @@ def test_latency_is_the_time_to_the_response(cluster: FakeCluster, connection: C
     assert (latency.count, latency.max_ms, latency.mean_ms) == (2, 90, 45.0)
 
 
-def test_a_connection_that_breaks_is_told_of_with_its_reason_and_again_when_it_stands(
+def test_a_broken_connection_and_the_next_one_are_reported(
     cluster: FakeCluster, connection: Connection, told: list[Event]
 ) -> None:
     connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -141,7 +141,7 @@ def test_a_connection_that_breaks_is_told_of_with_its_reason_and_again_when_it_s
     assert broker.failures == 1
 
 
-def test_a_broker_that_cannot_be_reached_is_told_of_once_an_attempt(
+def test_each_failed_attempt_to_connect_is_reported_once(
     cluster: FakeCluster, connection: Connection, told: list[Event]
 ) -> None:
     connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -156,7 +156,7 @@ def test_a_broker_that_cannot_be_reached_is_told_of_once_an_attempt(
     assert connection.feedback().connections_lost == 0
 
 
-def test_a_response_that_takes_too_long_costs_the_connection(
+def test_a_response_that_takes_too_long_ends_the_connection(
     cluster: FakeCluster, connection: Connection, told: list[Event]
 ) -> None:
     connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -170,7 +170,9 @@ def test_a_response_that_takes_too_long_costs_the_connection(
     assert connection.feedback().apis["DescribeCluster"].failures == 1
 
 
-def test_connections_that_are_closed_in_order_are_not_lost(cluster: FakeCluster, told: list[Event]) -> None:
+def test_connections_that_the_client_closes_do_not_count_as_lost(
+    cluster: FakeCluster, told: list[Event]
+) -> None:
     properties = {"connections.max.idle.ms": 1000}
     connection = Connection(cluster.bootstrap, properties, network=cluster, on_event=told.append)
     connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -185,7 +187,7 @@ def test_connections_that_are_closed_in_order_are_not_lost(cluster: FakeCluster,
     assert not [event for event in told if isinstance(event, ConnectionLost | ConnectionFailed)]
 
 
-def test_a_leader_that_moves_is_told_of(
+def test_a_change_of_leader_is_reported(
     cluster: FakeCluster, connection: Connection, told: list[Event]
 ) -> None:
     connection.metadata.want("flights")
@@ -239,7 +241,7 @@ def test_a_callback_sees_what_has_been_counted_with_its_event(cluster: FakeClust
     assert seen == [1, 2]
 
 
-def test_what_is_noted_while_something_is_told_comes_after_it() -> None:
+def test_an_event_noted_during_delivery_is_delivered_next() -> None:
     told = []
 
     def on_event(event: Event) -> None:

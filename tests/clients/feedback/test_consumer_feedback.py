@@ -55,7 +55,7 @@ class TestReading:
         assert partly.buffered_bytes > after.buffered_bytes == 0
         assert (after.fetch_errors, after.rebalances, after.commits) == (0, 0, 0)
 
-    def test_what_is_taken_in_bulk_counts_too(self, cluster: FakeCluster) -> None:
+    def test_records_of_poll_batches_count(self, cluster: FakeCluster) -> None:
         consumer = consumer_on(cluster)
         consumer.add_topic("flights")
         taken = 0
@@ -76,7 +76,7 @@ class TestReading:
         assert seen.fetch_errors == 2
         assert (seen.connection.connections_lost, seen.connection.apis["Fetch"].failures) == (1, 1)
 
-    def test_a_position_that_is_not_there_is_told_of_with_where_it_was(self, cluster: FakeCluster) -> None:
+    def test_a_reset_position_is_reported_with_its_offset(self, cluster: FakeCluster) -> None:
         told: list[Event] = []
         consumer = consumer_on(cluster, on_event=told.append)
         consumer.add_topic("flights", 0)
@@ -87,7 +87,7 @@ class TestReading:
         assert (reset.topic, reset.partition, reset.offset) == ("flights", 0, 5000)
         assert isinstance(reset.error, OffsetOutOfRangeError)
 
-    def test_a_leader_that_moves_is_told_of(self, cluster: FakeCluster) -> None:
+    def test_a_change_of_leader_is_reported(self, cluster: FakeCluster) -> None:
         told: list[Event] = []
         consumer = consumer_on(cluster, on_event=told.append)
         consumer.add_topic("flights", 0)
@@ -105,7 +105,7 @@ class TestGroups:
     def rebalances(self, member: Member) -> list[Event]:
         return [event for event in member.events if isinstance(event, RebalanceBegan | RebalanceEnded)]
 
-    def test_a_rebalance_is_told_of_from_beginning_to_end(self, party: Party) -> None:
+    def test_the_beginning_and_the_end_of_a_rebalance_are_reported(self, party: Party) -> None:
         first = party.join("first")
         party.settle()
         joining = self.rebalances(first)
@@ -137,9 +137,7 @@ class TestGroups:
         assert (before.commits, before.records) == (0, 200)
         assert (after.commits, after.commits_failed) == (1, 0)
 
-    def test_a_commit_that_nobody_waits_for_is_told_of_when_it_fails(
-        self, cluster: FakeCluster, party: Party
-    ) -> None:
+    def test_a_failed_automatic_commit_is_reported(self, cluster: FakeCluster, party: Party) -> None:
         member = party.join("alone")
         party.settle()
         for broker in cluster.brokers.values():

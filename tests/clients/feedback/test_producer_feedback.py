@@ -72,7 +72,7 @@ def test_a_snapshot_does_not_change(cluster: FakeCluster, told: list[Event]) -> 
     assert before.batch_fill is None
 
 
-def test_fill_tells_how_full_batches_went_out(cluster: FakeCluster, told: list[Event]) -> None:
+def test_batch_fill_is_the_mean_fill_of_sent_batches(cluster: FakeCluster, told: list[Event]) -> None:
     producer = producer_on(cluster, told, {"batch.size": 10_000})
     producer.send(Message("flights", value=b"the topic is known"))
     producer.flush()
@@ -86,7 +86,7 @@ def test_fill_tells_how_full_batches_went_out(cluster: FakeCluster, told: list[E
     assert 0 < small < 0.05 and 0.7 < full <= 1
 
 
-def test_a_batch_that_is_sent_again_is_told_of_and_counted(cluster: FakeCluster, told: list[Event]) -> None:
+def test_a_batch_that_is_sent_again_is_reported_and_counted(cluster: FakeCluster, told: list[Event]) -> None:
     producer = producer_on(cluster, told)
     cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     cluster.brokers[1].fail_next(ProduceRequest, "cut")
@@ -103,7 +103,7 @@ def test_a_batch_that_is_sent_again_is_told_of_and_counted(cluster: FakeCluster,
     assert seen.connection.apis["Produce"].requests == 3 and seen.connection.apis["Produce"].failures == 1
 
 
-def test_a_batch_that_is_given_up_is_told_of_and_counted(cluster: FakeCluster, told: list[Event]) -> None:
+def test_a_batch_that_is_given_up_is_reported_and_counted(cluster: FakeCluster, told: list[Event]) -> None:
     producer = producer_on(cluster, told, {"retries": 0})
     producer.send(Message("flights", value=b"the topic is known"))
     producer.flush()
@@ -118,9 +118,7 @@ def test_a_batch_that_is_given_up_is_told_of_and_counted(cluster: FakeCluster, t
     assert seen.bytes_failed > 0 and seen.records_waiting == 0
 
 
-def test_a_batch_that_is_too_large_is_told_of_before_its_halves_arrive(
-    cluster: FakeCluster, told: list[Event]
-) -> None:
+def test_a_split_batch_is_reported_before_its_halves_arrive(cluster: FakeCluster, told: list[Event]) -> None:
     cluster.topics["flights"][0].max_batch_bytes = 1500
     producer = producer_on(cluster, told)
     producer.send_many("flights", [bytes(1000), bytes(1000)], partition=0)
@@ -132,9 +130,7 @@ def test_a_batch_that_is_too_large_is_told_of_before_its_halves_arrive(
     assert (seen.batches_split, seen.batches_acknowledged, seen.records_acknowledged) == (1, 2, 2)
 
 
-def test_what_does_not_get_in_is_refused_and_waiting_for_room_takes_time(
-    cluster: FakeCluster, told: list[Event]
-) -> None:
+def test_refused_records_and_the_wait_for_room_are_counted(cluster: FakeCluster, told: list[Event]) -> None:
     producer = producer_on(cluster, told, {"buffer.memory": 20_000, "max.block.ms": 100})
     producer.send(Message("flights", value=b"the topic is known"))
     producer.flush()
@@ -152,7 +148,7 @@ def test_what_does_not_get_in_is_refused_and_waiting_for_room_takes_time(
     assert 19_000 < seen.buffer_used_bytes <= 20_000
 
 
-def test_pauses_that_brokers_ask_for_are_told_of(cluster: FakeCluster, told: list[Event]) -> None:
+def test_throttling_is_reported(cluster: FakeCluster, told: list[Event]) -> None:
     producer = producer_on(cluster, told)
     cluster.brokers[1].throttle_time_ms = 2000
     producer.send(Message("flights", value=b"1"))
@@ -163,7 +159,7 @@ def test_pauses_that_brokers_ask_for_are_told_of(cluster: FakeCluster, told: lis
     assert seen.apis["Produce"].throttled_ms == seen.total.throttled_ms == 2000
 
 
-def test_a_leader_that_moves_is_told_of() -> None:
+def test_a_change_of_leader_is_reported() -> None:
     cluster, told = FakeCluster(2), []
     (partition,) = cluster.add_topic("flights", 1)
     producer = producer_on(cluster, told)
@@ -177,7 +173,7 @@ def test_a_leader_that_moves_is_told_of() -> None:
     assert moves == [LeaderMoved("flights", 0, leader=2, leader_epoch=1, leader_before=1)]
 
 
-def test_events_are_told_without_the_lock_so_that_a_callback_may_ask(cluster: FakeCluster) -> None:
+def test_events_are_delivered_without_the_lock(cluster: FakeCluster) -> None:
     told = []
 
     def on_event(event: Event) -> None:

@@ -19,7 +19,7 @@ from protocol.messages.ownership import (
 from tests.clients.ownership.claim_world import LOG, SESSION_MS, World
 
 
-def test_a_claim_is_granted_and_renewed_by_thirds_of_the_session() -> None:
+def test_a_held_claim_is_renewed_three_times_in_each_session_timeout() -> None:
     world = World(generation=110)
     call = world.call()
     assert isinstance(call.request, OwnRequest)
@@ -41,7 +41,7 @@ def test_a_claim_is_granted_and_renewed_by_thirds_of_the_session() -> None:
     assert world.states() == [ClaimState.HELD]
 
 
-def test_a_claim_whose_answer_was_lost_is_repeated() -> None:
+def test_a_claim_whose_answer_was_lost_is_sent_again() -> None:
     world = World()
     world.lose(world.call(), ConnectionFailedError("cut"))
     assert world.calls() == []
@@ -52,7 +52,7 @@ def test_a_claim_whose_answer_was_lost_is_repeated() -> None:
     assert world.claim.is_held and world.lines.renewals == 1
 
 
-def test_after_a_break_it_is_resumed_and_not_held_before() -> None:
+def test_a_claim_whose_connection_broke_is_not_held_until_it_is_resumed() -> None:
     world = World()
     world.grant()
     was_held = world.claim.is_held
@@ -69,7 +69,7 @@ def test_after_a_break_it_is_resumed_and_not_held_before() -> None:
     assert world.states() == [ClaimState.HELD, ClaimState.DETACHED, ClaimState.HELD]
 
 
-def test_a_grant_made_on_a_connection_that_has_broken_since_is_no_good() -> None:
+def test_a_grant_on_a_connection_that_has_broken_is_resumed() -> None:
     world = World()
     call = world.call()
     response = OwnResponse(
@@ -86,7 +86,7 @@ def test_a_grant_made_on_a_connection_that_has_broken_since_is_no_good() -> None
     assert isinstance(world.call().request, ResumeRequest)
 
 
-def test_it_follows_the_leader() -> None:
+def test_a_claim_is_resumed_at_the_next_leader() -> None:
     world = World()
     world.grant()
     world.lines.leaders[LOG] = 2
@@ -102,7 +102,7 @@ def test_it_follows_the_leader() -> None:
     assert world.claim.is_held
 
 
-def test_what_is_fenced_is_lost_for_good() -> None:
+def test_a_fenced_claim_is_lost_and_sends_nothing_more() -> None:
     world = World()
     world.grant()
     world.lines.connect(1)
@@ -119,7 +119,7 @@ def test_what_is_fenced_is_lost_for_good() -> None:
     assert world.next_event_ms() is None
 
 
-def test_a_refusal_says_who_has_it() -> None:
+def test_a_refusal_names_the_owner() -> None:
     world = World()
     world.answer(world.call(), ErrorCode.RESOURCE_OWNED, generation=4, owner_id="ben")
     refused = world.claim.events[-1]
@@ -127,7 +127,7 @@ def test_a_refusal_says_who_has_it() -> None:
     assert isinstance(refused.error, OwnershipRefusedError)
 
 
-def test_one_that_waits_asks_by_renewing_until_it_is_promoted() -> None:
+def test_a_queued_claim_renews_until_it_is_granted() -> None:
     world = World(wait_ms=FOR_EVER)
     claim = world.call()
     assert isinstance(claim.request, OwnRequest) and claim.request.wait_timeout_ms == -1
@@ -145,7 +145,7 @@ def test_one_that_waits_asks_by_renewing_until_it_is_promoted() -> None:
     assert world.claim.is_held
 
 
-def test_one_that_waits_is_back_at_the_broker_at_once_but_does_not_keep_it_busy() -> None:
+def test_a_queued_claim_pauses_if_the_broker_answers_renewals_at_once() -> None:
     world = World(wait_ms=FOR_EVER)
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
@@ -161,7 +161,7 @@ def test_one_that_waits_is_back_at_the_broker_at_once_but_does_not_keep_it_busy(
     assert world.next_event_ms() == world.now_ms
 
 
-def test_a_grant_that_is_not_committed_in_time_is_asked_after() -> None:
+def test_a_claim_that_timed_out_at_the_broker_is_renewed() -> None:
     world = World()
     world.answer(world.call(), ErrorCode.REQUEST_TIMED_OUT)
     world.now_ms += 100
@@ -171,7 +171,7 @@ def test_a_grant_that_is_not_committed_in_time_is_asked_after() -> None:
     assert world.claim.is_held
 
 
-def test_it_is_released_at_once_though_a_renewal_is_under_way() -> None:
+def test_a_release_does_not_wait_for_the_answer_to_a_renewal() -> None:
     world = World()
     world.grant()
     world.now_ms += 3000
@@ -187,7 +187,7 @@ def test_it_is_released_at_once_though_a_renewal_is_under_way() -> None:
     assert world.claim.state is ClaimState.RELEASED
 
 
-def test_a_claim_that_is_given_up_is_released_when_its_answer_comes() -> None:
+def test_a_release_waits_for_the_answer_to_the_claim() -> None:
     world = World()
     claim = world.call()
     world.claims.release()
@@ -200,7 +200,7 @@ def test_a_claim_that_is_given_up_is_released_when_its_answer_comes() -> None:
     assert release.request.resources[0].incarnation == 7
 
 
-def test_one_that_is_promoted_while_it_leaves_the_queue_releases_what_it_got() -> None:
+def test_a_claim_granted_while_its_release_is_under_way_is_released() -> None:
     world = World(wait_ms=FOR_EVER)
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
     world.claims.release()
@@ -217,13 +217,13 @@ def test_one_that_is_promoted_while_it_leaves_the_queue_releases_what_it_got() -
     assert world.claim.state is ClaimState.RELEASED
 
 
-def test_what_a_broker_does_not_know_is_refused() -> None:
+def test_a_claim_is_refused_if_the_broker_does_not_know_the_request() -> None:
     world = World()
     world.lose(world.call(), UnsupportedRequestError("Own"))
     assert world.claim.state is ClaimState.REFUSED
 
 
-def test_a_stranger_asks_whether_it_is_one() -> None:
+def test_a_doubted_claim_is_resumed() -> None:
     world = World()
     world.grant()
     world.claim.doubt()
@@ -231,7 +231,7 @@ def test_a_stranger_asks_whether_it_is_one() -> None:
     assert isinstance(world.call().request, ResumeRequest)
 
 
-def test_a_name_is_asked_of_the_coordinator_wherever_that_goes() -> None:
+def test_a_name_is_claimed_at_the_coordinator_even_after_it_moved() -> None:
     world = World("leader")
     world.find_coordinator(1)
     claim = world.call()

@@ -31,7 +31,7 @@ def two_brokers(wait_ms: int = 0) -> World:
     return world
 
 
-def test_those_of_one_broker_are_claimed_by_one_request_in_ascending_order() -> None:
+def test_resources_of_one_broker_are_claimed_by_one_request_in_ascending_order() -> None:
     """ "Issuing this request will attempt to claim ownership of a given set of topic/partitions" (own
     API): granted all or none."""
     world = World(THIRD, LOG, OTHER)
@@ -45,7 +45,7 @@ def test_those_of_one_broker_are_claimed_by_one_request_in_ascending_order() -> 
     assert world.states() == [ClaimState.HELD] * 3
 
 
-def test_those_of_several_brokers_are_claimed_broker_after_broker() -> None:
+def test_resources_of_several_brokers_are_claimed_one_broker_after_the_other() -> None:
     world = two_brokers()
     first = world.call()
     assert (first.node, named_in(first)) == (1, [LOG, THIRD])
@@ -65,7 +65,7 @@ def test_nothing_is_claimed_before_it_is_known_which_brokers_decide() -> None:
     assert named_in(world.call()) == [LOG, "z-leader"]
 
 
-def test_a_partition_without_a_leader_keeps_all_from_being_claimed() -> None:
+def test_nothing_is_claimed_while_a_partition_has_no_leader() -> None:
     world = World(LOG, OTHER)
     world.lines.leaders[OTHER] = NO_NODE
     assert world.calls() == []
@@ -73,7 +73,7 @@ def test_a_partition_without_a_leader_keeps_all_from_being_claimed() -> None:
     assert named_in(world.call()) == [LOG, OTHER]
 
 
-def test_where_one_is_refused_nothing_of_the_same_request_is_to_be_released() -> None:
+def test_a_refused_request_leaves_nothing_to_release() -> None:
     world = World(LOG, OTHER)
 
     world.answer_all(
@@ -87,7 +87,7 @@ def test_where_one_is_refused_nothing_of_the_same_request_is_to_be_released() ->
     assert world.claims.has_ended and world.calls() == []
 
 
-def test_where_one_is_refused_what_other_brokers_have_granted_is_released_together() -> None:
+def test_a_refusal_releases_what_other_brokers_have_granted() -> None:
     world = two_brokers()
     world.grant()
     world.answer(world.call(), ErrorCode.RESOURCE_OWNED)
@@ -100,7 +100,7 @@ def test_where_one_is_refused_what_other_brokers_have_granted_is_released_togeth
     assert world.claims.has_ended
 
 
-def test_a_request_that_has_gone_to_the_wrong_broker_is_sent_again_whole() -> None:
+def test_a_claim_sent_to_the_wrong_broker_is_sent_again_whole() -> None:
     world = World(LOG, OTHER)
     world.answer_all(
         world.call(),
@@ -112,7 +112,7 @@ def test_a_request_that_has_gone_to_the_wrong_broker_is_sent_again_whole() -> No
     assert named_in(world.call()) == [LOG, OTHER]
 
 
-def test_those_of_one_broker_are_renewed_by_one_request_and_resumed_by_one() -> None:
+def test_resources_of_one_broker_share_a_renewal_and_a_resumption() -> None:
     world = World(LOG, OTHER)
     world.grant()
     world.now_ms += SESSION_MS // 3
@@ -130,14 +130,14 @@ def test_those_of_one_broker_are_renewed_by_one_request_and_resumed_by_one() -> 
     assert states == [ClaimState.HELD, ClaimState.LOST]
 
 
-def test_what_a_response_leaves_out_is_an_error_of_the_broker() -> None:
+def test_a_resource_missing_in_a_response_is_an_unknown_server_error() -> None:
     world = World(LOG, OTHER)
     world.answer_all(world.call(), standing(LOG, generation=1, incarnation=7))
     assert getattr(world.claims.error, "code", None) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert "log-1" in str(world.claims.error)
 
 
-def test_more_than_one_request_may_name_are_claimed_by_several() -> None:
+def test_more_resources_than_one_request_may_name_are_claimed_by_several() -> None:
     world = World(*(f"name-{number:03}" for number in range(150)))
     world.find_coordinator(1)
     counts = []
@@ -149,13 +149,13 @@ def test_more_than_one_request_may_name_are_claimed_by_several() -> None:
 
 
 class TestWaiting:
-    def test_what_is_free_is_had_at_once(self) -> None:
+    def test_free_resources_are_claimed_without_the_queue(self) -> None:
         world = World(LOG, OTHER, wait_ms=FOR_EVER)
         claim = world.call()
         assert isinstance(claim.request, OwnRequest) and claim.request.wait_timeout_ms == 0
         assert named_in(claim) == [LOG, OTHER]
 
-    def test_what_another_has_is_waited_for_alone_holding_only_what_comes_before(self) -> None:
+    def test_a_queued_claim_holds_only_resources_before_its_own(self) -> None:
         world = World(LOG, OTHER, THIRD, wait_ms=FOR_EVER)
         world.answer_all(
             world.call(),
@@ -180,7 +180,7 @@ class TestWaiting:
         world.answer(third, generation=1, incarnation=7)
         assert world.claims.is_held
 
-    def test_what_comes_later_at_the_same_broker_is_not_had_before_what_is_next(self) -> None:
+    def test_resources_are_granted_in_ascending_order_even_if_a_broker_decides_about_later_ones(self) -> None:
         """Else two that wait for the same could wait for each other."""
         world = two_brokers(wait_ms=FOR_EVER)
         claimed: list[list[OwnedResource]] = []
@@ -190,7 +190,7 @@ class TestWaiting:
             world.answer(claim, generation=1, incarnation=7)
         assert claimed == [[LOG], [OTHER], [THIRD]]
 
-    def test_no_answer_is_kept_waiting_behind_that_to_a_renewal(self) -> None:
+    def test_a_release_interrupts_a_renewal_that_the_broker_holds_back(self) -> None:
         """Answers leave a connection in the order of the requests."""
         world = World(LOG, OTHER, THIRD, wait_ms=FOR_EVER)
         for partition in (OTHER, THIRD):
@@ -216,7 +216,7 @@ class TestWaiting:
             world.answer(call)
         assert world.claims.has_ended
 
-    def test_all_wait_together_for_one_time(self) -> None:
+    def test_the_wait_limit_is_for_all_resources_together(self) -> None:
         world = two_brokers(wait_ms=500)
         world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
         world.now_ms += 400
@@ -235,7 +235,7 @@ def test_a_claim_that_names_a_generation_does_not_wait() -> None:
     assert isinstance(claim.request, OwnRequest) and claim.request.wait_timeout_ms == 0
 
 
-def test_producer_access_is_asked_for_partition_by_partition() -> None:
+def test_producer_access_is_claimed_one_partition_at_a_time() -> None:
     dialect = ProducerAccessDialect("anna", SESSION_MS, ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
     world = World(OTHER, LOG, wait_ms=FOR_EVER, dialect=dialect)
     claim = world.call()
@@ -243,6 +243,6 @@ def test_producer_access_is_asked_for_partition_by_partition() -> None:
     assert (claim.request.partition, claim.request.wait_timeout_ms) == (0, FOR_EVER)
 
 
-def test_there_is_no_owner_of_nothing() -> None:
+def test_claims_without_a_resource_are_an_error() -> None:
     with pytest.raises(ValueError, match="no resource"):
         claims_of({})

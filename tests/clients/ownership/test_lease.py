@@ -84,7 +84,7 @@ def test_a_claim_that_names_a_lower_generation_fails(cluster: FakeCluster) -> No
 
 
 @pytest.mark.parametrize(("generation", "granted"), [(1, 2), (110, 110)])
-def test_a_claim_that_names_an_equal_or_higher_one_severs_the_owner(
+def test_a_claim_that_names_an_equal_or_higher_generation_severs_the_owner(
     cluster: FakeCluster, generation: int, granted: int
 ) -> None:
     """ "If the existing owner has a an equal or lower generation the existing owner's connection is severed"
@@ -130,7 +130,7 @@ def test_each_resource_may_be_claimed_with_a_generation_of_its_own(cluster: Fake
     assert [row.generation for row in claim.resources] == [1, 7]
 
 
-def test_who_polls_lives_and_who_does_not_is_taken_for_dead(cluster: FakeCluster) -> None:
+def test_an_owner_that_does_not_poll_loses_its_lease(cluster: FakeCluster) -> None:
     """ "It may not be dead, violating our single-writing (or reading) restriction" (own API): what the server
     has given to another the first does not believe to hold."""
     anna = lease_on(cluster)
@@ -150,7 +150,7 @@ def test_who_polls_lives_and_who_does_not_is_taken_for_dead(cluster: FakeCluster
     assert [event.reason for event in anna.poll()][-1] is LossReason.SESSION_TIMED_OUT
 
 
-def test_an_owner_is_told_when_others_want_what_it_has(cluster: FakeCluster) -> None:
+def test_an_owner_gets_an_event_when_others_wait_for_its_resource(cluster: FakeCluster) -> None:
     anna = lease_on(cluster)
     anna.claim(WAIT_MS)
     anna.poll()
@@ -165,7 +165,7 @@ def test_an_owner_is_told_when_others_want_what_it_has(cluster: FakeCluster) -> 
     ben.close()
 
 
-def test_a_wait_that_is_over_is_a_timeout_and_for_good(cluster: FakeCluster) -> None:
+def test_an_expired_wait_raises_a_timeout_and_is_final(cluster: FakeCluster) -> None:
     anna = lease_on(cluster, session_timeout_ms=3_600_000)
     anna.claim(WAIT_MS)
     ben = lease_on(cluster, wait_ms=500)
@@ -183,7 +183,7 @@ def test_a_wait_that_is_over_is_a_timeout_and_for_good(cluster: FakeCluster) -> 
     carl.close()
 
 
-def test_one_that_is_closed_in_the_queue_leaves_it_at_once(cluster: FakeCluster) -> None:
+def test_closing_a_queued_lease_leaves_the_queue_at_once(cluster: FakeCluster) -> None:
     anna = lease_on(cluster, NAME, LOG)
     anna.claim(WAIT_MS)
     ben, carl = (lease_on(cluster, NAME, LOG, wait_ms=FOR_EVER) for _ in range(2))
@@ -204,7 +204,7 @@ def test_one_that_is_closed_in_the_queue_leaves_it_at_once(cluster: FakeCluster)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_those_who_wait_for_the_same_never_wait_for_each_other(seed: int) -> None:
+def test_two_leases_that_wait_for_the_same_resources_do_not_deadlock(seed: int) -> None:
     """Whatever is wanted by whom, whichever broker decides about it: everybody has it all at some time."""
     rng = random.Random(seed)
     cluster = FakeCluster(brokers=3)
@@ -227,7 +227,7 @@ def test_those_who_wait_for_the_same_never_wait_for_each_other(seed: int) -> Non
             holding.pop(rng.randrange(len(holding))).close()
 
 
-def test_a_lease_goes_with_the_coordinator_of_its_group(cluster: FakeCluster) -> None:
+def test_a_lease_moves_with_the_coordinator_of_its_group(cluster: FakeCluster) -> None:
     cluster = FakeCluster(brokers=2)
     lease = lease_on(cluster)
     lease.claim(WAIT_MS)

@@ -29,7 +29,7 @@ def assert_waited_in_vain(world: World) -> None:
     assert world.claims.calls(world.now_ms + 60_000) == []
 
 
-def test_the_server_notices_after_the_client() -> None:
+def test_a_wait_expires_when_the_client_s_clock_is_ahead_of_the_broker_s() -> None:
     world = waiting(500)
     renewal = world.call()
     world.now_ms += 501
@@ -42,7 +42,7 @@ def test_the_server_notices_after_the_client() -> None:
 
 
 @pytest.mark.parametrize("left_ms", [1, 99, 100, 101])
-def test_the_server_notices_before_the_client(left_ms: int) -> None:
+def test_a_wait_goes_on_when_the_broker_s_clock_is_ahead_of_the_client_s(left_ms: int) -> None:
     world = waiting(500)
     renewal = world.call()
     world.now_ms += 500 - left_ms
@@ -62,7 +62,7 @@ def test_the_server_notices_before_the_client(left_ms: int) -> None:
     assert_waited_in_vain(world)
 
 
-def test_nobody_can_be_asked_till_the_wait_is_over() -> None:
+def test_a_wait_expires_without_a_leader_to_ask() -> None:
     world = World(wait_ms=500)
     world.lines.leaders[LOG] = NO_NODE
     assert world.calls() == []
@@ -74,7 +74,7 @@ def test_nobody_can_be_asked_till_the_wait_is_over() -> None:
     assert_waited_in_vain(world)
 
 
-def test_one_that_waits_claims_anew_on_another_connection_for_the_rest_of_its_time() -> None:
+def test_a_queued_claim_is_sent_again_after_a_break_for_the_rest_of_its_wait() -> None:
     world = waiting(500)
     world.lines.connect(1)
     world.now_ms += 200
@@ -90,7 +90,7 @@ def test_one_that_waits_claims_anew_on_another_connection_for_the_rest_of_its_ti
     assert world.claim.error is not None and world.claim.error.__cause__ is cut
 
 
-def test_one_that_waits_for_ever_is_not_put_off_by_losing_its_place() -> None:
+def test_a_claim_without_a_wait_limit_queues_again_after_losing_its_place() -> None:
     world = waiting(FOR_EVER)
     world.now_ms += 60_000
     world.answer(world.call(), ErrorCode.REQUEST_TIMED_OUT)
@@ -103,7 +103,7 @@ def test_one_that_waits_for_ever_is_not_put_off_by_losing_its_place() -> None:
     assert world.claim.is_held
 
 
-def test_a_claim_that_is_given_up_when_its_wait_is_over_too_has_nothing_to_release() -> None:
+def test_a_released_claim_whose_wait_expired_at_the_broker_has_nothing_to_release() -> None:
     world = waiting(500)
     world.claims.release()
     release = world.call()
@@ -117,7 +117,7 @@ def test_a_claim_that_is_given_up_when_its_wait_is_over_too_has_nothing_to_relea
     assert world.claim.state is ClaimState.RELEASED
 
 
-def test_what_nobody_takes_back_is_given_up_when_the_session_is_over() -> None:
+def test_a_release_without_an_answer_ends_after_a_session_timeout() -> None:
     world = World()
     world.grant()
     world.claims.release()
@@ -135,7 +135,7 @@ def test_what_nobody_takes_back_is_given_up_when_the_session_is_over() -> None:
     assert world.claim.state is ClaimState.RELEASED
 
 
-def test_one_that_is_promoted_before_all_is_committed_is_released_without_haste() -> None:
+def test_a_release_waits_until_the_grant_is_committed() -> None:
     world = waiting(FOR_EVER)
     world.claims.release()
     world.answer(world.call(), ErrorCode.OWNERSHIP_FENCED)

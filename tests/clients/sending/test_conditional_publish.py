@@ -52,7 +52,7 @@ def sent(cluster: FakeCluster) -> list[PartitionProduceData]:
     ]
 
 
-def test_a_message_lands_at_the_offset_that_it_expects(cluster: FakeCluster) -> None:
+def test_a_message_is_written_at_the_offset_that_it_expects(cluster: FakeCluster) -> None:
     """ "The producer is allowed to attach an 'expected offset' to each published message" (KIP-27)."""
     producer = producer_on(cluster)
     first = producer.send(at(0, "a"))
@@ -64,7 +64,7 @@ def test_a_message_lands_at_the_offset_that_it_expects(cluster: FakeCluster) -> 
     assert [data.expected_offset for data in sent(cluster)] == [0, 1]
 
 
-def test_one_that_expects_another_offset_is_told_where_the_log_ends(cluster: FakeCluster) -> None:
+def test_a_mismatch_has_the_offset_at_which_the_log_ends(cluster: FakeCluster) -> None:
     """ "If that offset does not match the upcoming offset at the time the message is appended to the log, the
     broker refuses the publish request"; "the publish will have no effect"; "add a new error code and
     exception type for an offset mismatch" (KIP-27)."""
@@ -83,7 +83,7 @@ def test_one_that_expects_another_offset_is_told_where_the_log_ends(cluster: Fak
     assert values_in(cluster) == [b"a", b"b", b"c"]
 
 
-def test_what_is_sent_together_is_one_batch_all_or_none(cluster: FakeCluster) -> None:
+def test_messages_of_one_send_at_are_one_batch_all_or_none(cluster: FakeCluster) -> None:
     """ "It batches multiple operations to Kafka in a single produce request. Each record is assigned an
     expected offset, starting with the leader's upcoming offset"; "in no case will we ever skip over messages
     in the batch, or change the order" (KIP-27)."""
@@ -110,7 +110,7 @@ def test_the_epoch_of_the_last_record_may_be_named(cluster: FakeCluster) -> None
     assert sent(cluster)[0].expected_leader_epoch == 7
 
 
-def test_a_refusal_refuses_what_was_sent_behind_it_and_not_what_comes_after(cluster: FakeCluster) -> None:
+def test_a_refusal_fails_queued_messages_and_no_later_ones(cluster: FakeCluster) -> None:
     """ "Poisoning": messages 6, 7, 8 rest on 5; none of them may land by chance."""
     producer = producer_on(cluster, **{"batch.size": 1})
     behind = [producer.send(at(offset, "behind")) for offset in (5, 0, 1)]
@@ -147,7 +147,7 @@ def test_a_refusal_costs_neither_an_epoch_nor_numbers(cluster: FakeCluster) -> N
     assert stamps(cluster) == [(0, 0), *[(0, 1), (0, 2)] * 4]
 
 
-def test_numbers_of_what_may_arrive_late_are_given_to_nothing_else(cluster: FakeCluster) -> None:
+def test_sequence_numbers_of_a_batch_that_may_arrive_late_are_not_used_again(cluster: FakeCluster) -> None:
     """The first attempt has no answer. Landing after all it would pass for what has its numbers next."""
     producer = producer_on(cluster)
     cluster.brokers[1].fail_next(ProduceRequest, "cut")
@@ -160,7 +160,7 @@ def test_numbers_of_what_may_arrive_late_are_given_to_nothing_else(cluster: Fake
     assert stamps(cluster)[-2:] == [(0, 0), (1, 0)]
 
 
-def test_a_partition_of_the_same_request_that_was_not_attempted_is_sent_again(cluster: FakeCluster) -> None:
+def test_a_batch_refused_because_of_another_partition_is_sent_again(cluster: FakeCluster) -> None:
     """ "Refuse the entire produce request if any of the offsets don't match" (KIP-27): those that matched are
     not the application's concern."""
     producer = producer_on(cluster, retries=1)
@@ -184,7 +184,7 @@ def test_a_retry_answers_the_original_offset(cluster: FakeCluster, how: str | Er
     assert values_in(cluster) == [b"0", b"1", b"2", b"3"]
 
 
-def test_attempts_go_on_after_a_refusal_that_passes(cluster: FakeCluster) -> None:
+def test_a_retriable_refusal_is_tried_again(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     response = producer.send(at(0))
@@ -220,7 +220,7 @@ def test_a_message_can_be_sent_any_number_of_times_and_is_written_once(cluster: 
     assert values_in(cluster) == [b"once"]
 
 
-def test_of_two_that_write_to_the_end_at_once_one_fails(cluster: FakeCluster) -> None:
+def test_one_of_two_producers_that_expect_the_same_offset_fails(cluster: FakeCluster) -> None:
     """ "If two producers accidentally write to the end of the partition at once, we can be certain that at
     least one of them will fail" (KIP-27)."""
     producers = [producer_on(cluster) for _ in range(2)]
@@ -233,7 +233,7 @@ def test_of_two_that_write_to_the_end_at_once_one_fails(cluster: FakeCluster) ->
     assert len(values_in(cluster)) == 1
 
 
-def test_a_load_goes_on_where_it_was_broken_off_with_each_message_once(cluster: FakeCluster) -> None:
+def test_an_interrupted_load_resumes_with_each_message_once(cluster: FakeCluster) -> None:
     """ "Even if the list is much larger than the buffer size or the producer has to be restarted, each
     message will be appended to the log just once" (KIP-27)."""
     values = [f"message {number}" for number in range(200)]
@@ -253,7 +253,7 @@ def test_a_load_goes_on_where_it_was_broken_off_with_each_message_once(cluster: 
     assert values_in(cluster) == [value.encode() for value in values]
 
 
-def test_a_first_write_that_succeeds_tells_that_all_has_been_seen(cluster: FakeCluster) -> None:
+def test_a_first_write_succeeds_only_if_all_records_were_read(cluster: FakeCluster) -> None:
     """ "It can be sure that it's seen all of the messages in that partition at the moment it does its first
     (successful) write" (KIP-27)."""
     store, other = producer_on(cluster), producer_on(cluster)
@@ -270,7 +270,7 @@ def test_a_first_write_that_succeeds_tells_that_all_has_been_seen(cluster: FakeC
     assert values_in(cluster) == [b"unseen", b"mine"] and seen == first.offset == 1
 
 
-def test_a_broker_that_knows_of_no_conditions_is_not_asked(cluster: FakeCluster) -> None:
+def test_a_broker_without_conditions_gets_no_conditional_message(cluster: FakeCluster) -> None:
     """ "New clients will work with the existing version of the server" (KIP-27)."""
     del cluster.brokers[1].features[FEATURE]
     producer = producer_on(cluster)
@@ -283,7 +283,7 @@ def test_a_broker_that_knows_of_no_conditions_is_not_asked(cluster: FakeCluster)
     assert split(bytearray(bytes(sent(cluster)[0].records or b"")))[0].base_offset == 0
 
 
-def test_offset_and_partition_are_named_and_retries_are_recognised(cluster: FakeCluster) -> None:
+def test_a_conditional_message_needs_offset_partition_and_idempotence(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     with pytest.raises(ValueError, match="must name both"):
         producer.send(Message(LOG, value="x", offset=3))

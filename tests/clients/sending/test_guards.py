@@ -91,7 +91,7 @@ def test_a_guard_that_does_not_hold_refuses_the_message_and_says_where_its_log_e
     assert again.error is None and values_in(cluster) == [b"y"]
 
 
-def test_of_several_guards_those_are_named_that_failed(cluster: FakeCluster) -> None:
+def test_a_guard_mismatch_names_the_guards_that_failed(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     guards = {TERM: 2, PLAIN: 7, TopicPartition("log", 3): 8}
     response = producer.send_at(0, Message("log", partition=0), guards=guards)
@@ -100,7 +100,7 @@ def test_of_several_guards_those_are_named_that_failed(cluster: FakeCluster) -> 
     assert response.error.next_offsets == {PLAIN: 0, TopicPartition("log", 3): 0}
 
 
-def test_where_its_own_partition_ends_elsewhere_that_is_what_the_message_is_told(
+def test_a_mismatch_of_the_message_itself_outweighs_its_guards(
     cluster: FakeCluster,
 ) -> None:
     producer = producer_on(cluster)
@@ -109,7 +109,7 @@ def test_where_its_own_partition_ends_elsewhere_that_is_what_the_message_is_told
     assert isinstance(response.error, OffsetMismatchError) and response.error.next_offset == 0
 
 
-def test_what_rests_on_a_message_that_a_guard_refused_fails_with_it(cluster: FakeCluster) -> None:
+def test_messages_after_one_that_a_guard_refused_fail_with_it(cluster: FakeCluster) -> None:
     producer = producer_on(cluster, **{"batch.size": 1})
     guarded = send_at(producer, 0, term=9)
     behind = [producer.send(Message("log", value="b", partition=0, offset=offset)) for offset in (0, 1)]
@@ -118,7 +118,7 @@ def test_what_rests_on_a_message_that_a_guard_refused_fails_with_it(cluster: Fak
     assert values_in(cluster) == []
 
 
-def test_neighbours_are_not_disturbed_by_the_guard_of_another(cluster: FakeCluster) -> None:
+def test_a_failed_guard_leaves_other_partitions_alone(cluster: FakeCluster) -> None:
     producer = producer_on(cluster, retries=1)
     refused = send_at(producer, 0, term=9)
     plain = producer.send(Message("log", value="p", partition=2))
@@ -128,7 +128,7 @@ def test_neighbours_are_not_disturbed_by_the_guard_of_another(cluster: FakeClust
     assert (plain.offset, to_guard.offset) == (0, 2)
 
 
-def test_a_partition_is_named_once_in_a_request_be_it_as_a_guard(cluster: FakeCluster) -> None:
+def test_a_request_names_each_partition_once_guards_included(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     responses = [
         send_at(producer, 0, term=2),
@@ -156,7 +156,7 @@ def test_messages_are_sent_again_while_the_leader_of_a_guard_moves(cluster: Fake
     assert response.error is None and values_in(cluster) == [b"x"]
 
 
-def test_a_guard_that_another_broker_leads_is_refused_and_what_rests_on_it(cluster: FakeCluster) -> None:
+def test_a_guard_with_another_leader_fails_its_message_and_those_after_it(cluster: FakeCluster) -> None:
     cluster.topics["log"][TERM.partition].leader = 2
     producer = producer_on(cluster, **{"batch.size": 1})
 
@@ -168,7 +168,7 @@ def test_a_guard_that_another_broker_leads_is_refused_and_what_rests_on_it(clust
     assert sent(cluster) == []
 
 
-def test_a_guard_that_has_moved_away_refuses_only_what_is_not_written_yet(cluster: FakeCluster) -> None:
+def test_a_guard_that_moved_away_fails_only_messages_that_are_not_written(cluster: FakeCluster) -> None:
     """ "A producer can re-send a message indefinitely and be sure that at most one of those attempts will
     succeed" (KIP-27): what was written before its answer was lost is answered with its offset."""
     producer = producer_on(cluster)
@@ -192,7 +192,7 @@ def test_a_guard_that_has_moved_away_refuses_only_what_is_not_written_yet(cluste
 
 
 @pytest.mark.parametrize("how", ["cut", "cut after", ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_a_retry_answers_the_original_offset_whatever_became_of_the_guard(
+def test_a_retry_answers_the_original_offset_even_if_the_guard_no_longer_holds(
     cluster: FakeCluster, how: str | ErrorCode
 ) -> None:
     producer = producer_on(cluster, **{"batch.size": 1})
@@ -203,7 +203,7 @@ def test_a_retry_answers_the_original_offset_whatever_became_of_the_guard(
     assert values_in(cluster) == [b"0", b"1", b"2"]
 
 
-def test_a_guard_behind_a_refused_message_of_its_partition_is_judged_by_where_that_ends(
+def test_a_guard_sent_after_a_refused_message_of_its_partition_is_judged_again(
     cluster: FakeCluster,
 ) -> None:
     """A broker refuses all of an attempt that it has refused once, also a guard that holds: it goes again."""
@@ -215,7 +215,7 @@ def test_a_guard_behind_a_refused_message_of_its_partition_is_judged_by_where_th
     assert guarded.offset == 0
 
 
-def test_while_nobody_leads_a_guard_its_message_waits(cluster: FakeCluster) -> None:
+def test_a_message_waits_while_its_guard_has_no_leader(cluster: FakeCluster) -> None:
     producer = producer_on(cluster, **{"delivery.timeout.ms": 40_000})
     response = producer.send_at(0, Message("log", partition=0), guards={TopicPartition("log", 9): 0})
     assert producer.flush(60_000)
@@ -223,7 +223,7 @@ def test_while_nobody_leads_a_guard_its_message_waits(cluster: FakeCluster) -> N
     assert "who leads log-9, a guard" in str(response.error)
 
 
-def test_what_is_no_guard_is_refused_at_once(cluster: FakeCluster) -> None:
+def test_an_invalid_guard_raises_at_once(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     message = Message("log", partition=0)
     with pytest.raises(ValueError, match="log-0 is written to"):

@@ -31,10 +31,10 @@ def test_any_key_hashes_as_with_kafka_python(key: bytes) -> None:
 
 
 @given(st.binary(max_size=16), st.integers(1, 100))
-def test_a_key_has_a_partition(key: bytes, count: int) -> None:
+def test_a_key_leads_to_a_partition(key: bytes, count: int) -> None:
     partition = by_key("flights", key, count)
     assert partition is not None and 0 <= partition < count
 
 
-def test_without_a_key_the_choice_is_the_producer_s() -> None:
+def test_without_a_key_the_partitioner_leaves_the_choice_to_the_producer() -> None:
     assert by_key("flights", None, 6) is None

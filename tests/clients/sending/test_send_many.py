@@ -37,7 +37,9 @@ def warmed_up(cluster: FakeCluster, properties: dict[str, Any] | None = None, **
 
 
 class TestSendMany:
-    def test_all_arrive_in_order_and_the_response_tells_where(self, cluster: FakeCluster) -> None:
+    def test_all_messages_arrive_in_order_and_the_response_has_their_offsets(
+        self, cluster: FakeCluster
+    ) -> None:
         producer = warmed_up(cluster, {"batch.size": 4000})
         response = producer.send_many("flights", numbers(0, 25_000), timestamp=77)
         assert not response.done
@@ -49,7 +51,7 @@ class TestSendMany:
         sizes = [len(batch) for batch in cluster.topics["flights"][0].batches]
         assert max(sizes) <= 4000 and min(sizes[1:-1]) > 2500
 
-    def test_a_topic_that_is_not_known_yet(self, cluster: FakeCluster) -> None:
+    def test_messages_of_an_unknown_topic_wait_for_it(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster)
         response = producer.send_many("flights", numbers(0, 30_000))
         producer.flush()
@@ -67,7 +69,7 @@ class TestSendMany:
         assert values_in(cluster, "flights")[1:] == numbers(0, 100)
         assert len(cluster.topics["flights"][0].batches) == 2
 
-    def test_equal_keys_meet_as_they_do_one_by_one(self) -> None:
+    def test_equal_keys_go_to_the_partition_that_send_chooses(self) -> None:
         cluster = FakeCluster()
         cluster.add_topic("flights", 7)
         producer = warmed_up(cluster)
@@ -84,7 +86,7 @@ class TestSendMany:
         for values in of_partitions:
             assert values[: len(values) // 2] == values[len(values) // 2 :]
 
-    def test_without_keys_batches_go_round_and_a_partition_can_be_named(self) -> None:
+    def test_batches_without_keys_are_spread_and_a_partition_can_be_named(self) -> None:
         cluster = FakeCluster()
         cluster.add_topic("flights", 3)
         producer = warmed_up(cluster, {"batch.size": 1000})
@@ -112,7 +114,7 @@ class TestSendMany:
         records = cluster.topics["flights"][0].records()[1:]
         assert [(r.key, r.value) for r in records] == [(None, None), (b"k", "é".encode()), (None, b"view")]
 
-    def test_columns_of_arrow(self, cluster: FakeCluster) -> None:
+    def test_arrow_columns_are_taken(self, cluster: FakeCluster) -> None:
         pa = pytest.importorskip("pyarrow")
         producer = warmed_up(cluster)
         producer.send_many("flights", pa.array(["a", None]), keys=pa.chunked_array([[b"1"], [b"2"]]))
@@ -125,7 +127,7 @@ class TestSendMany:
         with pytest.raises(ValueError, match="as many keys as values"):
             producer_on(cluster).send_many("flights", [b"a", b"b"], keys=keys)
 
-    def test_nothing_is_no_message(self, cluster: FakeCluster) -> None:
+    def test_no_message_at_all_is_an_error(self, cluster: FakeCluster) -> None:
         with pytest.raises(ValueError, match="no message"):
             producer_on(cluster).send_many("flights", [])
 
@@ -138,7 +140,7 @@ class TestSendMany:
         assert values_in(cluster, "flights")[1:] == [b"a", b"b"]
         assert response.failed == 1
 
-    def test_memory_is_bounded_and_what_has_no_room_is_told(self, cluster: FakeCluster) -> None:
+    def test_memory_is_bounded_and_messages_without_room_fail(self, cluster: FakeCluster) -> None:
         producer = warmed_up(cluster, {"buffer.memory": 100_000, "max.block.ms": 1000})
         cluster.brokers[1].is_silent = True
         response = producer.send_many("flights", [bytes(100)] * 5000)
@@ -151,7 +153,7 @@ class TestSendMany:
         assert 0 < failed < 5000 and len(values_in(cluster, "flights")) == 5001 - failed
         assert producer._engine.queues.used == 0
 
-    def test_without_retries_every_loss_is_told(self, cluster: FakeCluster) -> None:
+    def test_without_retries_every_lost_message_fails(self, cluster: FakeCluster) -> None:
         producer = warmed_up(cluster, {"retries": 0, "batch.size": 1000})
         for how in ("cut", ErrorCode.NOT_ENOUGH_REPLICAS, "cut"):
             cluster.brokers[1].fail_next(ProduceRequest, how)
@@ -161,7 +163,7 @@ class TestSendMany:
         failed = response.failed
         assert failed > 0 and len(values_in(cluster, "flights")) == 1001 - failed
 
-    def test_it_can_be_awaited(self, cluster: FakeCluster) -> None:
+    def test_a_bulk_response_can_be_awaited(self, cluster: FakeCluster) -> None:
         producer = Producer({"bootstrap.servers": "localhost:1", "max.block.ms": 50})
 
         async def send() -> None:
@@ -176,7 +178,7 @@ class TestTooLarge:
     """A broker that takes smaller batches than the producer makes: they are split, and nothing is lost."""
 
     @pytest.mark.parametrize("codec", ["none", "zstd"])
-    def test_a_batch_is_sent_in_parts(self, cluster: FakeCluster, codec: str) -> None:
+    def test_a_batch_that_is_too_large_is_split(self, cluster: FakeCluster, codec: str) -> None:
         cluster.topics["flights"][0].max_batch_bytes = 1000
         rng = random.Random(1)
         values = [rng.randbytes(100) for _ in range(200)]
@@ -196,7 +198,7 @@ class TestTooLarge:
         assert bulk.offset == 400 and bulk.error is None
         assert producer._engine.queues.used == 0
 
-    def test_what_was_learnt_is_kept(self, cluster: FakeCluster) -> None:
+    def test_later_batches_keep_to_the_size_that_the_broker_took(self, cluster: FakeCluster) -> None:
         cluster.topics["flights"][0].max_batch_bytes = 5000
         producer = warmed_up(cluster, {"batch.size": 16_384})
         producer.send_many("flights", [bytes(100)] * 500)
@@ -209,7 +211,7 @@ class TestTooLarge:
         assert max(map(len, cluster.topics["flights"][0].batches)) <= 5000
         assert batches <= 500 * 114 / 2000
 
-    def test_a_single_message_that_is_too_large_is_told(self, cluster: FakeCluster) -> None:
+    def test_a_single_message_that_the_broker_refuses_as_too_large_fails(self, cluster: FakeCluster) -> None:
         cluster.topics["flights"][0].max_batch_bytes = 1000
         producer = warmed_up(cluster)
         responses = [producer.send(Message("flights", value=bytes(size))) for size in (10, 2000, 20)]
