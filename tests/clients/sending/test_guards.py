@@ -220,7 +220,7 @@ def test_a_message_waits_while_its_guard_has_no_leader(cluster: FakeCluster) -> 
     response = producer.send_at(0, Message("log", partition=0), guards={TopicPartition("log", 9): 0})
     assert producer.flush(60_000)
     assert isinstance(response.error, DeliveryTimeoutError)
-    assert "who leads log-9, a guard" in str(response.error)
+    assert "the leader of log-9, a guard, is unknown" in str(response.error)
 
 
 def test_an_invalid_guard_raises_at_once(cluster: FakeCluster) -> None:
