@@ -24,6 +24,7 @@ from broker.replication.throttle import Throttle
 from broker.setting_groups import settings_group
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.topic_partition import TopicPartition
 
 _FIRST_PAUSE_MS = 20
 """First pause after a refusal, doubled with each further one: the leader may be about to learn its role."""
@@ -121,9 +122,9 @@ class ReplicaFetcher:
         self._local_id = local_id
         self._limits = limits
         self._broker_epoch = broker_epoch
-        self._copies: dict[tuple[str, int], _Copy] = {}
+        self._copies: dict[TopicPartition, _Copy] = {}
         """In the order of the next fetch: partitions that returned records move to the end."""
-        self._unjoined: dict[tuple[str, int], _Copy] = {}
+        self._unjoined: dict[TopicPartition, _Copy] = {}
         self._moved: dict[_Copy, None] = {}
         """Joined partitions whose position may differ from the one that the leader knows."""
         self._unflushed: dict[Partition, None] = {}

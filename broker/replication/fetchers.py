@@ -17,6 +17,7 @@ from broker.replication.throttle import follower_throttle
 from coordinator.clock import Clock, DelayedCall
 from protocol.errors import BrokerError
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Fetchers:
         self._limits = limits
         self._broker_epoch = broker_epoch
         self._loops: dict[tuple[int, int], _Loop] = {}
-        self._followed: dict[tuple[str, int], _Loop] = {}
+        self._followed: dict[TopicPartition, _Loop] = {}
         self._is_stopped = False
 
     def follow(self, partition: Partition) -> None:
