@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import cramjam
+import snappy
 
 from protocol.batches import Compression
 from protocol.wire import Buffer
@@ -114,7 +115,7 @@ def _compress_snappy(data: Buffer) -> bytes:
     parts = [_XERIAL_HEADER]
     view = memoryview(data)
     for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
+        block = snappy.compress(view[start : start + _XERIAL_BLOCK_SIZE])
         parts += (_BLOCK_LENGTH.pack(len(block)), block)
     return b"".join(parts)
 
@@ -140,6 +141,7 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes | bytearray:
 
 
 def _decompress_snappy_block(block: memoryview, limit: int) -> bytearray:
+    # By cramjam, on which the snappy package stands: that package cannot limit the size of its output.
     try:
         size = cramjam.snappy.decompress_raw_len(block)
         # A block of n bytes decompresses to about 22 n at most: a header that claims far more is wrong.
