@@ -172,18 +172,6 @@ class Log:
         self._write(records, headers, base_offsets, now_ms)
         return AppendResult(first_offset, offset - 1, append_time, self.log_start_offset)
 
-    def append_as_leader(
-        self,
-        records: memoryview,
-        leader_epoch: int,
-        *,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        now_ms: int,
-    ) -> AppendResult:
-        """`prepare_append` and `append_prepared` in one."""
-        prepared = self.prepare_append(records, origin=origin, now_ms=now_ms)
-        return self.append_prepared(prepared, leader_epoch, now_ms=now_ms)
-
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
         """Append the leader's batches unchanged; a batch that is cut off at the end is left out.
 

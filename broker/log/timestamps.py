@@ -63,20 +63,3 @@ class BatchSearch:
 
 LookUp: TypeAlias = "Generator[BatchSearch, TimestampOffset | None, TimestampOffset | None]"
 """A look-up in progress: it yields searches and is sent the result of each, or thrown its error."""
-
-
-def look_up_at_once(look_up: LookUp) -> TimestampOffset | None:
-    """Run a look-up to its end. Raises what it raises."""
-    found: TimestampOffset | None = None
-    try:
-        search = next(look_up)
-        while True:
-            try:
-                found = search.run()
-            except Exception as error:
-                search = look_up.throw(error)
-            else:
-                search = look_up.send(found)
-    except StopIteration as end:
-        result: TimestampOffset | None = end.value
-        return result

@@ -6,11 +6,13 @@ import random
 import uuid
 from typing import Any
 
+from broker.log.append import AppendOrigin, AppendResult
 from broker.log.disk import Disk
 from broker.log.flush_job import close_log
 from broker.log.log import Log
 from broker.log.recovery import LoadRequest, create_log, load_log
 from broker.log.settings import LogSettings
+from broker.log.timestamps import LookUp, TimestampOffset
 from protocol import batches
 from protocol.batches import BatchHeader
 from protocol.topic_partition import TopicPartition
@@ -62,10 +64,23 @@ def make_rivals(
         close_log(log)
 
 
+def append_as_leader(
+    log: Log,
+    records: memoryview,
+    leader_epoch: int,
+    *,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    now_ms: int,
+) -> AppendResult:
+    """Check batches and append them, as a leader does in two steps."""
+    prepared = log.prepare_append(records, origin=origin, now_ms=now_ms)
+    return log.append_prepared(prepared, leader_epoch, now_ms=now_ms)
+
+
 def append(log: Log, *timestamps: int, leader_epoch: int = 0, **values: int) -> int:
     """Append one batch; its first offset."""
     records = timed_batch(*timestamps, **values)
-    return log.append_as_leader(records, leader_epoch, now_ms=NOW_MS).first_offset
+    return append_as_leader(log, records, leader_epoch, now_ms=NOW_MS).first_offset
 
 
 def read_all(log: Log, max_bytes: int = 1000) -> bytes:
@@ -85,3 +100,20 @@ def read_all(log: Log, max_bytes: int = 1000) -> bytes:
 
 def headers_of(log: Log) -> list[BatchHeader]:
     return batches.split(read_all(log))
+
+
+def look_up_at_once(look_up: LookUp) -> TimestampOffset | None:
+    """Run a look-up to its end on this thread; raises its errors."""
+    found: TimestampOffset | None = None
+    try:
+        search = next(look_up)
+        while True:
+            try:
+                found = search.run()
+            except Exception as error:
+                search = look_up.throw(error)
+            else:
+                search = look_up.send(found)
+    except StopIteration as end:
+        result: TimestampOffset | None = end.value
+        return result

@@ -10,12 +10,22 @@ from broker.log.append import AppendOrigin
 from broker.log.disk import OsDisk
 from broker.log.log import Log
 from broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
-from broker.log.timestamps import TimestampOffset, look_up_at_once
+from broker.log.timestamps import TimestampOffset
 from protocol import batches
 from protocol.batches import TimestampType
 from protocol.errors import BrokerError, ErrorCode
 from tests.models.batches import timed_batch
-from tests.models.logs import DIRECTORY, NOW_MS, append, headers_of, new_log, read_all, sim_disk
+from tests.models.logs import (
+    DIRECTORY,
+    NOW_MS,
+    append,
+    append_as_leader,
+    headers_of,
+    look_up_at_once,
+    new_log,
+    read_all,
+    sim_disk,
+)
 
 
 @pytest.fixture
@@ -25,15 +35,15 @@ def log() -> Log:
 
 def refusal(log: Log, records: memoryview, **values: object) -> ErrorCode:
     with pytest.raises(BrokerError) as raised:
-        log.append_as_leader(records, 0, now_ms=NOW_MS, **values)  # type: ignore[arg-type]
+        append_as_leader(log, records, 0, now_ms=NOW_MS, **values)  # type: ignore[arg-type]
     return raised.value.code
 
 
 def test_offsets_are_dense_and_the_bytes_are_those_received(log: Log) -> None:
     first, second = timed_batch(1, 2, 3), timed_batch(4, 5)
-    result = log.append_as_leader(first, 7, now_ms=NOW_MS)
+    result = append_as_leader(log, first, 7, now_ms=NOW_MS)
     assert (result.first_offset, result.last_offset, result.log_append_time_ms) == (0, 2, -1)
-    result = log.append_as_leader(second, 8, now_ms=NOW_MS)
+    result = append_as_leader(log, second, 8, now_ms=NOW_MS)
     assert (result.first_offset, result.last_offset, result.is_duplicate) == (3, 4, False)
     # Offset and epoch were assigned in the buffers themselves.
     assert read_all(log) == bytes(first) + bytes(second)
@@ -86,7 +96,7 @@ def test_a_full_segment_is_followed_by_another_and_reads_go_across() -> None:
     written = []
     for number in range(10):
         records = timed_batch(NOW_MS + number)
-        log.append_as_leader(records, 0, now_ms=NOW_MS)
+        append_as_leader(log, records, 0, now_ms=NOW_MS)
         written.append(bytes(records))
     assert len(log.segments) == 4
     assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
@@ -142,7 +152,7 @@ def test_the_first_record_at_or_after_a_timestamp(interval: int) -> None:
 
 def test_the_brokers_time_for_topics_that_want_it() -> None:
     log = new_log(sim_disk(), message_timestamp_type="LogAppendTime")
-    result = log.append_as_leader(timed_batch(5, 6), 0, now_ms=NOW_MS)
+    result = append_as_leader(log, timed_batch(5, 6), 0, now_ms=NOW_MS)
     assert result.log_append_time_ms == NOW_MS
     header = headers_of(log)[0]
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -170,7 +180,7 @@ def test_what_a_client_may_not_append(log: Log) -> None:
     assert refusal(log, damaged) is ErrorCode.CORRUPT_MESSAGE
     assert refusal(log, timed_batch(size=2_000_000)) is ErrorCode.MESSAGE_TOO_LARGE
     assert log.log_end_offset == 0 and read_all(log) == b""
-    log.append_as_leader(two, 0, origin=AppendOrigin.COORDINATOR, now_ms=NOW_MS)
+    append_as_leader(log, two, 0, origin=AppendOrigin.COORDINATOR, now_ms=NOW_MS)
     assert [header.base_offset for header in headers_of(log)] == [0, 1]
 
 

@@ -11,9 +11,9 @@ from broker.log.log import Log
 from broker.log.open_files import OpenFiles
 from broker.log.segment import Segment
 from broker.log.time_search import offset_for_timestamp
-from broker.log.timestamps import TimestampOffset, look_up_at_once
+from broker.log.timestamps import TimestampOffset
 from protocol import batches
-from tests.models.logs import append, headers_of, new_log, reopen, sim_disk
+from tests.models.logs import append, headers_of, look_up_at_once, new_log, reopen, sim_disk
 
 TIMESTAMPS = st.integers(0, 50)
 APPENDED = st.lists(st.lists(TIMESTAMPS, min_size=1, max_size=4), min_size=1, max_size=12)

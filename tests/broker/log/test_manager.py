@@ -25,13 +25,7 @@ from broker.log.settings import LogSettings, topic_defaults
 from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.models.batches import timed_batch
-from tests.models.logs import (
-    NOW_MS,
-    append,
-    headers_of,
-    make_rivals,
-    sim_disk,
-)
+from tests.models.logs import NOW_MS, append, append_as_leader, headers_of, make_rivals, sim_disk
 from tests.models.workers import ImmediateWorkers
 
 TOPIC_ID = uuid.UUID(int=77)
@@ -367,7 +361,7 @@ def test_silent_producers_are_forgotten() -> None:
     broker = Broker(sim_disk())
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
     # Its records are old; what counts is when it wrote them.
-    log.append_as_leader(timed_batch(1, producer_id=1, epoch=0, sequence=0), 0, now_ms=broker.logs.now_ms())
+    append_as_leader(log, timed_batch(1, producer_id=1, epoch=0, sequence=0), 0, now_ms=broker.logs.now_ms())
     for hours, left in ((23, 1), (2, 0)):
         broker.clock.advance(hours * 3600)
         broker.logs.expire_producers()

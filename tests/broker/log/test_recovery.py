@@ -13,13 +13,13 @@ from broker.log.flush_job import close_log, flush_at_once
 from broker.log.log import Log
 from broker.log.recovery import create_log, load_log
 from broker.log.time_search import offset_for_timestamp
-from broker.log.timestamps import look_up_at_once
 from protocol.checksum import crc32c
 from tests.models.disk import SimDisk
 from tests.models.logs import (
     DIRECTORY,
     append,
     headers_of,
+    look_up_at_once,
     new_log,
     read_all,
     reopen,

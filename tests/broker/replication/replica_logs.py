@@ -24,6 +24,7 @@ from protocol.topic_partition import TopicPartition
 from tests.models.batches import START_MS as NOW_MS
 from tests.models.batches import batch
 from tests.models.disk import SimDisk
+from tests.models.logs import append_as_leader
 
 LAG_MS = 10_000
 EVERYONE = (1, 2, 3)
@@ -62,7 +63,7 @@ def elect(
 def append(leader: Partition, *values: bytes) -> int:
     """Append one batch to a leader's log; its first offset."""
     records = memoryview(bytearray(batch(*values)))
-    first = leader.log.append_as_leader(records, leader.leader_epoch, now_ms=NOW_MS).first_offset
+    first = append_as_leader(leader.log, records, leader.leader_epoch, now_ms=NOW_MS).first_offset
     leader.advance_high_watermark(NOW_MS, LAG_MS)
     return first
 
