@@ -1,5 +1,5 @@
 """The command-line programs behind the scripts that talk to a running cluster.
 
-Each file is one program with Kafka's flags. What a program does belongs to the clients; here stands only
-how it is asked for and how the answer is shown.
+Each program is one file and takes Kafka's flags. This folder parses flags and prints results, and nothing
+else: the operations themselves belong to the clients.
 """

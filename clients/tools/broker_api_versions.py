@@ -1,4 +1,4 @@
-"""scripts/broker-api-versions.sh: which requests, in which versions, each broker takes."""
+"""scripts/broker-api-versions.sh: the APIs and versions that each broker supports."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from protocol.errors import BrokerError
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 @click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def broker_api_versions(bootstrap: str, as_json: bool, command_config: str | None) -> int:
-    """Show the versions of every API that each broker takes, which of them this client would use, and the
-    features that the broker announces."""
+    """Show for each broker the versions of every API that it supports, the version that this client would
+    use, and the features that the broker announces."""
     defaults = {"client.id": "broker-api-versions", "bootstrap.timeout.ms": FIRST_CONTACT_MS}
     told: list[tuple[Node, BrokerSupport | Exception]] = []
     with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
@@ -37,7 +37,7 @@ def broker_api_versions(bootstrap: str, as_json: bool, command_config: str | Non
 
 
 def as_text(node: Node, what: BrokerSupport | Exception) -> str:
-    """A broker in the form of Kafka's tool, with its features beneath."""
+    """The text about one broker, in the format of Kafka's tool, followed by its features."""
     head = f"{node.host}:{node.port} (id: {node.id} rack: {node.rack or 'null'}) -> "
     if isinstance(what, Exception):
         return f"{head}ERROR: {what}"

@@ -34,9 +34,10 @@ bootstrap_option = click.option(
 
 
 def run(command: click.Command) -> None:
-    """Run a program and leave with its exit status.
+    """Run a program, then exit the process with the program's status.
 
-    0 for success, 1 for a failure that it explains on standard error, 2 for wrong usage, 130 after Ctrl-C.
+    0 for success, 1 for a failure explained on standard error, 2 for wrong usage, 130 if interrupted by
+    Ctrl-C.
     """
     try:
         program = (command.name or "").replace("_", "-") + ".sh"
@@ -49,7 +50,7 @@ def run(command: click.Command) -> None:
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:
-        # The reader of our output has closed the pipe. Python would complain once more when it flushes.
+        # The reader of our output has closed the pipe. Without this Python reports it again on flushing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     except (ClientError, BrokerError) as error:
@@ -92,5 +93,5 @@ def pairs(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output."""
+    """Print `value` as one JSON document on standard output."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))

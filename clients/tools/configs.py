@@ -18,7 +18,7 @@ from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, p
 from protocol.configs import ConfigOperation, ResourceType
 
 ALL_BROKERS = ""
-"""The name of what holds for every broker that has not been given another value."""
+"""Resource name of the cluster-wide broker defaults, used by each broker without a value of its own."""
 _PATIENCE_MS = 15_000
 _TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
 _DYNAMIC = (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
@@ -65,8 +65,8 @@ def configs(
         --add-config single.writer=required
     configs.sh --bootstrap-server localhost:9092 --topic orders --describe --all
 
-    Changes are in effect at once, and on every broker. Of a broker's settings some can be changed while it
-    runs, for it alone or for all brokers; docs/settings.md says which. The others are changed in its file.
+    Changes take effect at once, on every broker concerned. docs/settings.md marks the broker settings that
+    can be changed while brokers run, for one broker or for all; the others are changed in the broker's file.
     """
     if action is None:
         raise click.UsageError("one of --describe, --alter is needed")
@@ -75,7 +75,7 @@ def configs(
     kind, name = _entity(entity_type, entity_name, topic, broker)
     if entity_default:
         if kind is not ResourceType.BROKER or name is not None:
-            raise click.UsageError("--entity-default is for brokers, and goes without a name")
+            raise click.UsageError("--entity-default applies to brokers only, and excludes a name")
         name = ALL_BROKERS
     defaults = {
         "default.api.timeout.ms": _PATIENCE_MS,
@@ -86,14 +86,14 @@ def configs(
         if action == "describe":
             describe(admin, kind, name, show_all)
         elif name is None:
-            raise click.UsageError("--alter needs --entity-name, or for all brokers --entity-default")
+            raise click.UsageError("--alter needs --entity-name, or --entity-default for all brokers")
         else:
             changes = _changes(add_config, add_config_file, delete_config)
             alter(admin, ConfigResource(kind, name), changes)
 
 
 def describe(admin: Admin, kind: ResourceType, name: str | None, show_all: bool) -> None:
-    """Print the settings of one topic or broker, or of all."""
+    """Print the settings of one topic or broker, or of all if `name` is None."""
     if name is not None:
         names = [name]
     elif kind is ResourceType.TOPIC:
@@ -109,13 +109,13 @@ def describe(admin: Admin, kind: ResourceType, name: str | None, show_all: bool)
 
 
 def entry_line(entry: ConfigEntry) -> str:
-    """What describes a setting."""
+    """The line that --describe prints for one setting."""
     sensitive = str(entry.is_sensitive).lower()
     return f"  {entry.name}={entry.value} sensitive={sensitive} source={entry.source.name}"
 
 
 def alter(admin: Admin, resource: ConfigResource, changes: list[ConfigChange]) -> None:
-    """Make changes and say so."""
+    """Make the changes and print a confirmation. Raises click.UsageError if there are none."""
     if not changes:
         raise click.UsageError("--alter needs --add-config, --add-config-file or --delete-config")
     admin.alter_configs({resource: changes})

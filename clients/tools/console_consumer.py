@@ -1,4 +1,4 @@
-"""scripts/console-consumer.sh: the messages of a topic, a line each, on standard output."""
+"""scripts/console-consumer.sh: print the messages of topics on standard output, one line each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _POLL_MS = 500
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """What of a message is shown, and with what in between."""
+    """The parts of a message to print, and the separators between them."""
 
     shows_timestamp: bool = False
     shows_partition: bool = False
@@ -40,7 +40,7 @@ class OutputFormat:
     null_literal: bytes = b"null"
 
     def __call__(self, record: ConsumerRecord) -> bytes:
-        """The message as a line, its end included."""
+        """The message as one line, with the line separator."""
         parts: list[bytes] = []
         if self.shows_timestamp:
             parts.append(_timestamp(record))
@@ -75,7 +75,7 @@ def _timestamp(record: ConsumerRecord) -> bytes:
 
 
 def as_json(record: ConsumerRecord) -> bytes:
-    """The message as a JSON object on a line; bytes that are no UTF-8 as {"base64": ...}."""
+    """The message as one line of JSON; keys and values that are not UTF-8 become {"base64": ...}."""
     shown = {
         "topic": record.topic,
         "partition": record.partition,
@@ -119,7 +119,7 @@ _TEXTS = {
 
 
 def line_format(given: Mapping[str, str]) -> OutputFormat:
-    """The format that properties of Kafka's default formatter describe. Raises click.UsageError."""
+    """The format described by properties of Kafka's default formatter. Raises click.UsageError."""
     values: dict[str, object] = {}
     for key, text in given.items():
         if key in _FLAGS:
@@ -132,7 +132,7 @@ def line_format(given: Mapping[str, str]) -> OutputFormat:
 
 
 def formatter(name: str, given: Mapping[str, str]) -> Formatter:
-    """The formatter of this name; Kafka's class names are understood. Raises click.UsageError."""
+    """The formatter with this name, or with Kafka's class name for it. Raises click.UsageError."""
     match name.rpartition(".")[2]:
         case "default" | "DefaultMessageFormatter":
             return line_format(given)
@@ -140,7 +140,7 @@ def formatter(name: str, given: Mapping[str, str]) -> Formatter:
             return as_json
         case "noop" | "NoOpMessageFormatter":
             return as_nothing
-    raise click.UsageError(f"--formatter {name}: there are default, json and noop")
+    raise click.UsageError(f"--formatter {name}: the formatters are default, json and noop")
 
 
 @click.command(context_settings=CONTEXT)
@@ -156,8 +156,8 @@ def formatter(name: str, given: Mapping[str, str]) -> Formatter:
 @click.option(
     "--from-time",
     metavar="TIME",
-    help="Begin with the first message since then, in each partition: YYYY-MM-DDTHH:mm:SS.sss, in UTC unless "
-    "a zone follows, or ms since the epoch.",
+    help="Start at the first message of each partition at or after this time: YYYY-MM-DDTHH:mm:SS.sss, in "
+    "UTC unless a zone follows, or ms since the epoch.",
 )
 @click.option(
     "--max-messages", type=click.IntRange(0), help="Maximum number of messages to read before exiting."
@@ -174,7 +174,7 @@ def formatter(name: str, given: Mapping[str, str]) -> Formatter:
     "formatter_properties",
     metavar="KEY=VALUE",
     multiple=True,
-    help="What is shown: print.timestamp, print.partition, print.offset, print.headers, print.key, "
+    help="What to print: print.timestamp, print.partition, print.offset, print.headers, print.key, "
     "print.value, key.separator, line.separator, headers.separator, null.literal.",
 )
 @click.option(
@@ -199,9 +199,9 @@ def console_consumer(
     consumer_property: tuple[str, ...],
     config_file: str | None,
 ) -> None:
-    """Show the messages of a topic as they come. Ctrl-C ends it.
+    """Print the messages of a topic as they arrive, until Ctrl-C.
 
-    With a group, what was shown is committed at the end: who goes on begins behind it.
+    With --group, offsets of printed messages are committed at exit, and the next run continues after them.
     """
     if (topic is None) == (include is None):
         raise click.UsageError("either --topic or --include is needed")
@@ -224,15 +224,15 @@ def console_consumer(
     if group is not None:
         merged["group.id"] = group
     if merged.get("group.id") and partition is not None:
-        raise click.UsageError("--partition and --group exclude each other: the group shares partitions out")
+        raise click.UsageError("--partition and --group exclude each other: the group assigns partitions")
     if merged.get("group.id") and since_ms is not None:
         raise click.UsageError(
-            "--from-time and --group exclude each other: consumer-groups.sh --reset-offsets --to-datetime "
-            "has a group begin elsewhere"
+            "--from-time and --group exclude each other: use consumer-groups.sh --reset-offsets "
+            "--to-datetime to set a group's offsets by time"
         )
     count = 0
     with stop_on_signals() as stop, Consumer(merged) as consumer:
-        stop.interrupts = True  # Nothing has been read yet that could get lost.
+        stop.interrupts = True  # No message has been read yet, so none can be lost.
         for name in [topic] if topic is not None else _matching(consumer, include or ""):
             _add(consumer, name, partition, offset)
         if since_ms is not None:
@@ -250,7 +250,7 @@ def _matching(consumer: Consumer, pattern: str) -> list[str]:
 
 
 def _add(consumer: Consumer, topic: str, partition: int | None, offset: str | None) -> None:
-    """Consume a topic, or one partition from an offset on. Raises UnknownTopicOrPartitionError."""
+    """Consume a topic, or one partition starting at an offset. Raises UnknownTopicOrPartitionError."""
     partitions = consumer.partitions_for(topic)
     if consumer.settings["group.id"] is not None:
         consumer.add_topic(topic)
@@ -273,9 +273,10 @@ def _add(consumer: Consumer, topic: str, partition: int | None, offset: str | No
 
 
 def _begin_at(consumer: Consumer, since_ms: int) -> None:
-    """Go to the first message since a time, in all partitions that are consumed."""
+    """Seek to the first message at or after `since_ms` (ms since the epoch) in all consumed partitions."""
     partitions = consumer.assignment()
-    # First the ends: where nothing is as late, what is written from now on must not be passed over.
+    # Ends are looked up first: in a partition without such a message, reading starts at this end, and
+    # messages written during the second look-up are not skipped.
     ends = consumer.end_offsets(partitions)
     found = consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
     for partition, first in found.items():
@@ -285,9 +286,9 @@ def _begin_at(consumer: Consumer, since_ms: int) -> None:
 def _messages(
     consumer: Consumer, max_messages: int | None, timeout_ms: int | None, stop: StopRequest
 ) -> Iterator[ConsumerRecord]:
-    """The messages, until there have been enough, none for too long, or a stop is asked for.
+    """Yield messages until `max_messages` were read, none arrived for `timeout_ms`, or a stop is requested.
 
-    What is handed out here and no more counts as consumed: no record is taken that is not shown.
+    Never polls more records than may still be printed, because every polled record counts as consumed.
     """
     left = max_messages
     idle_ms = 0

@@ -1,4 +1,4 @@
-"""scripts/console-producer.sh: each line of standard input, or of a file, becomes a message."""
+"""scripts/console-producer.sh: send each line of standard input or of a file as a message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ERRORS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class InputFormat:
-    """How a line is taken apart."""
+    """How a line is split into headers, key and value."""
 
     has_key: bool = False
     key_separator: bytes = b"\t"
@@ -35,7 +35,7 @@ class InputFormat:
     ignore_error: bool = False
 
     def message(self, topic: str, line: bytes) -> Message:
-        """The message that a line stands for. Raises ValueError for a line that lacks a separator."""
+        """The message in a line. Raises ValueError if the line lacks a separator."""
         headers: tuple[tuple[str, bytes | None], ...] = ()
         key: bytes | None = None
         if self.has_headers:
@@ -80,7 +80,7 @@ _FORMAT_PROPERTIES = {
 
 
 def line_format(given: Mapping[str, str]) -> InputFormat:
-    """The format that properties of Kafka's line reader describe. Raises click.UsageError."""
+    """The format described by properties of Kafka's line reader. Raises click.UsageError."""
     values: dict[str, object] = {}
     for key, text in given.items():
         name = _FORMAT_PROPERTIES.get(key)
@@ -155,7 +155,7 @@ def console_producer(
 ) -> None:
     """Write each line of standard input, or of a file, to a topic.
 
-    Ctrl-D, or Ctrl-C, ends it; what was read is sent. A second Ctrl-C does not wait for that.
+    Ctrl-D or Ctrl-C ends the input; lines already read are still sent. A second Ctrl-C exits without waiting.
     """
     how = line_format(
         {**(properties("", reader_config, (), {}) if reader_config else {}), **pairs(reader_properties)}
@@ -166,7 +166,7 @@ def console_producer(
         "batch.size": batch_size,
         "linger.ms": linger_ms,
     }
-    # Two minutes are too long to wait at a terminal for a broker that does not answer.
+    # The default of two minutes is too long for a user at a terminal when no broker answers.
     defaults = {"client.id": "console-producer", "max.block.ms": 15_000}
     merged = properties(bootstrap, config_file, producer_property, defaults)
     merged |= {key: value for key, value in given.items() if value is not None}
@@ -192,14 +192,14 @@ class Failures:
         self.count = 0
 
     def note(self, response: SendResponse) -> None:
-        """Look at a response that is done."""
+        """Count a completed response if it failed, and print its error if it is one of the first few."""
         if response.error is not None:
             self.count += 1
             if self.count <= _ERRORS_SHOWN:
                 click.echo(f"Error: a message was not written: {explained(response.error)}", err=True)
 
     def report(self) -> None:
-        """Raise click.ClickException if there were any."""
+        """Raise click.ClickException with the number of failures, if there were any."""
         if self.count:
             counted = "1 message was" if self.count == 1 else f"{self.count} messages were"
             raise click.ClickException(f"{counted} not written")
@@ -214,13 +214,13 @@ def _send(producer: Producer, message: Message, is_sync: bool, failures: Failure
         except ClosedError:
             raise
         except Exception:
-            return  # Noted already.
+            return  # `Failures` has counted it.
 
 
 def lines(
     source: BinaryIO, stop: StopRequest, tell: Callable[[int], None], is_interactive: bool
 ) -> Iterator[bytes]:
-    """The lines of `source` without their ends, until it ends or a stop is asked for.
+    """Yield the lines of `source` without line ends, until it ends or a stop is requested.
 
     Calls `tell` with the number of bytes read. At a terminal, prints a prompt before each line.
     """
@@ -228,7 +228,7 @@ def lines(
         if is_interactive:
             click.echo(">", nl=False)
         try:
-            # Only here: a message that is being queued must not be left half done.
+            # Interrupts are allowed only while reading: one during `send` could leave a message half queued.
             stop.interrupts = True
             line = b"" if stop else source.readline()
         except KeyboardInterrupt:

@@ -59,7 +59,7 @@ _ACTIONS = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
     help="Reset the offsets of groups without members. Only shows the plan unless --execute is given.",
 )
 @click.option(
-    "--group", "groups", multiple=True, metavar="GROUP", help="The consumer group. May be repeated."
+    "--group", "groups", multiple=True, metavar="GROUP", help="Consumer group to apply to. May be repeated."
 )
 @click.option("--all-groups", is_flag=True, help="Apply to all consumer groups.")
 @click.option(
@@ -69,7 +69,7 @@ _ACTIONS = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
     metavar="TOPIC[:0,1]",
     help="A topic, or some of its partitions. May be repeated.",
 )
-@click.option("--all-topics", is_flag=True, help="Apply to all topics that the group has offsets of.")
+@click.option("--all-topics", is_flag=True, help="Apply to all topics for which the group has offsets.")
 @click.option(
     "--offsets",
     "view",
@@ -83,7 +83,7 @@ _ACTIONS = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
     is_flag=False,
     flag_value="*",
     metavar="[STATE,STATE]",
-    help="With --describe: the groups' state. With --list: show states; only groups in the states given.",
+    help="With --describe: show the groups' state. With --list: show states, only of groups in those given.",
 )
 @click.option("--type", "types", metavar="TYPE,TYPE", help="With --list: only groups of these types.")
 @click.option("--verbose", is_flag=True, help="With --members: also the partitions of each member.")
@@ -135,7 +135,7 @@ def consumer_groups(
     export: bool,
     **target: Any,
 ) -> None:
-    """List and describe consumer groups, delete them, and set how far they have read.
+    """List, describe and delete consumer groups, and reset their committed offsets.
 
     \b
     consumer-groups.sh --bootstrap-server localhost:9092 --list --state
@@ -180,7 +180,7 @@ def consumer_groups(
 
 
 def list_groups(admin: Admin, state: str | None, types: str | None, as_json: bool) -> None:
-    """Print the names of groups, with their states where these were asked for."""
+    """Print the names of groups; with `state`, their states too, of groups in those states only."""
     states = [] if state in (None, "*") else [name.strip() for name in (state or "").split(",")]
     wanted_types = [] if types is None else [name.strip() for name in types.split(",")]
     found = admin.list_groups(states, wanted_types)
@@ -196,8 +196,8 @@ def list_groups(admin: Admin, state: str | None, types: str | None, as_json: boo
 
 
 def describe(admin: Admin, names: list[str], view: str, verbose: bool, as_json: bool) -> None:
-    """Print the offsets, the members or the state of groups. Raises GroupNotFoundError at the end, if some
-    are not there."""
+    """Print the offsets, the members or the state of groups. Raises click.ClickException after printing, if
+    some groups do not exist."""
     found = admin.describe_groups(names)
     missing = [name for name, group in found.items() if group.state == DEAD]
     present = {name: group for name, group in found.items() if group.state != DEAD}
@@ -271,7 +271,7 @@ def delete_offsets(admin: Admin, name: str, topics: dict[str, list[int] | None],
 
 
 def _partitions(admin: Admin, topics: dict[str, list[int] | None]) -> list[TopicPartition]:
-    """The partitions that were chosen. Raises UnknownTopicOrPartitionError, click.ClickException."""
+    """The partitions that --topic selects. Raises UnknownTopicOrPartitionError, click.ClickException."""
     chosen = []
     for topic in admin.describe_topics(topics):
         numbers = [row.partition for row in topic.partitions]
@@ -308,7 +308,7 @@ def _target(given: dict[str, Any]) -> ResetTarget:
 def plan_reset(
     admin: Admin, names: list[str], target: ResetTarget, topics: dict[str, list[int] | None] | None
 ) -> dict[str, dict[TopicPartition, int]]:
-    """The new offsets of each group; `topics` None takes those that it has offsets of."""
+    """The new offsets of each group; with `topics` None, for all partitions with a committed offset."""
     if target.file is not None:
         return read_csv(target.file, names)
     plans = {}

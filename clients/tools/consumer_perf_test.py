@@ -1,4 +1,4 @@
-"""scripts/consumer-perf-test.sh: how fast messages are read, in the words of Kafka's tool."""
+"""scripts/consumer-perf-test.sh: measure how fast messages are read; output as in Kafka's tool."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _DETAILED_TITLES = (
 @click.option("--group", help="Read as a member of this group; without one, all partitions are read.")
 @click.option("--from-latest", is_flag=True, help="Start at the latest message if the group has no offset.")
 @click.option("--fetch-size", type=int, help="Maximum number of bytes of each partition in one fetch.")
-@click.option("--timeout", "timeout_ms", type=int, default=10_000, show_default=True, help="Give up when no "
-              "message has come for so many ms.")  # fmt: skip
+@click.option("--timeout", "timeout_ms", type=int, default=10_000, show_default=True, help="Give up if no "
+              "message arrives for this time in ms.")  # fmt: skip
 @click.option("--bulk", is_flag=True, help="Read whole batches (poll_batches) instead of single records.")
 @click.option("--show-detailed-stats", is_flag=True, help="Print a line every --reporting-interval.")
 @click.option("--reporting-interval", type=click.IntRange(1), default=5_000, show_default=True, help="In ms.")
@@ -66,7 +66,7 @@ def consumer_perf_test(
     config_file: str | None,
     print_metrics: bool,
 ) -> int:
-    """Read messages, and print how many a second that were."""
+    """Read messages and print the throughput."""
     defaults = {
         "client.id": "perf-consumer",
         "auto.offset.reset": "latest" if from_latest else "earliest",
@@ -81,7 +81,7 @@ def consumer_perf_test(
     count = Count(time.monotonic())
     with stop_on_signals() as stop, Consumer(merged, rebalance_listener=count) as consumer:
         if group is None:
-            consumer.partitions_for(topic)  # Fails at once where there is no such topic.
+            consumer.partitions_for(topic)  # Fails at once if the topic does not exist.
         consumer.add_topic(topic)
         windows = Windows(reporting_interval, count) if show_detailed_stats else None
         read(consumer, count, num_records, timeout_ms, stop, windows, is_bulk=bulk)
@@ -92,7 +92,7 @@ def consumer_perf_test(
         show_feedback(feedback)
     if count.messages < num_records and not stop:
         click.echo(
-            f"Error: only {count.messages} of {num_records} messages came, and no more for {timeout_ms} ms",
+            f"Error: {count.messages} of {num_records} messages were read, then none for {timeout_ms} ms",
             err=True,
         )
         return 1
@@ -101,7 +101,7 @@ def consumer_perf_test(
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """How far reading had come at a moment; times in s since the start."""
+    """What had been read at one moment; times in s since the start."""
 
     elapsed_s: float = 0.0
     messages: int = 0
@@ -109,7 +109,7 @@ class _Mark:
     joining_s: float = 0.0
 
     def since(self, before: _Mark) -> str:
-        """What was read since another mark, as Kafka's tool puts it."""
+        """What was read since another mark, as a row in the format of Kafka's tool."""
         elapsed_s = max(self.elapsed_s - before.elapsed_s, 0.001)
         joining_s = self.joining_s - before.joining_s
         fetching_s = max(elapsed_s - joining_s, 0.001)
@@ -123,7 +123,7 @@ class _Mark:
 
 
 class Count(RebalanceListener):
-    """Counts what is read, and the time until the group has given partitions."""
+    """Counts messages and bytes read, and the time until the group has assigned partitions."""
 
     def __init__(self, started_s: float) -> None:
         self.messages = 0
@@ -141,12 +141,12 @@ class Count(RebalanceListener):
             self._joining_since_s = None
 
     def now(self) -> _Mark:
-        """How far it has come."""
+        """What has been read up to now."""
         return _Mark(time.monotonic() - self._started_s, self.messages, self.size, self._joining_s)
 
 
 class Windows:
-    """Prints a line for each span of time."""
+    """Prints a line for each reporting interval."""
 
     def __init__(self, interval_ms: int, count: Count) -> None:
         self._interval_s = interval_ms / 1000
@@ -154,7 +154,7 @@ class Windows:
         self._last = count.now()
 
     def look(self) -> None:
-        """Print what was read since the last line, if that was long enough ago."""
+        """Print what was read since the last line, if the reporting interval has passed."""
         mark = self._count.now()
         if mark.elapsed_s - self._last.elapsed_s >= self._interval_s:
             click.echo(f"{stamp(datetime.now())}, 0, {mark.since(self._last)}")
@@ -171,7 +171,7 @@ def read(
     *,
     is_bulk: bool,
 ) -> None:
-    """Read until there have been enough messages, or none for too long."""
+    """Read until the wanted number of messages was read, or none arrived for the timeout."""
     last_s = time.monotonic()
     while count.messages < wanted and not stop:
         before = count.messages
@@ -193,12 +193,12 @@ def read(
 
 
 def payload_size(column: Sequence[bytes | None]) -> int:
-    """The bytes in a column of keys or values."""
+    """Total size in bytes of a column of keys or values."""
     return sum([len(content) for content in column if content is not None])
 
 
 def stamp(moment: datetime) -> str:
-    """A time as Kafka's tool writes it: 2026-01-31 23:59:59:999."""
+    """A time in the format of Kafka's tool: 2026-01-31 23:59:59:999."""
     return f"{moment:%Y-%m-%d %H:%M:%S}:{moment.microsecond // 1000:03d}"
 
 

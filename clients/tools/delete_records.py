@@ -19,11 +19,11 @@ from protocol.topic_partition import TopicPartition
     metavar="FILE",
     required=True,
     help='What to delete: {"partitions": [{"topic": "t", "partition": 0, "offset": 100}], "version": 1}. '
-    "Records before the offset go; -1 stands for all that are committed.",
+    "Records before the offset are deleted; -1 deletes all committed records.",
 )
 @click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def delete_records(bootstrap: str, path: str, command_config: str | None) -> int:
-    """Delete the records of partitions before an offset, for good."""
+    """Delete the records of partitions before an offset. They cannot be restored."""
     before = read_offsets(path)
     defaults = {"client.id": "delete-records", "bootstrap.timeout.ms": FIRST_CONTACT_MS}
     has_failed = False
@@ -41,7 +41,7 @@ def delete_records(bootstrap: str, path: str, command_config: str | None) -> int
 
 
 def outcome(admin: Admin, partition: TopicPartition, offset: int) -> int | BrokerError:
-    """The first offset that the partition holds afterwards, or why nothing was deleted."""
+    """The partition's first offset after the deletion, or the error if nothing was deleted."""
     try:
         return admin.delete_records({partition: offset})[partition]
     except BrokerError as error:

@@ -1,4 +1,4 @@
-"""Feedback of a client as a table: a name and a number in each line."""
+"""Prints a client's feedback as a table: one name and one number per line."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ print_metrics_option = click.option(
 
 
 def show_feedback(feedback: ProducerFeedback | ConsumerFeedback | AdminFeedback) -> None:
-    """Print all counts."""
+    """Print all counts of a client."""
     rows = [(name, _shown(value)) for name, value in counts(feedback)]
-    rows.sort(key=lambda row: row[0].startswith("connection."))  # What is the client's own comes first.
+    rows.sort(key=lambda row: row[0].startswith("connection."))  # The client's own counts come first.
     click.echo()
     click.echo(table(("metric", "value"), rows))
 
 
 def counts(feedback: Any, name: str = "") -> Iterator[tuple[str, int | float | None]]:
-    """Every count in feedback, what belongs together under a common beginning of the name: those of an API
-    under its name, those of a broker under its id or its address."""
+    """Name and value of every count in feedback. A dotted name leads with the group: counts of an API have
+    its name, counts of a broker its id or its address."""
     if isinstance(feedback, Mapping):
         for key, value in feedback.items():
             yield from counts(value, f"{name}.{key}")

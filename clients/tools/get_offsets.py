@@ -1,4 +1,4 @@
-"""scripts/get-offsets.sh: the offsets of partitions: the first, the next, or those of a time."""
+"""scripts/get-offsets.sh: print offsets of partitions: the first, the next, or the one at a time."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _TIMES = {
     "--topic-partitions",
     "patterns",
     metavar="PATTERNS",
-    help="Which partitions, separated by commas: topic, topic:3, topic:2-5 (5 left out), topic:2-, topic:-5. "
-    "The topic is a regular expression, or nothing for all.",
+    help="Partitions, separated by commas: topic, topic:3, topic:2-5 (without 5), topic:2-, topic:-5. "
+    "The topic is a regular expression; leave it out for all topics.",
 )
 @click.option("--topic", metavar="REGEX", help="Instead of --topic-partitions: topics whose name matches.")
 @click.option(
@@ -44,8 +44,8 @@ _TIMES = {
     "--time",
     default="latest",
     show_default=True,
-    help="earliest (-2), latest (-1), max-timestamp (-3), or ms since the epoch: the first record that is "
-    "not older.",
+    help="earliest (-2), latest (-1), max-timestamp (-3), or ms since the epoch for the first record at or "
+    "after that time.",
 )
 @click.option("--exclude-internal-topics", is_flag=True, help="Leave out topics like __consumer_offsets.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
@@ -60,7 +60,7 @@ def get_offsets(
     as_json: bool,
     command_config: str | None,
 ) -> int:
-    """Print topic:partition:offset of each partition; no offset where there is no record so late.
+    """Print topic:partition:offset for each partition; the offset is empty if no record is that recent.
 
     \b
     get-offsets.sh --bootstrap-server localhost:9092 --topic orders --time earliest
@@ -81,18 +81,18 @@ def get_offsets(
                         TopicPartition(described.name, row.partition)
                     )
         if not led and not leaderless:
-            raise click.ClickException("no partition matches; topics.sh --list tells which topics there are")
+            raise click.ClickException("no partition matches; topics.sh --list shows all topics")
         found = admin.list_offsets(dict.fromkeys(led, timestamp))
     show(found, as_json)
     for partition in leaderless:
-        click.echo(f"Skip getting offsets for {partition}: it has no leader at the moment", err=True)
+        click.echo(f"Skip getting offsets for {partition}: it has no leader now", err=True)
     return 1 if leaderless else 0
 
 
 def chosen(patterns: str | None, topic: str | None, partitions: str | None) -> list[PartitionPattern]:
-    """The patterns that the options stand for. Raises click.UsageError."""
+    """The patterns given by the options. Raises click.UsageError."""
     if patterns is not None and (topic is not None or partitions is not None):
-        raise click.UsageError("--topic-partitions does not go with --topic or --partitions")
+        raise click.UsageError("--topic-partitions excludes --topic and --partitions")
     if patterns is not None:
         return parse_patterns(patterns)
     name = None if topic is None else topic_pattern(topic)
@@ -102,7 +102,7 @@ def chosen(patterns: str | None, topic: str | None, partitions: str | None) -> l
 
 
 def point_in_time(text: str) -> int:
-    """What ListOffsets calls a time. Raises click.UsageError."""
+    """The timestamp field of a ListOffsets request for the text of --time. Raises click.UsageError."""
     if text in _TIMES:
         return _TIMES[text]
     if text.isascii() and text.isdigit():
@@ -111,7 +111,7 @@ def point_in_time(text: str) -> int:
 
 
 def show(found: dict[TopicPartition, OffsetAndTimestamp], as_json: bool) -> None:
-    """Print what was found, in order."""
+    """Print the offsets found, sorted by partition."""
     rows = [
         (partition.topic, partition.partition, None if at.offset < 0 else at.offset)
         for partition, at in sorted(found.items())

@@ -1,4 +1,4 @@
-"""What consumer-groups.sh --describe shows: rows under Kafka's titles."""
+"""The tables of consumer-groups.sh --describe, with the column titles of Kafka's tool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A table. `keys` are the names of the columns in JSON; None is a value that is not known."""
+    """A table. `keys` are the names of the columns in JSON; None is an unknown value."""
 
     titles: tuple[str, ...]
     keys: tuple[str, ...]
@@ -26,7 +26,7 @@ class Report:
 
 
 def offsets_report(admin: Admin, groups: Iterable[GroupDescription]) -> Report:
-    """How far each group has read each partition that it has committed or owns, and who reads it."""
+    """Committed offset, lag and member for each partition that a group has committed or is assigned."""
     rows: list[tuple[object, ...]] = []
     for group in groups:
         committed = admin.list_group_offsets(group.group_id)
@@ -81,7 +81,7 @@ def _ends(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition
 
 
 def members_report(groups: Iterable[GroupDescription], verbose: bool) -> Report:
-    """Who is in each group, and how much each of them reads; `verbose`: what."""
+    """The members of each group, with the number of partitions assigned; with `verbose`, which ones."""
     chosen = list(groups)
     has_static = any(member.instance_id is not None for group in chosen for member in group.members)
     titles = ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
@@ -112,7 +112,7 @@ def _assignment(member: MemberDescription) -> str | None:
 
 
 def state_report(groups: Iterable[GroupDescription]) -> Report:
-    """Who coordinates each group, how its partitions are shared out, and its state."""
+    """Coordinator, assignment strategy and state of each group."""
     rows: list[tuple[object, ...]] = [
         (
             group.group_id,

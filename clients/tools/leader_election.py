@@ -19,7 +19,7 @@ _PATIENCE_MS = 30_000
     "--election-type",
     type=click.Choice(["preferred", "unclean"], case_sensitive=False),
     required=True,
-    help="preferred: the first replica, where it is in sync. unclean: any replica that is alive, for a "
+    help="preferred: elect the first replica if it is in sync. unclean: elect any live replica of a "
     "partition without a leader; acknowledged records may be lost.",
 )
 @click.option("--topic", help="The topic of --partition.")
@@ -64,7 +64,7 @@ def leader_election(
 
 
 def report(election: ElectionType, results: dict[TopicPartition, BrokerError | None]) -> int:
-    """Print what came of an election; the exit status."""
+    """Print the results of an election, and return the exit status."""
     elected = [partition for partition, error in results.items() if error is None]
     failed: dict[TopicPartition, BrokerError] = {}
     needless = []

@@ -27,7 +27,7 @@ def log_dirs(
 ) -> int:
     """Show the log directories of brokers and the size of each replica there, as JSON.
 
-    What is no JSON goes to standard error, so that the output can be piped into another program.
+    Messages that are not JSON go to standard error, so that the output can be piped into another program.
     """
     nodes = None if broker_list is None else broker_ids(broker_list)
     topics = None if topic_list is None else [name for name in topic_list.split(",") if name]
@@ -60,7 +60,7 @@ def numbers(nodes: Iterable[int]) -> str:
 
 
 def as_object(found: Iterable[LogDir]) -> dict[str, Any]:
-    """The form in which Kafka's tool prints log directories."""
+    """Log directories as the JSON object that Kafka's tool prints."""
     brokers: dict[int, list[dict[str, Any]]] = {}
     for each in found:
         brokers.setdefault(each.node, []).append(

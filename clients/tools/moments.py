@@ -8,9 +8,9 @@ import click
 
 
 def parse_moment(text: str, option: str) -> int:
-    """`YYYY-MM-DDTHH:mm:SS.sss`, in UTC unless it says otherwise, as ms since the epoch.
+    """Parse `YYYY-MM-DDTHH:mm:SS.sss`, in UTC unless a zone follows, as ms since the epoch.
 
-    Raises click.UsageError, in which `option` is what had this text.
+    Raises click.UsageError that names `option` and the text.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -22,7 +22,7 @@ def parse_moment(text: str, option: str) -> int:
 
 
 def parse_time(text: str, option: str) -> int:
-    """The same, or ms since the epoch as a number. Raises click.UsageError."""
+    """Parse a number of ms since the epoch, or the form of `parse_moment`. Raises click.UsageError."""
     if text.isascii() and text.isdigit():
         return int(text)
     return parse_moment(text, option)

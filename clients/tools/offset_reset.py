@@ -1,4 +1,4 @@
-"""consumer-groups.sh --reset-offsets: what is to be reset, and to where."""
+"""consumer-groups.sh --reset-offsets: parsing of partitions and targets, and the new offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _NO_RECORD = -1
 
 @dataclass(frozen=True, slots=True)
 class ResetTarget:
-    """Where to: exactly one of these. `moment_ms` is in ms since the epoch; `file` has offsets of its own."""
+    """The target of a reset: exactly one of these is set. `moment_ms` is in ms since the epoch; `file` is the
+    path of a CSV file with an offset for each partition."""
 
     earliest: bool = False
     latest: bool = False
@@ -39,9 +40,9 @@ def new_offsets(
     partitions: Iterable[TopicPartition],
     committed: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """The offset that each partition is to be reset to, within what its log holds.
+    """The new offset of each partition, between the first and the end offset of its log.
 
-    A group that has committed nothing for a partition stands at its end, as Kafka has it.
+    As in Kafka, a partition without a committed offset counts as committed at its end.
     """
     wanted = list(partitions)
     first = _offsets(admin, wanted, EARLIEST)
@@ -76,7 +77,7 @@ def _offsets(admin: Admin, partitions: list[TopicPartition], moment: int) -> dic
 
 
 def _within(partition: TopicPartition, offset: int, first: int, last: int) -> int:
-    """`offset`, or the end of the log that is nearest to it, with a warning."""
+    """`offset` bounded to [`first`, `last`]; prints a warning if it lies outside."""
     bounded = max(first, min(offset, last))
     if bounded != offset:
         side = "lower than the earliest" if offset < first else "higher than the latest"
@@ -114,8 +115,8 @@ def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
 
 
 def to_csv(plans: Mapping[str, Mapping[TopicPartition, int]]) -> str:
-    """What --export prints and --from-file reads: topic,partition,offset; the group first where several are
-    concerned."""
+    """The CSV that --export prints and --from-file reads: rows topic,partition,offset, or
+    group,topic,partition,offset for several groups."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group_id, offsets in plans.items():
@@ -126,7 +127,7 @@ def to_csv(plans: Mapping[str, Mapping[TopicPartition, int]]) -> str:
 
 
 def read_csv(path: str, group_ids: list[str]) -> dict[str, dict[TopicPartition, int]]:
-    """The plans in a file of that form. Raises click.ClickException."""
+    """The new offsets of each group in a CSV file written by `to_csv`. Raises click.ClickException."""
     plans: dict[str, dict[TopicPartition, int]] = {group_id: {} for group_id in group_ids}
     try:
         with open(path, encoding="utf-8", newline="") as file:
@@ -151,4 +152,4 @@ def _read_row(
         form = "topic,partition,offset" if len(group_ids) == 1 else "group,topic,partition,offset"
         raise click.ClickException(f"{where} is not of the form {form}: {','.join(row)}") from None
     except KeyError:
-        raise click.ClickException(f"{where}: no --group names {fields[0]}") from None
+        raise click.ClickException(f"{where}: the group {fields[0]} is not among --group") from None

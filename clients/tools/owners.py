@@ -1,4 +1,4 @@
-"""scripts/owners.sh: owners, past owners and waiters of resources, and the forced release."""
+"""scripts/owners.sh: show owners, past owners and waiters of resources, and force a release."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _WAITERS: _Columns = (
 @click.option(
     "--history", is_flag=True, help="Show past owners, with the generation and start offset of each."
 )
-@click.option("--waiters", is_flag=True, help="Show the claimants that wait, in the order of their turns.")
+@click.option("--waiters", is_flag=True, help="Show the waiting claimants, first in the queue first.")
 @click.option(
     "--release",
     is_flag=True,
-    help="Take a resource from its owner, whose connection is closed and who cannot resume.",
+    help="Take a resource from its owner. The owner's connection is closed, and it cannot resume.",
 )
 @click.option(
     "--group",
@@ -58,9 +58,9 @@ _WAITERS: _Columns = (
 )
 @click.option("--topic", help="Only the partitions of this topic.")
 @click.option("--partition", type=click.IntRange(0), help="Only this partition of --topic.")
-@click.option("--resource", "name", help="Only the named resource of this name.")
+@click.option("--resource", "name", help="Only the named resource with this name.")
 @click.option(
-    "--generation", type=click.IntRange(0), help="With --release: only if this is the generation in force."
+    "--generation", type=click.IntRange(0), help="With --release: only if this generation is in force."
 )
 @click.option("--comment", default="", help="With --release: the reason, for the broker's audit log.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
@@ -81,7 +81,7 @@ def owners(
     as_json: bool,
     command_config: str | None,
 ) -> None:
-    """Show the owners of partitions and of named resources, or take a resource from its owner.
+    """Show the owners of partitions and named resources, or take a resource from its owner.
 
     \b
     owners.sh --bootstrap-server localhost:9092 --list
@@ -89,7 +89,7 @@ def owners(
     owners.sh --bootstrap-server localhost:9092 --release --group '' --topic journal \\
         --partition 0 --comment 'the machine has burnt down'
 
-    A resource that is a name belongs to a group, and is found by naming it: --group.
+    Named resources belong to a group: to select one, give --group as well as --resource.
     """
     if [is_list, describe, history, waiters, release].count(True) != 1:
         raise click.UsageError("one of --list, --describe, --history, --waiters, --release is needed")
@@ -98,7 +98,7 @@ def owners(
     if topic is not None and name is not None:
         raise click.UsageError("--topic and --resource exclude each other")
     if not release and (generation is not None or comment):
-        raise click.UsageError("--generation and --comment go with --release")
+        raise click.UsageError("--generation and --comment need --release")
     defaults = {"client.id": "owners", "bootstrap.timeout.ms": FIRST_CONTACT_MS}
     with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
         if release:
@@ -131,7 +131,7 @@ def wanted_resource(topic: str | None, partition: int | None, name: str | None) 
 def is_wanted(
     resource: TopicPartition | str, topic: str | None, partition: int | None, name: str | None
 ) -> bool:
-    """Whether the options mean this resource."""
+    """Whether the options select this resource."""
     if isinstance(resource, str):
         return topic is None and name in (None, resource)
     return name is None and topic in (None, resource.topic) and partition in (None, resource.partition)
@@ -144,9 +144,9 @@ def take(
     generation: int | None,
     comment: str,
 ) -> None:
-    """Take the resource from its owner, and say from whom."""
+    """Take the resource from its owner, and print the owner's id."""
     if len(groups) != 1:
-        raise click.UsageError("--release needs --group, once")
+        raise click.UsageError("--release needs --group exactly once")
     in_force, owner_id = admin.force_release(
         groups[0], resource, generation=-1 if generation is None else generation, comment=comment
     )

@@ -1,4 +1,4 @@
-"""Keeping to a rate, and what came of it: for the programs that measure and verify."""
+"""Rate limiting and latency statistics for the programs that measure and verify."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SAMPLES_MAX = 500_000
 
 @dataclass(slots=True)
 class Pace:
-    """How many things may be done by now, at so many a second from `started_ms` on."""
+    """Spaces operations evenly at a rate per second, counted from `started_ms`."""
 
     per_s: float
     started_ms: float
 
     def wait_ms(self, done: int, now_ms: float) -> float:
-        """How long to wait before the next one, when `done` are done already; 0 where that is late."""
+        """Time in ms until the next operation is due, after `done` operations; 0 if it is overdue."""
         if self.per_s <= 0:
             return 0.0
         return max(0.0, self.started_ms + done * 1000 / self.per_s - now_ms)
@@ -24,7 +24,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Latencies:
-    """Latencies in ms. Of very many an even sample is kept, for the percentiles."""
+    """Collects latencies in ms. Keeps an evenly spaced sample of large numbers for the percentiles."""
 
     count: int = 0
     total_ms: float = 0.0
@@ -47,7 +47,7 @@ class Latencies:
         return self.total_ms / self.count if self.count else 0.0
 
     def percentiles(self, *shares: float) -> list[float]:
-        """The latencies that these shares of all stay under; zeros where there are none."""
+        """The latencies in ms at these shares (0.99 for the 99th percentile); zeros without any latency."""
         ordered = sorted(self._samples)
         if not ordered:
             return [0.0] * len(shares)

@@ -1,4 +1,4 @@
-"""Patterns that say which partitions of which topics are meant, as Kafka's GetOffsetShell takes them."""
+"""Patterns that select partitions, in the syntax of Kafka's GetOffsetShell."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _PATTERN = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d*)-(\d*)))?")
 
 @dataclass(frozen=True, slots=True)
 class PartitionPattern:
-    """Topics whose whole name matches, all of them with None, and partitions from `first` to before `end`."""
+    """Selects topics whose whole name matches (all with None), and partitions in [`first`, `end`)."""
 
     topic: re.Pattern[str] | None = None
     first: int = 0
     end: int | None = None
 
     def matches(self, topic: str, partition: int) -> bool:
-        """Whether the pattern means this partition."""
+        """Whether the pattern selects this partition."""
         is_in_range = self.first <= partition and (self.end is None or partition < self.end)
         return is_in_range and (self.topic is None or self.topic.fullmatch(topic) is not None)
 
 
 def parse_patterns(text: str) -> list[PartitionPattern]:
-    """Patterns separated by commas: `topic`, `topic:3`, `topic:2-5` (5 left out), `topic:2-`, `topic:-5`.
+    """Parse patterns separated by commas: `topic`, `topic:3`, `topic:2-5` (without 5), `topic:2-` and so on.
 
-    The topic is a regular expression, or nothing for all. Raises click.UsageError.
+    The topic is a regular expression; an empty one selects all topics. Raises click.UsageError.
     """
     return [_pattern(item.strip()) for item in text.split(",")]
 
 
 def parse_partitions(text: str) -> list[int]:
-    """Numbers separated by commas. Raises click.UsageError."""
+    """Parse partition numbers separated by commas. Raises click.UsageError."""
     try:
         numbers = [int(item) for item in text.split(",")]
     except ValueError:
@@ -47,7 +47,7 @@ def parse_partitions(text: str) -> list[int]:
 
 
 def matches_any(patterns: Iterable[PartitionPattern], topic: str, partition: int) -> bool:
-    """Whether one of the patterns means this partition."""
+    """Whether one of the patterns selects this partition."""
     return any(pattern.matches(topic, partition) for pattern in patterns)
 
 
@@ -55,7 +55,7 @@ def _pattern(text: str) -> PartitionPattern:
     found = _PATTERN.fullmatch(text)
     if found is None:
         raise click.UsageError(
-            f"--topic-partitions {text!r}: give topic, topic:3, topic:2-5 (5 left out), topic:2- or topic:-5"
+            f"--topic-partitions {text!r}: give topic, topic:3, topic:2-5 (without 5), topic:2- or topic:-5"
         )
     name, number, first, end = found.groups()
     topic = topic_pattern(name, "--topic-partitions") if name else None

@@ -1,4 +1,4 @@
-"""The JSON files in which Kafka's tools name partitions, and the replicas that they are to have."""
+"""The JSON files that give partitions, replicas, offsets and topics to Kafka's tools."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from protocol.topic_partition import TopicPartition
 
 
 def read_partitions(path: str) -> list[TopicPartition]:
-    """`{"partitions": [{"topic": "t", "partition": 0}]}`. Raises click.UsageError."""
+    """Read `{"partitions": [{"topic": "t", "partition": 0}]}`. Raises click.UsageError."""
     return [_partition(path, row) for row in _rows(path, "partitions")]
 
 
 def read_assignments(path: str) -> dict[TopicPartition, tuple[int, ...]]:
-    """As `read_partitions`, with `"replicas": [1, 2]` in each. Raises click.UsageError."""
+    """Read `{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}`. Raises click.UsageError."""
     found: dict[TopicPartition, tuple[int, ...]] = {}
     for row in _rows(path, "partitions"):
         partition = _partition(path, row)
@@ -25,13 +25,13 @@ def read_assignments(path: str) -> dict[TopicPartition, tuple[int, ...]]:
             raise click.UsageError(f"{path} names {partition} twice")
         replicas = row.get("replicas")
         if not isinstance(replicas, list) or not all(isinstance(each, int) for each in replicas):
-            raise click.UsageError(f"{path} gives {partition} no list of replicas")
+            raise click.UsageError(f"{path} has no list of replicas for {partition}")
         found[partition] = tuple(replicas)
     return found
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
-    """As `read_partitions`, with `"offset": 100` in each. Raises click.UsageError."""
+    """Read `{"partitions": [{"topic": "t", "partition": 0, "offset": 100}]}`. Raises click.UsageError."""
     found: dict[TopicPartition, int] = {}
     for row in _rows(path, "partitions"):
         partition = _partition(path, row)
@@ -39,13 +39,13 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
             raise click.UsageError(f"{path} names {partition} twice")
         offset = row.get("offset")
         if not isinstance(offset, int) or isinstance(offset, bool) or offset < -1:
-            raise click.UsageError(f"{path} gives {partition} no offset: from 0 on, or -1 for the end")
+            raise click.UsageError(f"{path} has no offset for {partition}: give 0 or more, or -1 for the end")
         found[partition] = offset
     return found
 
 
 def read_topics(path: str) -> list[str]:
-    """`{"topics": [{"topic": "t"}]}`. Raises click.UsageError."""
+    """Read `{"topics": [{"topic": "t"}]}`. Raises click.UsageError."""
     names = [row.get("topic") for row in _rows(path, "topics")]
     if not all(isinstance(name, str) for name in names):
         raise click.UsageError(f"{path} has a topic without a name")
@@ -53,7 +53,7 @@ def read_topics(path: str) -> list[str]:
 
 
 def assignments_json(assignments: Mapping[TopicPartition, Sequence[int]]) -> str:
-    """What `read_assignments` reads."""
+    """The JSON that `read_assignments` reads, on one line."""
     rows = [
         {"topic": topic, "partition": number, "replicas": list(replicas)}
         for (topic, number), replicas in sorted(assignments.items())
@@ -62,7 +62,7 @@ def assignments_json(assignments: Mapping[TopicPartition, Sequence[int]]) -> str
 
 
 def joined(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions in a line."""
+    """Partitions as text on one line, separated by commas."""
     return ",".join(str(partition) for partition in sorted(partitions))
 
 
@@ -73,7 +73,7 @@ def _rows(path: str, key: str) -> list[dict[str, Any]]:
     except OSError as error:
         raise click.UsageError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
-        raise click.UsageError(f'{path} is no JSON of the form {{"{key}": [...]}}') from None
+        raise click.UsageError(f'{path} is not JSON of the form {{"{key}": [...]}}') from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise click.UsageError(f'{path} has no list of objects under "{key}"')
     return rows

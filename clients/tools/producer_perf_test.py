@@ -1,4 +1,4 @@
-"""scripts/producer-perf-test.sh: how fast messages are written, in the words of Kafka's tool."""
+"""scripts/producer-perf-test.sh: measure how fast messages are written; output as in Kafka's tool."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def producer_perf_test(
     print_metrics: bool,
     more_props: tuple[str, ...],
 ) -> int:
-    """Write messages, and print how many a second that were, and how long they took to be acknowledged."""
+    """Write messages and print the throughput and the latency of acknowledgements."""
     if [record_size is not None, payload_file is not None, payload_monotonic].count(True) != 1:
         raise click.UsageError("one of --record-size, --payload-file, --payload-monotonic is needed")
     given = (*producer_props, *more_props)
@@ -99,7 +99,7 @@ def producer_perf_test(
 
 
 def random_payloads(size: int) -> list[bytes]:
-    """Values of `size` bytes that do not compress to nothing."""
+    """Values of `size` random capital letters, which compress little."""
     rng = random.Random(0)
     return [bytes(rng.choices(_UPPER_CASE, k=size)) for _ in range(_RANDOM_PAYLOADS)]
 
@@ -115,19 +115,19 @@ def read_payloads(path: str, delimiter: str) -> list[bytes]:
         raise click.UsageError(f"--payload-file {path}: {error.strerror}") from None
     found = [value for value in content.split(separator) if value]
     if not found:
-        raise click.UsageError(f"--payload-file {path} holds nothing")
+        raise click.UsageError(f"--payload-file {path} is empty")
     return found
 
 
 def endlessly(values: list[bytes]) -> Iterator[bytes]:
-    """The values in random order, over and over."""
+    """Yield randomly chosen values without end."""
     rng = random.Random(0)
     while True:
         yield from rng.choices(values, k=1000)
 
 
 class ThroughputAccount:
-    """Counts what is acknowledged, by the producer's thread, and prints a line every five seconds."""
+    """Counts acknowledged messages on the producer's thread, and prints a line every five seconds."""
 
     def __init__(self, started_ms: float) -> None:
         self._lock = threading.Lock()
@@ -140,7 +140,7 @@ class ThroughputAccount:
         self._errors: dict[str, int] = {}
 
     def send(self, producer: Producer, topic: str, value: bytes) -> None:
-        """Send a value; it is counted when it is acknowledged."""
+        """Send a value, and count it when it is acknowledged."""
         sent_ms = time.monotonic() * 1000
         size = len(value)
         producer.send(Message(topic, value=value)).on_completion(
@@ -163,7 +163,7 @@ class ThroughputAccount:
                 self._window, self._window_bytes, self._window_ms = Latencies(), 0, now_ms
 
     def finish(self) -> int:
-        """Print the account of all; the exit status."""
+        """Print the totals, and return the exit status."""
         elapsed_ms = time.monotonic() * 1000 - self._started_ms
         shares = self._all.percentiles(0.5, 0.95, 0.99, 0.999)
         named = zip(shares, ("50th", "95th", "99th", "99.9th"), strict=True)
@@ -175,7 +175,7 @@ class ThroughputAccount:
 
 
 def rates(latencies: Latencies, size: int, elapsed_ms: float) -> str:
-    """A line of Kafka's tool, without its end. `size` in bytes."""
+    """Throughput and latency in the format of Kafka's tool, without a line end. `size` is in bytes."""
     elapsed_s = max(elapsed_ms, 1.0) / 1000
     return (
         f"{latencies.count} records sent, {latencies.count / elapsed_s:.1f} records/sec "

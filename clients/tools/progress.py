@@ -1,4 +1,4 @@
-"""How far a file has been read, shown on a terminal."""
+"""A progress bar on a terminal while a file is read."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _STEP_BYTES = 64 * 1024
 def progress(source: BinaryIO, screen: TextIO) -> Iterator[Callable[[int], None]]:
     """Draw a bar on `screen` while `source` is read; call the given function with each count of bytes.
 
-    Only where the screen is a terminal, and the source a regular file, whose end can be known.
+    Draws nothing unless `screen` is a terminal and `source` is a regular file, whose size is known.
     """
     total = _bytes_left(source) if screen.isatty() else None
     if total is None:
         yield lambda count: None
         return
-    from rich.console import Console  # Slow to import, and most do without.
+    from rich.console import Console  # Imported here because it is slow and most runs do not need it.
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
@@ -32,7 +32,7 @@ def progress(source: BinaryIO, screen: TextIO) -> Iterator[Callable[[int], None]
         def advance(count: int) -> None:
             nonlocal untold
             untold += count
-            if untold >= _STEP_BYTES:  # A line is too little to look at the bar for.
+            if untold >= _STEP_BYTES:  # Updating the bar for each line would be slow.
                 bar.advance(task, untold)
                 untold = 0
 
@@ -43,9 +43,9 @@ def progress(source: BinaryIO, screen: TextIO) -> Iterator[Callable[[int], None]
 
 
 def _bytes_left(source: BinaryIO) -> int | None:
-    """How much of a regular file is still to be read; None for anything else."""
+    """The number of bytes of a regular file not read yet; None for anything else."""
     try:
         status = os.fstat(source.fileno())
-    except OSError:  # No file at all, but something that can be read like one.
+    except OSError:  # A file-like object without a descriptor.
         return None
     return status.st_size - source.tell() if stat.S_ISREG(status.st_mode) else None

@@ -1,4 +1,4 @@
-"""scripts/reassign-partitions.sh: move partitions to other brokers, and show the progress."""
+"""scripts/reassign-partitions.sh: move partitions to other brokers, and show progress."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PATIENCE_MS = 30_000
     "--reassignment-json-file",
     "path",
     metavar="FILE",
-    help='What moves where: {"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}',
+    help='The new replicas: {"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}',
 )
 @click.option(
     "--topics-to-move-json-file",
@@ -51,8 +51,8 @@ _PATIENCE_MS = 30_000
     "--throttle",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help="With --execute: how many bytes a second the moves may take at each broker. "
-    "Given again with --additional, it holds for the moves that run.",
+    help="With --execute: maximum rate of the moves at each broker, in bytes per second. "
+    "With --additional, it also changes the rate of the active moves.",
 )
 @click.option(
     "--preserve-throttles", is_flag=True, help="With --verify and --cancel: do not change the throttle."
@@ -70,7 +70,7 @@ def reassign_partitions(
     preserve_throttles: bool,
     command_config: str | None,
 ) -> int:
-    """Move partitions to other brokers: propose where to, begin, look how far it has come.
+    """Move partitions to other brokers: generate a plan, execute it, verify its progress.
 
     \b
     reassign-partitions.sh --bootstrap-server localhost:9092 --generate \\
@@ -80,7 +80,7 @@ def reassign_partitions(
     reassign-partitions.sh --bootstrap-server localhost:9092 --verify \\
         --reassignment-json-file plan.json
 
-    A throttle lasts until --verify finds that the moves are over, or --cancel ends them.
+    A throttle lasts until --verify finds all moves completed, or --cancel ends them.
     """
     if action is None:
         raise click.UsageError("one of --generate, --execute, --verify, --cancel, --list is needed")
@@ -110,12 +110,12 @@ def reassign_partitions(
 
 
 def generate(admin: Admin, topics: Sequence[str], brokers: Sequence[int], *, rack_aware: bool) -> int:
-    """Print where the topics' partitions are, and where they could be."""
+    """Print the current replicas of the topics' partitions and a proposal for the brokers listed."""
     current = _current(admin, topics)
     nodes = {node.id: node.rack for node in admin.describe_cluster().nodes}
     missing = [broker for broker in brokers if broker not in nodes]
     if missing:
-        raise click.UsageError(f"there is no broker {missing[0]} at the moment")
+        raise click.UsageError(f"broker {missing[0]} of --broker-list does not exist or is down")
     try:
         proposed = plan(current, {broker: nodes[broker] if rack_aware else None for broker in brokers})
     except NotEnoughBrokers as error:
@@ -132,12 +132,12 @@ def execute(
     additional: bool,
     throttle: int | None = None,
 ) -> int:
-    """Begin moves; the exit status."""
+    """Start the moves, and return the exit status."""
     running = admin.list_partition_reassignments()
     if running and not additional:
         click.echo(
-            f"Error: partitions are on the move already: {joined(running)}\n"
-            "--additional begins these moves all the same; --cancel stops some.",
+            f"Error: these partitions are being moved: {joined(running)}\n"
+            "Give --additional to start the new moves anyway, or stop active ones with --cancel.",
             err=True,
         )
         return 1
@@ -146,7 +146,7 @@ def execute(
     click.echo(f"Current partition replica assignment\n\n{assignments_json(before)}\n")
     click.echo("Save this to use as the --reassignment-json-file option during rollback")
     if throttle is not None:
-        # Before the moves begin; with those that run already, whose lists would be replaced otherwise.
+        # Set before the moves start. Active moves are included, because this replaces the topics' lists.
         going = {partition: move.replicas for partition, move in running.items()}
         staying = {
             partition: [broker for broker in move.replicas if broker not in move.adding]
@@ -159,9 +159,9 @@ def execute(
 
 
 def verify(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, clears: bool = True) -> int:
-    """Print how far moves have come; the exit status is 0 once all are completed.
+    """Print the progress of moves, and return the exit status: 0 once all are completed.
 
-    With `clears` the throttle goes when none of them runs any more.
+    With `clears`, the throttle is removed once none of the moves is active.
     """
     running = admin.list_partition_reassignments(targets)
     current = _current(admin, dict.fromkeys(topic for topic, _ in targets))
@@ -188,7 +188,7 @@ def verify(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, cle
 
 
 def cancel(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, clears: bool = True) -> int:
-    """Stop moves; the exit status. Those that are over already are left alone."""
+    """Cancel the moves that are still active, and return the exit status."""
     results = admin.alter_partition_reassignments(dict.fromkeys(targets))
     running = {
         partition: error
@@ -206,13 +206,13 @@ def cancel(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, cle
 
 def _clear(admin: Admin, topics: Iterable[str]) -> None:
     if admin.list_partition_reassignments():
-        return  # Others still run, and the brokers' rates hold for them too.
+        return  # Other moves are active, and the brokers' rates apply to them too.
     for each in clear_throttle(admin, dict.fromkeys(topics)):
         click.echo(f"Cleared the throttle of {each}.")
 
 
 def show_running(admin: Admin) -> int:
-    """Print all moves that run."""
+    """Print all active moves, and return the exit status."""
     running = admin.list_partition_reassignments()
     if not running:
         click.echo("No partition reassignments found.")

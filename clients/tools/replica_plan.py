@@ -1,7 +1,7 @@
-"""Where partitions could be kept, so that every broker of a list keeps about as much. Pure.
+"""Plans replicas so that each listed broker holds about the same number. Pure: no I/O.
 
-What can stay where it is stays: only what a broker has too much of moves, and what is on a broker that is not
-in the list. Where brokers name racks, the replicas of a partition go to as many racks as possible.
+A replica moves only if its broker holds too many or is not in the list. If brokers have racks, the replicas
+of a partition are spread over as many racks as possible.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from protocol.topic_partition import TopicPartition
 
 
 class NotEnoughBrokers(ValueError):
-    """A partition has more replicas than there are brokers to keep them; the message names both."""
+    """A partition has more replicas than brokers are listed; the message gives both numbers."""
 
 
 def plan(
     current: Mapping[TopicPartition, Sequence[int]], racks: Mapping[int, str | None]
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """The replicas that each partition should have, the preferred leader first.
+    """The planned replicas of each partition, preferred leader first.
 
-    `racks` maps the brokers to be used to their racks. Raises `NotEnoughBrokers`.
+    `racks` maps each broker to use to its rack. Raises `NotEnoughBrokers`.
     """
     for partition, replicas in current.items():
         if len(replicas) > len(racks):

@@ -1,4 +1,4 @@
-"""The throttle that reassign-partitions.sh puts on moves, and takes away when they are over (KIP-73)."""
+"""The replication throttle (KIP-73) that reassign-partitions.sh sets for moves and removes after them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DYNAMIC = (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER)
 def throttled_replicas(
     current: Mapping[TopicPartition, Sequence[int]], targets: Mapping[TopicPartition, Sequence[int]]
 ) -> dict[str, tuple[str, str]]:
-    """By topic the replicas that give and those that fetch, as the topic's settings list them."""
+    """For each topic, the values of its settings for throttled leader replicas and throttled followers."""
     found: dict[str, tuple[list[str], list[str]]] = {}
     for (topic, number), target in sorted(targets.items()):
         there = current.get(TopicPartition(topic, number), ())
@@ -34,7 +34,7 @@ def set_throttle(
     targets: Mapping[TopicPartition, Sequence[int]],
     bytes_per_s: int,
 ) -> None:
-    """Hold the moves to a rate, at each broker that gives or fetches."""
+    """Limit the rate of the moves, in bytes per second, at each broker that leads or fetches."""
     live = {node.id for node in admin.describe_cluster().nodes}
     involved = {broker for replicas in (*current.values(), *targets.values()) for broker in replicas}
     changes: dict[ConfigResource, list[ConfigChange]] = {
@@ -50,10 +50,11 @@ def set_throttle(
 
 
 def clear_throttle(admin: Admin, topics: Iterable[str]) -> list[str]:
-    """Take the lists from these topics and the rates from all brokers; from whom there was anything to take.
+    """Remove the lists of these topics and the rates of all brokers; return the resources changed.
 
-    Brokers are asked only where a topic has a list, and their rates go first: what fails can be done again.
-    One that is listed and not there cannot be asked, and is taken to have had a rate.
+    Brokers are changed only if a topic has a list. Their rates are removed first, so that after a failure the
+    lists remain and the call can be repeated. A listed broker that is down cannot be queried; its rate is
+    removed as well.
     """
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     listed = {
@@ -83,11 +84,11 @@ def _broker(node: int) -> ConfigResource:
 
 
 def _throttles(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
-    """What a topic, or a broker, has of throttles."""
+    """The throttle settings that are set on a topic or a broker."""
     return [entry for entry in entries if entry.name in (*_RATES, *_REPLICAS) and entry.source in _DYNAMIC]
 
 
 def _brokers_of(lists: Iterable[Iterable[ConfigEntry]]) -> set[int]:
-    """The brokers that topics' lists of throttled replicas name."""
+    """The ids of the brokers in topics' lists of throttled replicas."""
     replicas = [each for entries in lists for entry in entries for each in (entry.value or "").split(",")]
     return {int(broker) for _, colon, broker in (each.partition(":") for each in replicas) if colon}

@@ -1,4 +1,4 @@
-"""Orderly end of programs that run until SIGINT or SIGTERM."""
+"""Stopping programs in order on SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """A request to stop, by Ctrl-C or SIGTERM."""
+    """True once Ctrl-C or SIGTERM has requested a stop."""
 
     def __init__(self) -> None:
         self.was_made = False
@@ -22,7 +22,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """The first SIGINT or SIGTERM only makes the request true; the second ends the program as ever."""
+    """Set the request at the first SIGINT or SIGTERM; let the second one end the program as usual."""
     request = StopRequest()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 NOTHING = "-"
-"""What stands for a value that is not there."""
+"""Printed in place of an unknown value."""
 _WIDTH_MIN = 15
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A line of titles and the rows, in columns as wide as their content; all but the last are padded."""
+    """Titles and rows in columns as wide as their content; all columns but the last are padded."""
     cells = [list(titles), *([NOTHING if cell is None else str(cell) for cell in row] for row in rows)]
     widths = [max(_WIDTH_MIN, *(len(row[column]) for row in cells)) for column in range(len(titles))]
     return "\n".join(

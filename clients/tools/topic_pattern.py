@@ -1,4 +1,4 @@
-"""Which topics an option means that takes a regular expression."""
+"""Parsing of options that select topics by a regular expression."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import click
 
 
 def topic_pattern(text: str, option: str = "--topic") -> re.Pattern[str]:
-    """What a topic's whole name has to match. As in Kafka's tools a comma stands for "or".
+    """The expression that a topic's whole name must match. As in Kafka's tools a comma means "or".
 
-    Raises click.UsageError, which names the `option`.
+    Raises click.UsageError that names the `option`.
     """
     try:
         return re.compile("|".join(name.strip() for name in text.split(",")))
     except re.error as error:
-        raise click.UsageError(f"{option} {text!r} is no regular expression: {error}") from None
+        raise click.UsageError(f"{option} {text!r} is not a regular expression: {error}") from None

@@ -44,7 +44,8 @@ _PATIENCE_MS = 15_000
 @click.option(
     "--replica-assignment",
     metavar="0:1,1:2",
-    help="Instead of the two: the brokers of each (new) partition, preferred leader first.",
+    help="Instead of --partitions and --replication-factor: the brokers of each new partition, preferred "
+    "leader first.",
 )
 @click.option(
     "--config",
@@ -148,7 +149,7 @@ def topics(
 
 
 def create(admin: Admin, topic: NewTopic, if_not_exists: bool) -> None:
-    """Create a topic and say so. Raises TopicExistsError unless `if_not_exists`."""
+    """Create a topic and print a confirmation. Raises TopicExistsError unless `if_not_exists`."""
     try:
         admin.create_topics([topic])
     except TopicExistsError:
@@ -181,7 +182,8 @@ def matching(admin: Admin, pattern: str | None, exclude_internal: bool) -> list[
 
 
 def existing(admin: Admin, pattern: str | None, exclude_internal: bool, if_exists: bool) -> list[str]:
-    """As `matching`, but nothing found raises UnknownTopicOrPartitionError unless `if_exists`."""
+    """The topics that match `pattern`, or all. Raises UnknownTopicOrPartitionError for none unless
+    `if_exists`."""
     names = matching(admin, pattern, exclude_internal)
     if not names and not if_exists:
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {pattern}")
@@ -190,7 +192,7 @@ def existing(admin: Admin, pattern: str | None, exclude_internal: bool, if_exist
 
 @dataclass(frozen=True)
 class PartitionFilter:
-    """Which partitions alone to show, by their state and their topic's min.insync.replicas."""
+    """Selects the partitions to print, by their state and their topic's min.insync.replicas."""
 
     matches: Callable[[PartitionInfo, int], bool]
     needs_min_isr: bool = False
@@ -199,7 +201,7 @@ class PartitionFilter:
 def _partition_filter(
     unavailable: bool, under_replicated: bool, under_min_isr: bool, at_min_isr: bool
 ) -> PartitionFilter | None:
-    """None for all partitions, and the topics' own lines as well."""
+    """The filter that the options name; None to print all partitions and the topics' own lines."""
     if [unavailable, under_replicated, under_min_isr, at_min_isr].count(True) > 1:
         raise click.UsageError("only one of the options that choose partitions may be given")
     if unavailable:
@@ -216,7 +218,7 @@ def _partition_filter(
 def describe(
     admin: Admin, names: list[str], wanted: PartitionFilter | None, only_with_overrides: bool
 ) -> None:
-    """Print topics and partitions in the manner of Kafka's tool."""
+    """Print topics and partitions in the format of Kafka's tool."""
     if not names:
         return
     found = admin.describe_topics(names)
@@ -259,7 +261,7 @@ def _min_isr(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, int]:
 
 
 def topic_line(topic: TopicDescription, configs: str) -> str:
-    """What describes a topic."""
+    """The line that --describe prints for a topic."""
     replication_factor = len(topic.partitions[0].replicas) if topic.partitions else 0
     return (
         f"Topic: {topic.name}\tTopicId: {_short(topic.id)}\tPartitionCount: {len(topic.partitions)}\t"
@@ -268,7 +270,7 @@ def topic_line(topic: TopicDescription, configs: str) -> str:
 
 
 def partition_line(topic: str, row: PartitionInfo) -> str:
-    """What describes a partition."""
+    """The line that --describe prints for a partition."""
     leader = str(row.leader) if row.leader >= 0 else "none"
     return (
         f"\tTopic: {topic}\tPartition: {row.partition}\tLeader: {leader}\t"
@@ -281,7 +283,7 @@ def _joined(nodes: Iterable[int]) -> str:
 
 
 def _short(topic_id: UUID) -> str:
-    """A topic id as Kafka writes it."""
+    """A topic id in Kafka's text form."""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 

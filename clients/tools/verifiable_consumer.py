@@ -1,4 +1,4 @@
-"""scripts/verifiable-consumer.sh: a member of a group that tells in JSON what it does."""
+"""scripts/verifiable-consumer.sh: a group member that reports each of its steps as JSON."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def verifiable_consumer(
     consumer_property: tuple[str, ...],
     config_file: str | None,
 ) -> None:
-    """Read a topic as a member of a group and print, as a JSON object on a line, each thing that happens.
+    """Read a topic as a member of a group and print each event as one line of JSON.
 
-    Ctrl-C stops it: it commits, leaves the group, and says so.
+    Ctrl-C stops the program: it commits, leaves the group, and prints a last event.
     """
     given = {
         "group.instance.id": group_instance_id,
@@ -113,7 +113,7 @@ def _listed(partitions: Sequence[TopicPartition]) -> list[dict[str, object]]:
 
 
 def by_partition(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, list[int]]:
-    """The offsets of records, in their order."""
+    """The offsets of records by partition, in the order read."""
     found: dict[TopicPartition, list[int]] = {}
     for record in records:
         found.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
@@ -149,7 +149,7 @@ def _text(content: bytes | None) -> str | None:
 
 
 def _commit(consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
-    """Commit what these records came to, and tell whether that went well."""
+    """Commit the offsets after these records, and print whether the commit succeeded."""
     wanted = {each: offsets[-1] + 1 for each, offsets in by_partition(records).items()}
     rows = [{"topic": topic, "partition": number, "offset": at} for (topic, number), at in wanted.items()]
     try:

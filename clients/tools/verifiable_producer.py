@@ -1,4 +1,4 @@
-"""scripts/verifiable-producer.sh: a producer that tells in JSON of every message."""
+"""scripts/verifiable-producer.sh: a producer that reports each message as JSON."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def verifiable_producer(
     producer_property: tuple[str, ...],
     config_file: str | None,
 ) -> int:
-    """Write increasing numbers to a topic and print, as a JSON object on a line, what became of each.
+    """Write increasing numbers to a topic and print the result of each as one line of JSON.
 
-    Ctrl-C stops it; messages on the way are waited for, and the last line counts.
+    Ctrl-C stops the program: it waits for messages already sent, and prints totals on the last line.
     """
     defaults = {
         "client.id": "verifiable-producer",
@@ -110,7 +110,7 @@ def verifiable_producer(
 
 
 class DeliveryAccount:
-    """What was sent, and what was acknowledged."""
+    """Counts messages sent and acknowledged."""
 
     def __init__(self) -> None:
         self.sent = 0
