@@ -85,7 +85,7 @@ def test_a_plan_is_written_and_read(plans: dict[str, dict[TopicPartition, int]],
 
 @pytest.mark.parametrize(
     ("row", "message"),
-    [("flights,0", "line 1 is not of the form topic"), ("h,flights,0,1", "no --group names h")],
+    [("flights,0", "line 1 is not of the form topic"), ("h,flights,0,1", "the group h is not among --group")],
 )
 def test_a_plan_that_cannot_be_read(row: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
