@@ -200,7 +200,7 @@ def test_a_move_to_a_paused_broker_can_be_cancelled(cluster: Cluster, topic: str
         listed = program(awake, reassign_partitions, "--list")
         assert f"adding: {paused.broker_id}. removing: {leader}." in listed
         assert "is still in progress" in program(awake, reassign_partitions, "--verify", *file, status=1)
-        assert "on the move already" in program(awake, reassign_partitions, "--execute", *file, status=1)
+        assert "are being moved" in program(awake, reassign_partitions, "--execute", *file, status=1)
         assert "Successfully cancelled" in program(awake, reassign_partitions, "--cancel", *file)
         assert "None of the specified" in program(awake, reassign_partitions, "--cancel", *file)
         assert "rather than" in program(awake, reassign_partitions, "--verify", *file, status=1)

@@ -22,5 +22,5 @@ def test_a_pattern_means_whole_names(text: str, meant: list[str], not_meant: lis
 
 
 def test_what_is_no_pattern_is_wrong_usage() -> None:
-    with pytest.raises(click.UsageError, match=r"--include '\(' is no regular expression: missing \)"):
+    with pytest.raises(click.UsageError, match=r"--include '\(' is not a regular expression: missing \)"):
         topic_pattern("(", "--include")
