@@ -328,7 +328,9 @@ class FakeBroker:
                 self._send(channel, header, response)
 
         self.waiting.append(channel)
-        self.cluster.groups.handle(self.node, request, error, header.client_id or "", respond)
+        self.cluster.groups.handle(
+            self.node, request, error, header.api_version, header.client_id or "", respond
+        )
         if cuts_after:
             channel.cut()
 

@@ -51,3 +51,12 @@ def test_a_job_may_hand_over_another_when_it_comes_back(ground: Ground) -> None:
     )
     until(lambda: bool(came))
     assert came == ["12"]
+
+
+def test_simulated_work_is_done_only_as_simulated_time_passes() -> None:
+    world = World(1)
+    came: list[int] = []
+    SimWorkers(Process(world, "p")).run(int, "7").addCallback(came.append)
+    assert came == []
+    world.run(1)
+    assert came == [7]

@@ -6,35 +6,20 @@ The controller is played by the test: topics that the broker asks for are made w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.dispatch import AnyHandler
 from broker.groups.forwarding import SendToBroker
-from broker.handlers.consumer_heartbeat import ConsumerHeartbeatHandler
-from broker.handlers.create_group import CreateGroupHandler
-from broker.handlers.delete_group import DeleteGroupHandler
-from broker.handlers.delete_groups import DeleteGroupsHandler
-from broker.handlers.describe_groups import DescribeGroupsHandler
 from broker.handlers.find_coordinator import FindCoordinatorHandler
-from broker.handlers.heartbeat import HeartbeatHandler
-from broker.handlers.join_group import JoinGroupHandler
-from broker.handlers.leave_group import LeaveGroupHandler
-from broker.handlers.list_consumer_groups import ListConsumerGroupsHandler
-from broker.handlers.list_groups import ListGroupsHandler
-from broker.handlers.offset_commit import OffsetCommitHandler
-from broker.handlers.offset_delete import OffsetDeleteHandler
-from broker.handlers.offset_fetch import OffsetFetchHandler
-from broker.handlers.register_consumer import RegisterConsumerHandler
-from broker.handlers.rewind_consumer import RewindConsumerHandler
-from broker.handlers.sync_group import SyncGroupHandler
 from broker.identity import BrokerIdentity
-from broker.metadata import LEADER_DURING_DELETE
+from broker.metadata import LEADER_DURING_DELETE, MetadataCache
 from broker.settings.rows import broker_settings
 from broker.wiring.groups import build_groups
 from coordinator.groups.partitions import OFFSETS_TOPIC
+from coordinator.groups.service import GroupService
 from protocol.api import Request
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -52,6 +37,7 @@ from protocol.messages.offset_fetch import (
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
 from tests.broker.world import LOCAL_ID, Client, World
+from tests.models.handlers import handlers_about
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
 """Version 0, of topic t, no user data."""
@@ -91,30 +77,9 @@ class GroupBroker(World):
         )
         self.metadata.add_listener(self.groups.service)
         self.replicas.add_role_listener(self.groups.leadership.role_changed)
-        self.dispatcher.add(self._handlers())
-
-    def _handlers(self) -> list[AnyHandler]:
-        groups, metadata = self.groups.service, self.metadata
-        identity = BrokerIdentity(self.replicas.local_id, "cluster", "PLAINTEXT")
-        return [
-            FindCoordinatorHandler(self.groups.topic, metadata, identity),
-            JoinGroupHandler(groups),
-            SyncGroupHandler(groups),
-            HeartbeatHandler(groups),
-            LeaveGroupHandler(groups),
-            OffsetCommitHandler(groups, metadata),
-            OffsetFetchHandler(groups),
-            OffsetDeleteHandler(groups, metadata),
-            DescribeGroupsHandler(groups),
-            ListGroupsHandler(groups),
-            DeleteGroupsHandler(groups),
-            CreateGroupHandler(groups, self.groups.forwarding),
-            DeleteGroupHandler(groups),
-            ListConsumerGroupsHandler(groups, self.groups.forwarding, identity),
-            RegisterConsumerHandler(groups),
-            ConsumerHeartbeatHandler(groups),
-            RewindConsumerHandler(groups),
-        ]
+        identity = BrokerIdentity(local_id, "cluster", "PLAINTEXT")
+        self.dispatcher.add(handlers_about(GroupService, self.groups, _Known(self.metadata, identity)))
+        self.dispatcher.add([FindCoordinatorHandler(self.groups.topic, self.metadata, identity)])
 
     def _create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
         self.created += names
@@ -169,6 +134,14 @@ class GroupBroker(World):
         """In small steps, for timers set others."""
         for _ in range(0, ms, 100):
             self.clock.advance(0.1)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the handlers of groups ask for beside the groups."""
+
+    metadata: MetadataCache
+    identity: BrokerIdentity
 
 
 def _no_other_broker(broker_id: int, request: Request[Any], timeout_ms: int | None = None) -> Any:

@@ -5,17 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from broker.dispatch import AnyHandler
-from broker.handlers.assign_readers import AssignReadersHandler
-from broker.handlers.attach_reader import AttachReaderHandler
-from broker.handlers.describe_owners import DescribeOwnersHandler
-from broker.handlers.force_release import ForceReleaseHandler
-from broker.handlers.own import OwnHandler
-from broker.handlers.producer_access import ProducerAccessHandler
-from broker.handlers.release_ownership import ReleaseHandler
-from broker.handlers.renew_ownership import RenewHandler
-from broker.handlers.resume_ownership import ResumeHandler
 from broker.ownership import settings as ownership_settings
+from broker.ownership.service import OwnershipService
 from broker.wiring.ownership import build_ownership
 from clients.settings import Settings
 from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
@@ -38,6 +29,7 @@ from protocol.messages.ownership import (
 )
 from tests.broker.world import LOCAL_ID, Client, World, only_produced, produce_request
 from tests.models.batches import batch
+from tests.models.handlers import handlers_about
 from tests.models.instant_zookeeper import InstantZooKeeper
 
 SESSION_MS = 10_000
@@ -60,21 +52,7 @@ class OwnershipWorld(World):
         service = self.ownership.service
         self.replicas.add_role_listener(service.role_changed)
         self.replicas.conditions.add_mismatch_listener(service.append_mismatched)
-        self.dispatcher.add(self._handlers())
-
-    def _handlers(self) -> list[AnyHandler]:
-        service, session_timeouts = self.ownership.service, self.ownership.session_timeouts
-        return [
-            OwnHandler(service, session_timeouts),
-            ReleaseHandler(service),
-            RenewHandler(service),
-            ResumeHandler(service, session_timeouts),
-            DescribeOwnersHandler(service),
-            ForceReleaseHandler(service),
-            ProducerAccessHandler(service, session_timeouts),
-            AssignReadersHandler(service),
-            AttachReaderHandler(service),
-        ]
+        self.dispatcher.add(handlers_about(OwnershipService, self.ownership))
 
     def lead(self, topic: str, index: int = 0, *, leader_epoch: int = 0, **options: Any) -> None:
         """The controller writes that this broker leads a partition, and tells it."""

@@ -1,0 +1,15 @@
+"""The broker's own handlers, on what a test provides."""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+from broker.dispatch import AnyHandler
+from broker.wiring.handlers import build_handlers, handler_types
+
+
+def handlers_about(service: type[Any], *parts: object) -> list[AnyHandler]:
+    """The handlers that ask for `service`. The fields of `parts`, which are dataclasses, provide what they
+    ask for by type."""
+    types = [each for each in handler_types() if service in get_type_hints(each).values()]
+    return build_handlers(types, parts, {})
