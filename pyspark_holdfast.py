@@ -1,6 +1,7 @@
 """Spark looks for modules whose names begin with pyspark_ and registers the DefaultSource of each.
 
-So `spark.read.format("holdfast")` works wherever Spark's Python finds Holdfast, and nothing has to be called.
+With this module `spark.read.format("holdfast")` works without a call to register it, wherever Spark's Python
+can import Holdfast.
 """
 
 from pipeline.source import HoldfastDataSource as DefaultSource

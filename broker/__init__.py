@@ -1,4 +1,5 @@
-"""The server: network, log, replication, ownership, handlers, wired together in `wiring/`.
+"""The server: network, log, replication, ownership and handlers, connected in `wiring/`.
 
-Everything that runs on the reactor thread lives here. Clients never import from here.
+ZooKeeper access, the controller and the rules of consumer groups are in `coordinator`.
+Clients never import from here.
 """

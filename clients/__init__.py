@@ -1,4 +1,4 @@
-"""Producer, consumer and admin: what an application imports to talk to a cluster.
+"""Producer, consumer and admin client, their settings, messages and errors: the code that applications run.
 
-Standard library sockets only: no Twisted, no ZooKeeper, nothing of the broker. Importing it is quick.
+Uses sockets of the standard library only. Nothing here imports Twisted, ZooKeeper or the broker.
 """

@@ -1,10 +1,10 @@
-"""The public face of Holdfast.
+"""The public API of Holdfast.
 
     from holdfast import Admin, Consumer, Message, NewTopic, Producer
 
-Everything here comes from the top-level packages `clients` and `protocol` of this installation. Their names
-are plain, so that another package of the same name may stand before them on the import path; importing
-`holdfast` then says so, instead of failing somewhere inside.
+The names here come from the top-level packages `clients` and `protocol` of this installation. Another package
+with one of these common names may come first on the import path; then `import holdfast` raises an ImportError
+that names it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is: who only consumes does not pay for the admin client."""
+    """Import a public name on first use, so that a consumer does not load the admin client."""
     home = _MODULE_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -116,7 +116,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _check_not_shadowed(packages: tuple[str, ...]) -> None:
-    """Raise ImportError where one of our packages is somebody else's."""
+    """Raise ImportError if another installation's package shadows one of `packages`."""
     for name in packages:
         module = importlib.import_module(name)
         places = [Path(place).resolve() for place in getattr(module, "__path__", ())]
@@ -124,7 +124,7 @@ def _check_not_shadowed(packages: tuple[str, ...]) -> None:
             found = module.__file__ or ", ".join(str(place) for place in places)
             raise ImportError(
                 f"holdfast needs its own package {name!r}, but {found} comes before it on the import path: "
-                "rename that one, or leave its directory out of the path"
+                "rename it, or remove its directory from the path"
             )
 
 

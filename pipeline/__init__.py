@@ -1,7 +1,7 @@
-"""Spark on Holdfast: the data source for PySpark.
+"""The PySpark data source for Holdfast topics.
 
-Stands on the clients; brokers know nothing of it. Spark registers the source by itself where its workers find
-Holdfast; `register` makes sure of both.
+This folder plans reads of Spark, and reads records through the clients; clients and brokers never import it.
+Spark registers the source automatically if its workers can import Holdfast; `register` ensures both.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ __all__ = ["register"]
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("holdfast")` work in this session.
 
-    On a cluster, Holdfast has to be installed where the executors run, like any package that tasks import. A
-    local session's workers are shown where this process found it.
+    On a cluster, Holdfast must be installed where the executors run, like any package that tasks import. The
+    workers of a local session get the import path of this process.
     """
     from pipeline.session import show_local_workers
     from pipeline.source import HoldfastDataSource

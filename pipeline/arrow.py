@@ -1,7 +1,7 @@
-"""Records as Arrow: decoded columns in, record batches out, no Python object per row on the way.
+"""Converts decoded columns to Arrow record batches without creating a Python object per row.
 
-Spark takes a batch only where its schema is exactly the one announced, down to nullability, so
-both stand here.
+Spark accepts a batch only if its schema equals the announced one, nullability included, so this file has both
+schemas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocol.topic_partition import TopicPartition
 
 ROWS_PER_BATCH = 32_768
 BYTES_PER_BATCH = 32 * 2**20
-"""Size at which a batch goes to Spark: in rows, and in bytes of keys and values."""
+"""Size in bytes of keys and values at which a batch goes to Spark; `ROWS_PER_BATCH` is the limit in rows."""
 
 _SPARK_FIELDS = (
     StructField("key", BinaryType()),
@@ -58,17 +58,17 @@ _ARROW_HEADERS = ("headers", pa.list_(pa.field("element", _ARROW_HEADER)))
 
 
 def spark_schema(include_headers: bool) -> StructType:
-    """The columns of Spark's Kafka source, under its names and with its types."""
+    """The columns of Spark's Kafka source, with the same names and types."""
     return StructType([*_SPARK_FIELDS, _SPARK_HEADERS] if include_headers else list(_SPARK_FIELDS))
 
 
 def arrow_schema(include_headers: bool) -> pa.Schema:
-    """`spark_schema` as Arrow has it."""
+    """`spark_schema` as an Arrow schema."""
     return pa.schema([*_ARROW_FIELDS, _ARROW_HEADERS] if include_headers else _ARROW_FIELDS)
 
 
 class BatchCollector:
-    """Collects the columns of one partition until they make a batch for Spark."""
+    """Collects the columns of one partition until they are large enough for a Spark batch."""
 
     def __init__(self, partition: TopicPartition, include_headers: bool) -> None:
         self._partition = partition
@@ -108,7 +108,7 @@ class BatchCollector:
             self._headers += columns.headers[low:high] if columns.headers else [None] * len(values)
 
     def take(self) -> pa.RecordBatch:
-        """Return and clear what was collected."""
+        """Return the collected columns as a batch, and clear them."""
         count = len(self._values)
         columns = [
             pa.array(self._keys, pa.binary()),
@@ -130,12 +130,12 @@ def _bytes_in(column: Sequence[bytes | None]) -> int:
 
 
 def _numbers(numbers: array[int], kind: Any) -> Any:
-    """An Arrow array over the memory of a Python one, which must not change afterwards."""
+    """An Arrow array that shares memory with a Python array, which must not change afterwards."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _header_lists(headers: Sequence[Headers | None]) -> Any:
-    """A list column; null where a record has no headers, as with Spark's Kafka source."""
+    """A list column; null for a record without headers, as in Spark's Kafka source."""
     flat = [header for of_record in headers for header in of_record or ()]
     position = 0
     starts: list[int | None] = []

@@ -1,4 +1,4 @@
-"""The consumer of a read, and its look-ups in the cluster while the read is planned."""
+"""Opens the consumer for a read, and looks up topics and offsets in the cluster to plan the read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.topic_partition import TopicPartition
 
 _DEFAULTS = {"client.id": "holdfast-spark"}
-# A task reads the offsets it was given or fails; it must never jump to where a consumer would start.
+# A task reads exactly its range of offsets or fails; its consumer must never reset its position.
 _RESET, _NEVER = "auto.offset.reset", "none"
 
 
@@ -29,7 +29,7 @@ def open_consumer(client: Mapping[str, str]) -> Consumer:
 
 
 class ClusterLookup:
-    """`pipeline.offsets.Lookup` on a cluster. Its methods raise what the clients raise."""
+    """`pipeline.offsets.Lookup` through a consumer. Methods raise the errors of the clients."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._client = client

@@ -1,7 +1,7 @@
 """Turns the options of a read into exact offsets, once, on the driver, before any task runs.
 
-Pure but for the questions it asks a `Lookup`. Every task then reads exactly [start, end), however long after
-and however often it runs, and two runs over the same ranges see the same records.
+Pure except for queries to a `Lookup`. Every task later reads exactly [start, end), also when Spark repeats
+it, so two runs over the same ranges see the same records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from protocol.topic_partition import TopicPartition
 
 
 class DataLossError(Exception):
-    """Requested records no longer exist. The option failOnDataLoss=false reads those that are left."""
+    """Requested records no longer exist. With failOnDataLoss=false the job reads the remaining ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class Lookup(Protocol):
         ...
 
     def earliest(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The offset of the first record of each."""
+        """The offset of the first record of each partition."""
         ...
 
     def latest(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The offset after the last committed record of each."""
+        """The offset after the last committed record of each partition."""
         ...
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
@@ -69,9 +69,9 @@ class Lookup(Protocol):
 
 
 def plan(options: ReadOptions, lookup: Lookup) -> list[OffsetRange]:
-    """The ranges that the Spark partitions read, none empty, in the order of topics and partitions.
+    """The ranges that the Spark partitions read, ordered by topic and partition. No range is empty.
 
-    Raises `OptionError` where the options do not fit the topics and `DataLossError` where records are gone.
+    Raises `OptionError` if the options do not fit the topics, `DataLossError` if requested records are gone.
     """
     partitions = _partitions(options.topics, lookup)
     earliest, latest = lookup.earliest(partitions), lookup.latest(partitions)
@@ -85,7 +85,7 @@ def plan(options: ReadOptions, lookup: Lookup) -> list[OffsetRange]:
 
 
 def cut(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[OffsetRange]:
-    """`ranges`, divided as minPartitions and maxRecordsPerPartition require."""
+    """`ranges`, split as minPartitions and maxRecordsPerPartition require."""
     wanted = options.min_partitions or 0
     most = options.max_records_per_partition
     total = sum(len(found) for found in ranges)
@@ -144,8 +144,8 @@ def _starts(
             missing = [partition for partition in partitions if found.get(partition) is None]
             if missing and options.without_match == "error":
                 raise OptionError(
-                    f"no record of {missing[0]} is as young as its starting timestamp; with "
-                    "startingOffsetsByTimestampStrategy=latest such a partition is left out"
+                    f"{missing[0]} has no record at or after its starting timestamp; with "
+                    "startingOffsetsByTimestampStrategy=latest such a partition is skipped"
                 )
             return _or_else(found, latest)
 
@@ -185,10 +185,12 @@ def _must_fit(boundary: Boundary, partitions: Sequence[TopicPartition], which: s
         case Offsets(default=None, partitions=named) | Timestamps(default_ms=None, partitions_ms=named):
             missing = [str(partition) for partition in partitions if partition not in named]
             if missing:
-                raise OptionError(f"the {which} offsets say nothing about {', '.join(missing)}")
+                raise OptionError(f"the {which} offsets lack {', '.join(missing)}")
             superfluous = [str(partition) for partition in sorted(set(named) - set(partitions))]
             if superfluous:
-                raise OptionError(f"the {which} offsets name {', '.join(superfluous)}, which is not read")
+                raise OptionError(
+                    f"the {which} offsets name {', '.join(superfluous)}, which the job does not read"
+                )
 
 
 def _asked(boundary: Offsets, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -214,7 +216,7 @@ def _checked(
         return found
     if options.fail_on_data_loss:
         raise DataLossError(
-            f"{found} was asked for, and the partition holds [{low}, {high}). Records may have been deleted "
-            "by retention, or the topic made anew. To read what is left, set failOnDataLoss to false."
+            f"{found} was requested, but the partition has [{low}, {high}). Retention may have deleted "
+            "records, or the topic was recreated. To read the remaining records, set failOnDataLoss to false."
         )
     return OffsetRange(found.partition, max(found.start, low), min(found.end, high))

@@ -1,7 +1,7 @@
 """The options of spark.read.format("holdfast"), declared as rows and read into one value.
 
-They are those of Spark's Kafka source, so that an existing job only has to change `format("kafka")`. Keys
-that begin with "kafka." are properties of the consumer. Spark hands option names over in lower case.
+Names and meanings are those of Spark's Kafka source, so that an existing job changes only `format("kafka")`.
+Keys that begin with "kafka." are properties of the consumer. Spark passes option names in lower case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from protocol.topic_partition import TopicPartition
 
 EARLIEST = -2
 LATEST = -1
-"""JSON offsets of the first record, and of the end of the partition."""
+"""Offsets -2 (`EARLIEST`, the first record) and -1 (`LATEST`, the partition's end) in JSON, as in Kafka."""
 
 CLIENT_PREFIX = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"
@@ -55,7 +55,7 @@ Boundary = Offsets | Timestamps
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Which partitions to read: `partitions`, or all of `names`, or all of the topics matching `pattern`."""
+    """Partitions to read: `partitions`, or all of the topics `names`, or all of topics matching `pattern`."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -156,22 +156,22 @@ OPTIONS: tuple[Setting, ...] = (
         "startingOffsetsByTimestamp",
         _STRING,
         None,
-        'As startingTimestamp, with a time for each partition, as JSON: {"topic": {"0": 1700000000000}}.',
+        'startingTimestamp for each partition, in ms since 1970, as JSON: {"topic": {"0": 1700000000000}}.',
         check=_json_object,
     ),
     Setting(
         "endingOffsetsByTimestamp",
         _STRING,
         None,
-        'As endingTimestamp, with a time for each partition, as JSON: {"topic": {"0": 1700000000000}}.',
+        'endingTimestamp for each partition, in ms since 1970, as JSON: {"topic": {"0": 1700000000000}}.',
         check=_json_object,
     ),
     Setting(
         "startingOffsetsByTimestampStrategy",
         _STRING,
         "error",
-        "What the job does with a partition that has no record at or after its starting time: error fails "
-        "the job, latest reads nothing of the partition.",
+        "What the job does if a partition has no record at or after its starting time: error fails the job, "
+        "latest skips the partition.",
         choices=("error", "latest"),
     ),
     Setting(
@@ -209,7 +209,7 @@ _CANONICAL = {row.name.lower(): row.name for row in OPTIONS}
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a batch read. Raises `OptionError`, which names what is allowed."""
+    """The options of a batch read. Raises `OptionError` with the allowed options or values."""
     client = {
         key.lower().removeprefix(CLIENT_PREFIX): value
         for key, value in given.items()
@@ -234,7 +234,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """Whether the schema has the column headers; the other options are not checked."""
+    """Whether the schema has the column headers. Does not check the other options."""
     own = {key: value for key, value in given.items() if key.lower() == "includeheaders"}
     return bool(_check(own)["includeHeaders"])
 
@@ -336,7 +336,7 @@ def _is_number(value: Any) -> TypeGuard[int]:
 
 
 def options_page() -> str:
-    """docs/spark-options.md, from the rows."""
+    """The text of docs/spark-options.md, made from the rows."""
     return (
         "# Options of the Spark data source\n\n"
         'The options of `spark.read.format("holdfast")`. Their names are those of Spark\'s Kafka source. '

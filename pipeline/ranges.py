@@ -18,26 +18,26 @@ _POLL_MS = 500
 
 
 class ReadTimeoutError(Exception):
-    """No records arrived for kafkaConsumer.pollTimeoutMs before the end of the range."""
+    """No record arrived for kafkaConsumer.pollTimeoutMs, and the range was not read to its end."""
 
 
 class BatchConsumer(Protocol):
-    """The part of a consumer that reading a range needs."""
+    """The methods of a consumer that reading a range needs."""
 
     def poll_batches(self, timeout_ms: int = 0) -> Sequence[FetchedBatch]:
-        """Decoded batches from the position on; moves the position behind them."""
+        """Decoded batches starting at the position; moves the position behind them."""
         ...
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset that is read next."""
+        """The offset of the next record to read."""
         ...
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at this offset."""
+        """Continue reading at this offset."""
         ...
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record of each."""
+        """The offset of the first record of each partition."""
         ...
 
 
@@ -51,7 +51,7 @@ def read_range(wanted: OffsetRange, options: ReadOptions) -> Iterator[Any]:
 def batches(
     consumer: BatchConsumer, wanted: OffsetRange, options: ReadOptions, clock: Callable[[], float]
 ) -> Iterator[Any]:
-    """`read_range` with a consumer that has been given the partition, and a clock in seconds."""
+    """`read_range` with a consumer to which the partition was added, and a clock in seconds."""
     collector = BatchCollector(wanted.partition, options.include_headers)
     consumer.seek(wanted.partition, wanted.start)
     position, progress_at = wanted.start, clock()
@@ -60,13 +60,13 @@ def batches(
             collector.add(fetched.columns, fetched.timestamp_type, wanted.start, wanted.end)
             if collector.is_full:
                 yield collector.take()
-        # The position and not the last record tells how far it went: offsets may be missing at the end.
+        # Progress is judged by the position, not by the last record: offsets may be missing at the end.
         now, position, before = clock(), consumer.position(wanted.partition), position
         if position > before:
             progress_at = now
         elif now - progress_at > options.poll_timeout_ms / 1000:
             raise ReadTimeoutError(
-                f"{wanted}: nothing came at offset {position} for {options.poll_timeout_ms} ms "
+                f"{wanted}: no record arrived at offset {position} for {options.poll_timeout_ms} ms "
                 "(kafkaConsumer.pollTimeoutMs)"
             )
     if len(collector):
@@ -81,7 +81,7 @@ def _poll(consumer: BatchConsumer, wanted: OffsetRange, options: ReadOptions) ->
         if options.fail_on_data_loss:
             raise DataLossError(
                 f"{wanted}: records were deleted while the job ran; the partition now begins at {first}. "
-                "To read what is left, set failOnDataLoss to false."
+                "To read the remaining records, set failOnDataLoss to false."
             ) from None
     consumer.seek(wanted.partition, max(first, wanted.start))
     return ()

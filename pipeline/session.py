@@ -12,10 +12,10 @@ _HOME = Path(__file__).parent.parent
 
 
 def show_local_workers(spark: SparkSession) -> None:
-    """Have a local session's workers run this Python, with Holdfast on its path.
+    """Make the workers of a local session run this Python, with Holdfast on their import path.
 
-    Left alone, a worker is whatever is called python3, which need not be the interpreter of the virtual
-    environment that this process runs in; and it does not see a checkout that is on this process's path only.
+    By default a worker runs python3 from PATH, which may not be the interpreter of this process's virtual
+    environment, and does not find a checkout that is only on this process's import path.
     """
     context = getattr(spark, "sparkContext", None)
     if context is None or not context.master.startswith("local"):

@@ -1,7 +1,7 @@
 """The data source that Spark sees: spark.read.format("holdfast").
 
-Options are read and offsets fixed on the driver; tasks get nothing but a range of offsets each. Spark pickles
-source, reader and partitions, so all of them are plain data.
+The driver reads options and fixes offsets; each task gets only a range of offsets. Spark pickles source,
+reader and partitions, so all of them are plain data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class HoldfastDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if schema != self.schema():
-            raise OptionError("a topic's columns are given: leave .schema(...) out, and select from them")
+            raise OptionError("the columns of a topic are fixed: remove .schema(...), and use .select(...)")
         return HoldfastReader(dict(self.options))
 
 
@@ -53,7 +53,7 @@ class HoldfastReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         with ClusterLookup(self._options.client) as lookup:
             ranges = plan(self._options, lookup)
-        # Spark makes a partition of its own where it is given none.
+        # Given no partitions, Spark would create one of its own.
         return [RangePartition(found) for found in ranges] or [RangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

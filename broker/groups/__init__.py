@@ -1,1 +1,5 @@
-"""Consumer groups on this broker: the coordinator's shards, on the partitions of `__consumer_offsets`."""
+"""Connects the group coordinator to this broker: which shards of `__consumer_offsets` it serves, the topic's
+creation, and readers' claims at partition leaders.
+
+The rules of groups are in `coordinator.groups`, the request handlers in `broker.handlers`.
+"""

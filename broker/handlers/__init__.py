@@ -1,5 +1,4 @@
-"""One file per API: what the broker answers, in terms of the domain objects that decide it.
+"""One file per API: reads the request, calls the domain objects that decide, and builds the response.
 
-A handler translates between a message and the objects that know; one that grows logic points at an object
-that is missing.
+Handlers contain no rules of their own: logic belongs to the object that the handler calls.
 """

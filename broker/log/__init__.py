@@ -1,4 +1,4 @@
-"""A partition on disk, in the file formats of Kafka: segments, indexes, checkpoints, recovery.
+"""Partitions on disk, in Kafka's file formats: segments, indexes, checkpoints, recovery, flushes.
 
-Knows offsets, batches and files; knows nothing of leaders, clients or sockets.
+Offsets, batches and files belong here; leaders, clients and sockets do not.
 """

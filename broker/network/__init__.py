@@ -1,4 +1,4 @@
-"""Bytes between sockets and requests: listeners, transport, connections in order and under back-pressure.
+"""Listeners, transport and connections: ordered requests and responses on sockets, with back-pressure.
 
-Nothing here knows what a request means.
+Nothing here depends on the meaning of a request; handlers implement that.
 """

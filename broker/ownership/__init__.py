@@ -6,7 +6,7 @@ The path of a claim, each file in the order in which the claim visits it:
    decides about each resource, and makes the request a `claims.Claim`.
 2. `service.OwnershipService.submit` gives the claim a ticket, and passes it to the table.
 3. `table` has the operations on a resource take turns. When it is the claim's turn, `claims.Claim.begin` has
-   `rules` judge it, and returns the records (`resources`) that have to be durable first.
+   `rules` judge it, and returns the records (`resources`) that must be durable first.
 4. `coordinator/ownership/store.py` writes the records: one multi that replaces exactly what was read.
 5. `claims.Claim.carry_out` puts the grants into force in `state`.
 6. `guards` are refreshed, which judge appends and fetches; the connections of the losers are severed.

@@ -1,5 +1,5 @@
-"""The settings of brokers and topics: declared as rows, read from files, altered through ZooKeeper while
+"""The settings of brokers and topics: declared as rows, read from files, changed through ZooKeeper while
 brokers run.
 
-The room that goes by a setting has it in a settings group (`broker.setting_groups`).
+Code that uses a setting declares it in a settings group of its own folder (`broker.setting_groups`).
 """

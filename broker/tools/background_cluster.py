@@ -1,7 +1,7 @@
 """A local cluster in the background: `cluster-start.sh [-n 3]`, and `cluster-stop.sh` to end it.
 
-The cluster is a `broker.tools.local_cluster` in a session of its own. Its process id, log and data are in one
-directory, by default var/cluster of the checkout; a cluster that is started again continues with its data.
+The cluster is a `broker.tools.local_cluster` in a process session of its own. Its process id, log and data
+are in one directory, by default var/cluster of the checkout; the next start uses the same data.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ directory_option = click.option(
 def start(brokers: int, directory: Path, overrides: tuple[str, ...]) -> None:
     """Start ZooKeeper and brokers on free loopback ports, and return once all of them serve.
 
-    The first line that is printed has the brokers' addresses. Data stays from one start to the next.
+    The first line of output has the brokers' addresses. The next start uses the same data.
     """
     directory = directory.resolve()
     running = _running(directory)
@@ -82,7 +82,7 @@ def stop(directory: Path) -> None:
     pid = _running(directory)
     if pid is None:
         raise click.ClickException(f"no cluster runs in {directory}")
-    # A descriptor refers to this process for good; its number may soon be that of another.
+    # A process descriptor keeps referring to this process; its id may be reused by another.
     descriptor = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
@@ -95,7 +95,7 @@ def stop(directory: Path) -> None:
 
 
 def _wait_ready(cluster: subprocess.Popen[bytes], log_path: Path) -> list[str]:
-    """The cluster's output once it serves. Raises click.ClickException where it ends or takes too long."""
+    """The cluster's output once it serves. Raises click.ClickException if it ends or takes too long."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         ended = cluster.poll() is not None
@@ -112,7 +112,7 @@ def _pid_path(directory: Path) -> Path:
 
 
 def _running(directory: Path) -> int | None:
-    """The process of the cluster in a directory; None where none runs."""
+    """The process id of the cluster in a directory; None if none runs."""
     try:
         pid = int(_pid_path(directory).read_text())
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

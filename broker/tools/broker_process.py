@@ -29,7 +29,7 @@ CHECKOUT = Path(__file__).parent.parent.parent
 
 
 class BrokerProcessError(Exception):
-    """The broker did not start, or ended on its own; the message has the end of its log."""
+    """The broker did not start, or ended unexpectedly; the message has the end of its log."""
 
 
 class BackgroundBroker:
@@ -74,7 +74,7 @@ class BackgroundBroker:
 
     @property
     def address(self) -> str:
-        """Where clients find this broker."""
+        """host:port of this broker for clients."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -87,7 +87,7 @@ class BackgroundBroker:
 
     @property
     def pid(self) -> int:
-        """The running process's number."""
+        """The id of the running process."""
         assert self._process is not None, "the broker is not running"
         return self._process.pid
 
@@ -116,9 +116,9 @@ class BackgroundBroker:
             )
 
     def wait_ready(self, brokers: int = 1, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return once this broker answers and knows so many live brokers, itself included.
+        """Return once this broker answers and knows `brokers` live brokers, itself included.
 
-        Raises `BrokerProcessError`, with the end of its log, where it ends or takes longer than `timeout_s`.
+        Raises `BrokerProcessError`, with the end of its log, if it ends or takes longer than `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
         while _known_brokers(self.host, self.port) < brokers:
@@ -139,8 +139,8 @@ class BackgroundBroker:
         self._end(signal.SIGKILL)
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """The exit status of a broker that ends on its own. Raises `BrokerProcessError` where it does not
-        end."""
+        """Wait for the broker's end, and return its exit status. Raises `BrokerProcessError` if it has not
+        ended after `timeout_s`."""
         assert self._process is not None, "the broker is not running"
         try:
             return self._process.wait(timeout_s)
@@ -156,11 +156,11 @@ class BackgroundBroker:
         self.wait_ready()
 
     def pause(self) -> None:
-        """Pause the process (SIGSTOP): connections stay open and nothing answers."""
+        """Pause the process (SIGSTOP): its connections stay open, and it does not answer."""
         stand_still(self.pid)
 
     def resume(self) -> None:
-        """Let a paused process go on (SIGCONT)."""
+        """Resume a paused process (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
 
     def _end(self, by: signal.Signals) -> None:
@@ -182,7 +182,7 @@ class BackgroundBroker:
 
 
 def _known_brokers(host: str, port: int) -> int:
-    """Number of live brokers that the one at this address knows; 0 where it does not answer yet."""
+    """Number of live brokers that the broker at this address knows; 0 if it does not answer yet."""
     request = join_parts(encode_request(MetadataRequest(topics=[]), _METADATA_VERSION, 0, "local-cluster"))
     try:
         with socket.create_connection((host, port), timeout=2.0) as connection:
@@ -195,7 +195,7 @@ def _known_brokers(host: str, port: int) -> int:
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
-    """Read `size` bytes. Raises EOFError where the connection ends before."""
+    """Read `size` bytes. Raises EOFError if the connection ends before."""
     data = b""
     while len(data) < size:
         chunk = connection.recv(size - len(data))

@@ -1,6 +1,6 @@
 """The state of a running cluster in ZooKeeper, for tools, benchmarks and tests that wait for a state.
 
-Calls block. They do not poll: ZooKeeper's watches say when to look again.
+Calls block until the state is reached. They wait for ZooKeeper's watches and do not poll.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ClusterView:
         self._thread.shutdown()
 
     def controller(self, *, other_than: int | None = None, timeout_s: float = TIMEOUT_S) -> int:
-        """Wait for a controller other than the broker given; its id."""
+        """Wait for a controller other than broker `other_than`, and return its id."""
         found = self._wait_for(_CONTROLLER, lambda broker: broker not in (None, other_than), timeout_s)
         assert found is not None
         return found
@@ -80,7 +80,7 @@ class ClusterView:
         )
 
     def wait_until_gone(self, broker_id: int, timeout_s: float = TIMEOUT_S) -> float:
-        """Wait until a broker is no longer registered; the `time.monotonic()` of that notification."""
+        """Wait until a broker is no longer registered; return `time.monotonic()` at that notification."""
         path = broker_path(broker_id)
         told_at = time.monotonic()
 
@@ -115,7 +115,7 @@ class ClusterView:
         is_enough: Callable[[T], bool],
         timeout_s: float,
     ) -> T:
-        """Look until the state is the one waited for. Raises TimeoutError, with the last state seen."""
+        """Read the state until it is the wanted one. Raises TimeoutError with the last state seen."""
         deadline = time.monotonic() + timeout_s
         while True:
             changed = threading.Event()
@@ -150,7 +150,7 @@ class ClusterView:
 def _read(
     path: str, decode: Callable[[bytes], T]
 ) -> Callable[[ZooKeeperSession, ZnodeWatch], Deferred[T | None]]:
-    """Read and watch a znode; None where there is none, with a watch for its creation."""
+    """Read and watch a znode; None if it does not exist, with a watch for its creation."""
 
     def look(session: ZooKeeperSession, watch: ZnodeWatch) -> Deferred[T | None]:
         def absent(failure: Failure) -> Deferred[T | None]:

@@ -2,7 +2,7 @@
 
     dump-log.sh --files data/flights-0/00000000000000000000.log,data/flights-0/00000000000000000000.index
 
-Only reads the files, so a broker may be running. Exits with status 1 where a file is damaged or an index does
+Only reads the files, so the broker may be running. Exits with status 1 if a file is damaged or an index does
 not match its log.
 """
 
@@ -26,14 +26,14 @@ from protocol.records import Record, iterate
 
 
 class Damage(Exception):
-    """A file is damaged; the message says which and where."""
+    """A file is damaged; the message gives the file and the position."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--files", required=True, help="The files to print, separated by commas.")
 @click.option("--print-data-log", is_flag=True, help="Print keys and values too; implies --deep-iteration.")
 @click.option("--deep-iteration", is_flag=True, help="Print every record, not only the batches.")
-@click.option("--max-message-size", type=int, default=5 << 20, help="Largest batch that is read, in bytes.")
+@click.option("--max-message-size", type=int, default=5 << 20, help="Maximum size of a batch in bytes.")
 @click.option("--max-bytes", type=int, default=2**63 - 1, help="Bytes of a .log file after which to stop.")
 @click.option("--index-sanity-check", is_flag=True, help="Only check that an index fits its log.")
 @click.option(

@@ -1,7 +1,7 @@
 """A cluster on this machine: ZooKeeper and brokers on free loopback ports.
 
-`python -m broker.tools.local_cluster [options] [-- command…]` runs one until it is interrupted, or until the
-command ends, which finds the brokers' addresses in HOLDFAST_BOOTSTRAP. All processes are stopped at the end.
+`python -m broker.tools.local_cluster [options] [-- command…]` runs a cluster until Ctrl-C or until the
+command ends. The command gets the brokers' addresses in HOLDFAST_BOOTSTRAP. All processes stop at the end.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _WATCH_S = 0.2
 class LocalCluster:
     """ZooKeeper and `brokers` brokers below `directory`; a context manager that starts and stops them.
 
-    It listens on the ports of the last cluster in that directory, where they are free. `properties` are
-    settings for every broker. `python_arguments` go before `-m broker`, for a profiler; `checkout` has the
-    sources that the brokers run, by default these. Raises `BrokerProcessError` and `ZooKeeperServerError`
-    where something does not start.
+    It reuses the ports of the last cluster in that directory if they are free. `properties` are settings for
+    every broker. `python_arguments` go before `-m broker`, for a profiler; `checkout` has the sources that
+    the brokers run, by default these. Raises `BrokerProcessError` or `ZooKeeperServerError` if a process does
+    not start.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as `bootstrap.servers`."""
+        """The brokers' addresses, as clients' `bootstrap.servers`."""
         return ",".join(broker.address for broker in self.brokers)
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class LocalCluster:
             undo.pop_all()
 
     def check(self) -> None:
-        """Raise `BrokerProcessError`, with the end of its log, where a broker has ended on its own."""
+        """Raise `BrokerProcessError`, with the end of its log, if a broker has ended unexpectedly."""
         for broker in self.brokers:
             if not broker.running:
                 raise BrokerProcessError(f"broker {broker.broker_id} has ended:\n{broker.log[-3000:]}")
@@ -109,7 +109,7 @@ class LocalCluster:
 
 
 def _former_port(directory: Path) -> int | None:
-    """The port that the broker of a directory had, unless another program has it now."""
+    """The port that the directory's broker used last; None if another program uses it now."""
     try:
         port = int(read_properties(directory / "server.properties")["listeners"].rpartition(":")[2])
         with socket.socket() as probe:
@@ -174,7 +174,7 @@ def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], comma
 
 
 def _run(command: Sequence[str], cluster: LocalCluster) -> int:
-    """Run the command until it ends, or until a broker ends, without which it might wait for ever."""
+    """Run the command until it ends. Stops it if a broker ends, for which it might wait for ever."""
     child = subprocess.Popen(command, env={**os.environ, BOOTSTRAP_VARIABLE: cluster.bootstrap})
     try:
         while True:
@@ -182,7 +182,7 @@ def _run(command: Sequence[str], cluster: LocalCluster) -> int:
                 return child.wait(_WATCH_S)
             cluster.check()
     finally:
-        # On a terminal Ctrl-C also reaches the command; a signal to this process alone has to be passed on.
+        # On a terminal the command gets Ctrl-C too; a signal sent to this process alone is passed on here.
         if child.poll() is None:
             child.terminate()
             child.wait()

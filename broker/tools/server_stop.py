@@ -1,4 +1,4 @@
-"""Stops the broker that was started from a properties file: `server-stop.sh [config/server.properties]`."""
+"""Stops the broker started from a properties file: `server-stop.sh [config/server.properties]`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WAIT_S = 60.0
 
 
 class StopError(Exception):
-    """There is no broker to stop, or it did not stop; the message says which."""
+    """No broker is running, or it did not stop in time; the message says which."""
 
 
 def stop(path: Path) -> int:
@@ -26,7 +26,7 @@ def stop(path: Path) -> int:
     pid = pid_file.read(path)
     if pid is None or not _is_broker(pid):
         raise StopError(f"no broker is running: {path} names none")
-    # A descriptor refers to this process for good; its number may soon be that of another.
+    # A process descriptor keeps referring to this process; its id may be reused by another.
     descriptor = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
@@ -47,7 +47,7 @@ def _is_broker(pid: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="server-stop.sh", description="Stop a broker and wait for its end.")
-    parser.add_argument("properties", help="the settings that it was started with")
+    parser.add_argument("properties", help="the properties file with which the broker was started")
     parser.add_argument("--override", action="append", default=[], metavar="key=value")
     arguments = parser.parse_args()
     try:

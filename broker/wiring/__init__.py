@@ -1,1 +1,1 @@
-"""Where a broker is built: every part is made here and connected to the others, and nothing is decided."""
+"""Builds a broker: constructs every part and connects it to the others. Contains no rules and no protocol."""

@@ -1,5 +1,5 @@
-"""From a request to its response: sockets, TLS, the protocol on one connection, metadata, and the
-`Connection` that sends any request to any broker.
+"""Requests and responses on sockets: TLS, the protocol on one connection, metadata, and the `Connection` that
+sends any request to any broker.
 
 Nothing here depends on producers, consumers or groups.
 """

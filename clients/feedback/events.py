@@ -89,8 +89,8 @@ class BatchSplit(Event):
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed(Event):
-    """A batch was given up; the responses of its records have the error. `partition` is -1 if none was chosen
-    yet."""
+    """A batch failed for good; the responses of its records have the error. `partition` is -1 if none was
+    chosen yet."""
 
     topic: str
     partition: int
@@ -117,8 +117,8 @@ class RebalanceEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class PartitionWithheld(Event):
-    """The leader of an assigned partition refuses this consumer's fetches, for the reason in `error`: mostly
-    because another member has the partition by now, as this consumer is about to learn."""
+    """The leader of an assigned partition refuses this consumer's fetches, for the reason in `error`. Mostly
+    a rebalance that this consumer has not noticed yet has given the partition to another member."""
 
     topic: str
     partition: int
@@ -155,7 +155,7 @@ that waits for the loop. An exception that it raises goes to `sys.excepthook`, a
 
 
 class Events:
-    """Events waiting for the application: noted when they happen, delivered when no lock is held."""
+    """Queue of events for the application: added when they happen, delivered when no lock is held."""
 
     __slots__ = ("_is_telling", "_on_event", "_untold")
 
@@ -179,8 +179,6 @@ class Events:
                 try:
                     self._on_event(self._untold.popleft())
                 except Exception:
-                    sys.excepthook(
-                        *sys.exc_info()
-                    )  # The application's fault, which must not stop the client.
+                    sys.excepthook(*sys.exc_info())  # An error of the application must not stop the client.
         finally:
             self._is_telling = False

@@ -11,8 +11,8 @@ from protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long responses took, from when the request was handed over, which includes waiting in the client.
-    By the client's clock, in whole ms."""
+    """Response times in whole ms, by the client's clock: from handing over the request to its response, so
+    that waiting in the client is included."""
 
     count: int
     mean_ms: float

@@ -1,1 +1,4 @@
-"""How a consumer reads: positions, fetch requests, fetched batches, and the records for the application."""
+"""The reading side of a consumer: positions, fetch requests, fetched batches, records for the application.
+
+Consumer groups are in `clients.groups`, connections in `clients.connection`.
+"""

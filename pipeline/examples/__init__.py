@@ -1,1 +1,1 @@
-"""Small programs that do something real: to be run, read and copied from."""
+"""Example programs on real data, to run, read and copy from. Nothing else imports them."""

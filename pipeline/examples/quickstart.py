@@ -1,6 +1,6 @@
-"""The tour that scripts/quickstart.sh gives: real data in, out again by three ways, every count checked.
+"""The tour of scripts/quickstart.sh: write real data, read it in three ways, and check every count.
 
-It finds the brokers in HOLDFAST_BOOTSTRAP; `python -m broker.tools.local_cluster` sets that.
+It takes the brokers' addresses from HOLDFAST_BOOTSTRAP, which `python -m broker.tools.local_cluster` sets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipeline.examples.flights import COUNT, flights
 TOPIC = "flights"
 PARTITIONS = 6
 QUIET_S = 30.0
-"""How long a reader may go without a record before the tour is given up."""
+"""Time in s without a record after which a reader fails, and the tour with it."""
 
 _NEXT = """\
 [bold]What to try next[/bold]
@@ -37,11 +37,11 @@ _NEXT = """\
 
 
 class QuickstartError(Exception):
-    """A count was not what it has to be."""
+    """A step saw a wrong number of flights."""
 
 
 def main() -> None:
-    """Run the tour; status 1 with one line where a count is wrong."""
+    """Run the tour; if a count is wrong, print one line and exit with status 1."""
     console = Console(highlight=False)
     bootstrap = os.environ.get("HOLDFAST_BOOTSTRAP")
     if not bootstrap:
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def tour(console: Console, bootstrap: str, output: Path) -> None:
-    """All steps, each of which must see every flight."""
+    """Run all steps. Raises `QuickstartError` if a step does not see every flight."""
     started = time.monotonic()
     _step(console, "written by our producer", partial(write, bootstrap))
     _step(console, "read by our consumer", partial(read, bootstrap))
@@ -72,7 +72,7 @@ def tour(console: Console, bootstrap: str, output: Path) -> None:
 
 
 def write(bootstrap: str, advance: Callable[[int], None]) -> int:
-    """Create the topic and write all flights, keyed by carrier; how many were acknowledged."""
+    """Create the topic, write all flights keyed by carrier, and return the number acknowledged."""
     with Admin({"bootstrap.servers": bootstrap}) as admin:
         admin.create_topics([NewTopic(TOPIC, PARTITIONS)])
     settings = {"bootstrap.servers": bootstrap, "compression.type": "lz4", "batch.size": 65_536}
@@ -88,7 +88,7 @@ def write(bootstrap: str, advance: Callable[[int], None]) -> int:
 
 
 def read(bootstrap: str, advance: Callable[[int], None]) -> int:
-    """Read the topic from the start with our consumer; how many records it has."""
+    """Read the topic from the start with our consumer, and return the number of records."""
     with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
         for partition in range(PARTITIONS):
             consumer.add_topic(TOPIC, partition)
@@ -96,7 +96,7 @@ def read(bootstrap: str, advance: Callable[[int], None]) -> int:
 
 
 def read_with_stock_client(bootstrap: str, advance: Callable[[int], None]) -> int:
-    """The same with the client that most of the world's Python programs use."""
+    """Read the topic from the start with confluent-kafka, and return the number of records."""
     consumer = StockConsumer({"bootstrap.servers": bootstrap, "group.id": "quickstart"})
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
 
@@ -114,7 +114,7 @@ def read_with_stock_client(bootstrap: str, advance: Callable[[int], None]) -> in
 
 
 def _count(poll: Callable[[], int], advance: Callable[[int], None]) -> int:
-    """Poll until all flights have come, and once more: there must be none too many."""
+    """Poll until all flights were read, then once more to detect surplus records; return the number."""
     seen = 0
     last = time.monotonic()
     while seen < COUNT and time.monotonic() - last < QUIET_S:
@@ -127,8 +127,8 @@ def _count(poll: Callable[[], int], advance: Callable[[int], None]) -> int:
 
 
 def spark_job(console: Console, bootstrap: str, output: Path) -> None:
-    """The job of pipeline/examples/carriers.py: a Parquet file, and a table of the airlines."""
-    # Imported here: the steps before need not wait for Spark.
+    """Run the job of pipeline/examples/carriers.py: write Parquet, and print a table of the airlines."""
+    # Imported here so that the earlier steps do not wait for Spark.
     from pipeline.examples.carriers import by_carrier, local_session, read_flights
 
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def _step(console: Console, what: str, run: Callable[[Callable[[int], None]], in
 
 def _check(seen: int, what: str) -> None:
     if seen != COUNT:
-        raise QuickstartError(f"{seen:,} flights were {what}; it must be {COUNT:,}")
+        raise QuickstartError(f"{seen:,} flights were {what}, not {COUNT:,}")
 
 
 def _report(console: Console, what: str, seconds: float) -> None:
@@ -168,7 +168,7 @@ def _report(console: Console, what: str, seconds: float) -> None:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Have what is started meanwhile, the Java process above all, write its standard error to a file."""
+    """Send standard error to a file for processes started inside the block, such as Spark's Java process."""
     kept = os.dup(2)
     with open(path, "w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 2)

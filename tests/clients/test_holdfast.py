@@ -1,4 +1,4 @@
-"""The public face: every name leads somewhere, and a package that stands in the way is named."""
+"""The public API: every name can be imported, and an error names a package that shadows one of ours."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_time_starts_and_ends_a_read() -> None:
 def test_a_starting_time_after_the_last_record_is_an_error_unless_told_otherwise() -> None:
     cluster = Cluster({ZERO: (0, 1), ONE: (0, 2)}, {ZERO: [10], ONE: [10, 20]})
 
-    with pytest.raises(OptionError, match=r"no record of flights-0 .* startingOffsetsByTimestampStrategy"):
+    with pytest.raises(OptionError, match=r"flights-0 has no record .* startingOffsetsByTimestampStrategy"):
         planned(cluster, startingTimestamp="15")
     assert planned(cluster, startingTimestamp="15", startingOffsetsByTimestampStrategy="latest") == [
         OffsetRange(ONE, 1, 2)
@@ -103,10 +103,10 @@ def test_a_starting_time_after_the_last_record_is_an_error_unless_told_otherwise
         ({"subscribe": "fligths"}, "there is no topic fligths"),
         ({"subscribePattern": "x.*"}, "no topic matches"),
         ({"assign": '{"flights": [2]}'}, "there is no partition flights-2"),
-        ({"startingOffsets": '{"flights": {"0": 10}}'}, "say nothing about flights-1"),
+        ({"startingOffsets": '{"flights": {"0": 10}}'}, "offsets lack flights-1"),
         (
             {"assign": '{"flights": [0]}', "endingOffsets": '{"flights": {"0": 1, "1": 2}}'},
-            "name flights-1, which is not read",
+            "name flights-1, which the job does not read",
         ),
     ],
 )

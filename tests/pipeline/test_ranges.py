@@ -100,7 +100,7 @@ def test_data_that_does_not_come_fails_the_task() -> None:
     clock = Clock()
     consumer = ScriptedConsumer(([0], 1), clock=clock)
 
-    with pytest.raises(ReadTimeoutError, match=r"log-0 \[0, 5\): nothing came at offset 1 for 3000 ms"):
+    with pytest.raises(ReadTimeoutError, match=r"log-0 \[0, 5\): no record arrived at offset 1 for 3000 ms"):
         read(consumer, clock, 0, 5, **{"kafkaConsumer.pollTimeoutMs": "3000"})
     assert clock.now <= 5
 
