@@ -235,31 +235,17 @@ class World:
     ) -> int:
         """What the controller says of a partition, to this broker and to its metadata; the error code."""
         isr = replicas if isr is None else isr
-        state = LeaderAndIsrPartitionState(
-            partition_index=index,
-            controller_epoch=controller_epoch,
+        request = self.leader_and_isr(
+            topic,
+            index,
             leader=leader,
             leader_epoch=leader_epoch,
-            isr=list(isr),
+            replicas=replicas,
+            isr=isr,
             partition_epoch=partition_epoch,
-            replicas=list(replicas),
-            adding_replicas=[],
-            removing_replicas=[],
-            is_new=True,
+            controller_epoch=controller_epoch,
         )
-        topic_id = self.topic_id(topic)
-        assigned = self.roles.apply_leader_and_isr(
-            LeaderAndIsrRequest(
-                controller_id=LOCAL_ID,
-                controller_epoch=controller_epoch,
-                type=0,
-                topic_states=[
-                    LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[state])
-                ],
-                live_leaders=[],
-            )
-        )
-        response = fired(assigned)
+        response = fired(self.roles.apply_leader_and_isr(request))
         told = UpdateMetadataPartitionState(
             partition_index=index,
             controller_epoch=controller_epoch,
@@ -274,6 +260,41 @@ class World:
         if response.error_code:
             return response.error_code
         return response.topics[0].partition_errors[0].error_code
+
+    def leader_and_isr(
+        self,
+        topic: str,
+        index: int,
+        *,
+        leader: int = LOCAL_ID,
+        leader_epoch: int = 0,
+        replicas: Sequence[int] = (LOCAL_ID,),
+        isr: Sequence[int] = (LOCAL_ID,),
+        partition_epoch: int = 0,
+        controller_epoch: int = 1,
+    ) -> LeaderAndIsrRequest:
+        state = LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=controller_epoch,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            isr=list(isr),
+            partition_epoch=partition_epoch,
+            replicas=list(replicas),
+            adding_replicas=[],
+            removing_replicas=[],
+            is_new=True,
+        )
+        topic_id = self.topic_id(topic)
+        return LeaderAndIsrRequest(
+            controller_id=LOCAL_ID,
+            controller_epoch=controller_epoch,
+            type=0,
+            topic_states=[
+                LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[state])
+            ],
+            live_leaders=[],
+        )
 
     def tell(
         self,

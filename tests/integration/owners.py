@@ -14,13 +14,8 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.ownership import (
     Access,
     HeldResource,
-    OwnRequest,
-    ReleaseRequest,
     RenewRequest,
-    ResourceClaim,
     ResourceStanding,
-    ResumedResource,
-    ResumeRequest,
 )
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -35,23 +30,23 @@ from protocol.messages.producer_access import (
 )
 from tests.integration.raw_socket import RawSocket
 from tests.models.batches import batch
+from tests.models.ownership_requests import OwnershipRequests
 
 SESSION_MS = 300_000
 TIMEOUT_MS = 20_000
 _LATEST = -1
 
 
-class Owner:
+class Owner(OwnershipRequests):
     """A process that owns things, with one connection."""
 
+    session_timeout_ms = SESSION_MS
+    timeout_ms = TIMEOUT_MS
+
     def __init__(self, port: int, owner_id: str, group: str = "app", access: Access = Access.WRITE) -> None:
-        self.owner_id = owner_id
-        self.group = group
-        self.access = access
+        super().__init__(owner_id, group, access)
         self.port = port
         self.socket = RawSocket(port)
-        self.generation = -1
-        self.incarnation = -1
 
     def reconnect(self, port: int | None = None) -> None:
         """Come by another connection; the one before stays open, as if it had been forgotten."""
@@ -76,63 +71,23 @@ class Owner:
         session_ms: int = SESSION_MS,
         **fields: Any,
     ) -> ResourceStanding:
-        response = self.socket.call(
-            OwnRequest(
-                group=self.group,
-                owner_id=self.owner_id,
-                session_timeout_ms=session_ms,
-                timeout_ms=TIMEOUT_MS,
-                access=self.access,
-                resources=[ResourceClaim(name=topic, partition=partition, generation=generation)],
-                **fields,
-            )
-        )
+        request = self.claim_request(topic, generation, partition, session_timeout_ms=session_ms, **fields)
+        response = self.socket.call(request)
         assert response.error_code == 0, response
         (standing,) = response.resources
-        self._take(standing)
+        self.take(standing)
         return standing
 
     def resume(self, topic: str, partition: int = 0) -> ResourceStanding:
-        response = self.socket.call(
-            ResumeRequest(
-                group=self.group,
-                owner_id=self.owner_id,
-                session_timeout_ms=SESSION_MS,
-                timeout_ms=TIMEOUT_MS,
-                resources=[
-                    ResumedResource(
-                        name=topic,
-                        partition=partition,
-                        generation=self.generation,
-                        incarnation=self.incarnation,
-                    )
-                ],
-            )
-        )
-        (standing,) = response.resources
+        (standing,) = self.socket.call(self.resume_request(topic, partition)).resources
         return standing
 
     def renew(self, topic: str, partition: int = 0, max_wait_ms: int = 0) -> ResourceStanding:
-        response = self.socket.call(
-            RenewRequest(
-                group=self.group,
-                owner_id=self.owner_id,
-                max_wait_ms=max_wait_ms,
-                resources=[HeldResource(name=topic, partition=partition, incarnation=self.incarnation)],
-            )
-        )
-        (standing,) = response.resources
+        (standing,) = self.socket.call(self.renew_request(topic, partition, max_wait_ms)).resources
         return standing
 
     def release(self, topic: str, partition: int = 0) -> ResourceStanding:
-        response = self.socket.call(
-            ReleaseRequest(
-                group=self.group,
-                owner_id=self.owner_id,
-                resources=[HeldResource(name=topic, partition=partition, incarnation=self.incarnation)],
-            )
-        )
-        (standing,) = response.resources
+        (standing,) = self.socket.call(self.release_request(topic, partition)).resources
         return standing
 
     def access_to(
@@ -165,10 +120,6 @@ class Owner:
         response = self.socket.call(produce_request(topic, value, partition, acks, **condition))
         (answer,) = response.responses[0].partition_responses
         return answer
-
-    def _take(self, standing: ResourceStanding) -> None:
-        if standing.error_code == 0:
-            self.generation, self.incarnation = standing.generation, standing.incarnation
 
 
 def produce_request(

@@ -37,6 +37,11 @@ def start(zookeeper: str, directory: Path) -> tuple[subprocess.Popen[str], dict[
     return process, json.loads((directory / "ready.json").read_text())
 
 
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program until it ends."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
 def test_it_tells_that_it_is_ready_and_leaves_nothing_behind(zookeeper: str, tmp_path: Path) -> None:
     process, described = start(zookeeper, tmp_path)
     assert described["pid"] == process.pid
@@ -73,12 +78,12 @@ def test_the_stop_script_ends_the_broker_of_its_properties_and_no_other(
 ) -> None:
     process, _ = start(zookeeper, tmp_path)
     stop = [sys.executable, "-m", "broker.tools.server_stop", str(tmp_path / "server.properties")]
-    ended = subprocess.run(stop, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    ended = run(stop)
     assert ended.returncode == 0, ended.stderr
     assert f"process {process.pid}" in ended.stdout
     process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0
-    again = subprocess.run(stop, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    again = run(stop)
     assert again.returncode == 1
     assert "no broker is running" in again.stderr
 
@@ -88,19 +93,13 @@ def test_a_process_id_that_another_program_got_is_left_alone(zookeeper: str, tmp
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "broker.pid").write_text(f"{os.getpid()}\n")
     stop = [sys.executable, "-m", "broker.tools.server_stop", str(tmp_path / "server.properties")]
-    ended = subprocess.run(stop, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    ended = run(stop)
     assert ended.returncode == 1
     assert "no broker is running" in ended.stderr
 
 
 def test_a_zookeeper_that_does_not_answer_ends_the_start(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        command("127.0.0.1:1", tmp_path, "--override", "zookeeper.connection.timeout.ms=1000"),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    ended = run(command("127.0.0.1:1", tmp_path, "--override", "zookeeper.connection.timeout.ms=1000"))
     assert ended.returncode == 1
     assert "ZooKeeper at 127.0.0.1:1 (zookeeper.connect) did not answer within 1000 ms" in ended.stderr
 
@@ -108,7 +107,7 @@ def test_a_zookeeper_that_does_not_answer_ends_the_start(tmp_path: Path) -> None
 def test_anothers_log_directory_is_not_touched(cluster: Cluster, tmp_path: Path) -> None:
     (broker,) = cluster.start()
     broker.stop()
-    ended = subprocess.run(
+    ended = run(
         command(
             cluster.zookeeper_connect,
             tmp_path,
@@ -116,11 +115,7 @@ def test_anothers_log_directory_is_not_touched(cluster: Cluster, tmp_path: Path)
             f"log.dirs={broker.log_dirs[0]}",
             "--override",
             "broker.id=7",
-        ),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+        )
     )
     assert ended.returncode == 1
     assert "the log directories belong to broker 1, not to broker 7" in ended.stderr
@@ -128,12 +123,8 @@ def test_anothers_log_directory_is_not_touched(cluster: Cluster, tmp_path: Path)
 
 def test_a_port_that_is_taken_ends_the_start(cluster: Cluster, tmp_path: Path) -> None:
     (broker,) = cluster.start()
-    ended = subprocess.run(
-        command(cluster.zookeeper_connect, tmp_path, "--override", f"listeners=PLAINTEXT://{broker.address}"),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+    ended = run(
+        command(cluster.zookeeper_connect, tmp_path, "--override", f"listeners=PLAINTEXT://{broker.address}")
     )
     assert ended.returncode == 1
     assert (

@@ -13,6 +13,7 @@ workers            worker threads: at once, on demand, in simulated time
 wires              the broker's network as a recorder of calls; the test plays the peer
 cuttable           a client's real network, which a test can cut
 batches, logs      record batches; real logs on simulated disks
+ownership_requests     the own API's requests of one owner
 handlers           the broker's own handlers, on what a test provides
 table_host, shard_host      performers of the effects of ownership tables and of group shards
 fake_cluster       brokers in memory for clients under test; fake_groups, fake_ownership, fake_readers and

@@ -36,11 +36,6 @@ def refusal(buffer: bytes | bytearray, max_bytes: int = 1_000_000) -> ErrorCode:
     return raised.value.code
 
 
-def with_valid_crc(batch: bytearray) -> bytearray:
-    struct.pack_into(">I", batch, 17, checksum.crc32c(memoryview(batch)[21:]))
-    return batch
-
-
 def test_the_layout_is_the_one_kafka_writes() -> None:
     batch = make_batch(
         b"records",

@@ -12,25 +12,15 @@ from clients.settings import Settings
 from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
 from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
 from protocol.api import Request
-from protocol.messages.leader_and_isr import (
-    LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
-    LeaderAndIsrTopicState,
-)
 from protocol.messages.ownership import (
     Access,
-    HeldResource,
-    OwnRequest,
-    RenewRequest,
-    ResourceClaim,
     ResourceStanding,
-    ResumedResource,
-    ResumeRequest,
 )
 from tests.broker.world import LOCAL_ID, Client, World, only_produced, produce_request
 from tests.models.batches import batch
 from tests.models.handlers import handlers_about
 from tests.models.instant_zookeeper import InstantZooKeeper
+from tests.models.ownership_requests import OwnershipRequests
 
 SESSION_MS = 10_000
 
@@ -64,90 +54,35 @@ class OwnershipWorld(World):
         self.ownership.service.prepare(request)
         self.assign(topic, index, leader_epoch=leader_epoch, partition_epoch=version, **options)
 
-    def leader_and_isr(self, topic: str, index: int, *, leader_epoch: int) -> LeaderAndIsrRequest:
-        state = LeaderAndIsrPartitionState(
-            partition_index=index,
-            controller_epoch=1,
-            leader=LOCAL_ID,
-            leader_epoch=leader_epoch,
-            isr=[LOCAL_ID],
-            partition_epoch=0,
-            replicas=[LOCAL_ID],
-            adding_replicas=[],
-            removing_replicas=[],
-            is_new=True,
-        )
-        return LeaderAndIsrRequest(
-            controller_id=LOCAL_ID,
-            controller_epoch=1,
-            type=0,
-            topic_states=[
-                LeaderAndIsrTopicState(
-                    topic_name=topic, topic_id=self.topic_id(topic), partition_states=[state]
-                )
-            ],
-            live_leaders=[],
-        )
-
     def owner(self, owner_id: str, group: str = "app", access: Access = Access.WRITE) -> Owner:
         return Owner(self, owner_id, group, access)
 
 
-class Owner:
+class Owner(OwnershipRequests):
     """A client that claims resources."""
 
+    session_timeout_ms = SESSION_MS
+    timeout_ms = 5000
+
     def __init__(self, world: OwnershipWorld, owner_id: str, group: str, access: Access) -> None:
-        self.owner_id = owner_id
-        self.group = group
-        self.access = access
+        super().__init__(owner_id, group, access)
         self._world = world
         self.client: Client = world.client()
-        self.incarnation = -1
-        self.generation = -1
 
     def reconnect(self) -> None:
         self.client = self._world.client()
 
-    def claim_request(self, topic: str, generation: int = 1, partition: int = 0, **fields: Any) -> OwnRequest:
-        return OwnRequest(
-            group=self.group,
-            owner_id=self.owner_id,
-            session_timeout_ms=fields.pop("session_timeout_ms", SESSION_MS),
-            timeout_ms=fields.pop("timeout_ms", 5000),
-            access=self.access,
-            resources=[ResourceClaim(name=topic, partition=partition, generation=generation)],
-            **fields,
-        )
-
     def claim(self, topic: str, generation: int = 1, partition: int = 0, **fields: Any) -> ResourceStanding:
         (standing,) = self.client.call(self.claim_request(topic, generation, partition, **fields)).resources
-        if standing.error_code == 0:
-            self.incarnation, self.generation = standing.incarnation, standing.generation
+        self.take(standing)
         return standing
 
     def ask(self, request: Request[Any]) -> None:
         self.client.ask(request)
 
     def resume(self, topic: str, partition: int = 0) -> ResourceStanding:
-        resource = ResumedResource(
-            name=topic, partition=partition, generation=self.generation, incarnation=self.incarnation
-        )
-        (standing,) = self.client.call(
-            ResumeRequest(
-                group=self.group,
-                owner_id=self.owner_id,
-                session_timeout_ms=SESSION_MS,
-                timeout_ms=5000,
-                resources=[resource],
-            )
-        ).resources
+        (standing,) = self.client.call(self.resume_request(topic, partition)).resources
         return standing
-
-    def renew_request(self, topic: str, partition: int = 0, max_wait_ms: int = 0) -> RenewRequest:
-        resource = HeldResource(name=topic, partition=partition, incarnation=self.incarnation)
-        return RenewRequest(
-            group=self.group, owner_id=self.owner_id, max_wait_ms=max_wait_ms, resources=[resource]
-        )
 
     def renew(self, topic: str, partition: int = 0) -> ResourceStanding:
         (standing,) = self.client.call(self.renew_request(topic, partition)).resources
