@@ -40,7 +40,7 @@ class Authorizer(Protocol):
     """Decides which requests are allowed: asked about every request, before its handler."""
 
     def refusal(self, context: RequestContext, request: Request[Any]) -> BrokerError | None:
-        """The error with which the whole request is refused; None where it is allowed."""
+        """The error that refuses the whole request; None if it is allowed."""
         ...
 
 
@@ -48,14 +48,14 @@ class Quotas(Protocol):
     """Decides how long a client is throttled: asked about every response, before it is sent."""
 
     def throttle_ms(self, context: RequestContext, request: Request[Any], response: Response) -> int:
-        """How long the client has to be quiet, in ms; 0 where it is within its quota."""
+        """Time in ms for which the client is throttled; 0 if it is within its quota."""
         ...
 
 
 class Dispatcher:
     """Every request of every connection passes here.
 
-    Without `authorizer` everything is allowed, without `quotas` nobody is throttled. A request of more than
+    Without `authorizer` all is allowed, without `quotas` no client is throttled. A request of more than
     `elements_max` elements closes its connection (`socket.request.max.elements`); a request between brokers
     may have `INTERNAL_ELEMENTS_FACTOR` times as many.
     """

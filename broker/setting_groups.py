@@ -5,7 +5,7 @@
     class FetchRequestSettings:
         max_bytes: Annotated[int, "fetch.max.bytes"]
 
-A group is handed over whole to the one who goes by it. That each field's setting exists, and has the field's
+The object that uses the settings gets the whole group. That each field's setting exists, and has the field's
 type and unit, is checked when the group's module is imported. A group with a dynamic setting is handed over
 as `Live`, so that its reader sees the value of the moment.
 """

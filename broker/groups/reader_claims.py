@@ -126,7 +126,7 @@ class ReaderClaims:
             self._retry = self._clock.callLater(RETRY_S, self._ask_again)
 
     def _by_leader(self) -> dict[int, list[_Pending]]:
-        """What is to be asked of whom now."""
+        """The claims to send now, by the leader that gets them."""
         found: dict[int, list[_Pending]] = {}
         for each in list(self._pending.values()):
             leader = self._leader_of(*each.claim.partition)

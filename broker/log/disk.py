@@ -43,7 +43,7 @@ class DiskFile(Protocol):
     def fsync(self) -> None: ...
 
     def close(self) -> None:
-        """Also happens by itself when nobody holds the file any more."""
+        """Close the file. Also happens when the last reference to it goes."""
         ...
 
 
@@ -157,7 +157,7 @@ class OsFile:
             self._fd = -1
 
     def __del__(self) -> None:
-        # A file of which slices are still being sent is let go of, and closes with the last of them.
+        # The cache may drop a file while responses still send slices of it; the last slice closes it.
         if getattr(self, "_fd", -1) >= 0:
             self.close()
 

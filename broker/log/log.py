@@ -306,7 +306,7 @@ class Log:
             return True
         try:
             remove_snapshots(self.disk, self.directory, beyond=offset)
-            # The last first: wherever a crash stops this, what is left is the beginning of the log.
+            # Last segment first: after a crash at any point, the remaining segments are the log's beginning.
             self._discard(self.segments.beginning_at(offset)[::-1])
             self.segments.reopen()
             self.segments.active.truncate_to(offset)

@@ -195,7 +195,7 @@ class LogManager:
         if not live or (not is_new and len(live) < len(self.directories)):
             raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: a log directory is offline")
         directory = min(live, key=lambda directory: len(directory.logs))
-        # What the checkpoints say of the name is about a log that is there no more.
+        # Checkpoint entries under this name belong to an earlier log, which no longer exists.
         directory.recovery_points.pop(partition, None)
         directory.log_start_offsets.pop(partition, None)
         directory.high_watermarks.pop(partition, None)

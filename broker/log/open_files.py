@@ -1,8 +1,8 @@
 """Open files of many logs, with a bound on how many there are.
 
 A broker with ten thousand partitions has far more files than it reads at any moment. A file is opened when it
-is first wanted, and the one wanted longest ago is let go of when there are too many. It is let go of, not
-closed: a response may still be sending from it, and it closes when the last to hold it is done.
+is first wanted, and the one wanted longest ago is dropped when there are too many. Dropping does not close
+it: a response may still be sending from it, and it closes when its last reference goes.
 
 Segments that are written to, or that no fsync has covered yet, hold their file themselves: there are about as
 many of these as partitions, and they are not counted here.
@@ -41,5 +41,5 @@ class OpenFiles:
         return file
 
     def forget(self, path: str) -> None:
-        """Let go of the file, which is renamed, removed or truncated by another way."""
+        """Drop the file from the cache, because other code renames, removes or truncates it."""
         self._files.pop(path, None)

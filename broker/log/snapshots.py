@@ -35,7 +35,7 @@ def write_snapshot(disk: Disk, directory: str, producers: ProducerStates) -> Non
 
 
 def remove_snapshots(disk: Disk, directory: str, *, beyond: int) -> None:
-    """Remove the snapshots above the offset `beyond`, which speak of batches that are there no more."""
+    """Remove the snapshots above the offset `beyond`, whose batches are no longer in the log."""
     for offset in snapshot_offsets(disk, directory):
         if offset > beyond:
             disk.remove(snapshot_path(directory, offset))

@@ -74,7 +74,7 @@ class FrameReceiver(Protocol):
         ...
 
     def bytes_sent(self, count: int) -> None:
-        """So many more of the bytes given to `Wire.send` have left."""
+        """`count` more of the bytes given to `Wire.send` have been sent."""
         ...
 
     def connection_lost(self, reason: str) -> None:

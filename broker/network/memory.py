@@ -9,7 +9,7 @@ NO_LIMIT = -1
 
 
 class RequestMemory:
-    """Lends the right to hold so many bytes; where there are none left, those who want some stand in line.
+    """Lends a number of bytes out of `bytes_max`; callers queue while too few are left.
 
     First come, first served: a small request does not overtake a large one, which would else wait for ever.
     A request of more than all there is passes alone. `bytes_max` may be -1: no limit.
@@ -22,7 +22,7 @@ class RequestMemory:
 
     @property
     def is_limited(self) -> bool:
-        """Whether anybody may ever have to wait."""
+        """Whether a caller may have to wait."""
         return self._bytes_max != NO_LIMIT
 
     @property

@@ -82,7 +82,7 @@ class ControllerOrders:
 
     def _prepare_roles(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
         self._check_broker_epoch(request.broker_epoch)
-        # The settings of a topic that is new to this broker have to be there before its logs are.
+        # The settings of a topic new to this broker must be loaded before its logs are created.
         new = [topic.topic_name for topic in request.topic_states if not self._replicas.has(topic.topic_name)]
         reads: list[Deferred[Any]] = [self._dynamic_configs.refresh(TOPICS, name) for name in new]
         read = gatherResults([*reads, self._prepare(request)], consumeErrors=True)

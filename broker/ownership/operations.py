@@ -47,7 +47,7 @@ class Operation:
         self.keys = tuple(keys)
 
     def submitted(self, state: TableState) -> None:
-        """Take note of the request. By default there is nothing to note."""
+        """Record that the request was submitted. Does nothing by default."""
 
     def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         """Judge the request. Returns the records to write; with none it is carried out at once.

@@ -116,7 +116,7 @@ class Leadership:
         now_ms: int,
         broker_epoch: int = NO_BROKER_EPOCH,
     ) -> RemoteReplica | None:
-        """Take note that a follower asks for `fetch_offset`, and so has all before it.
+        """Record that a follower fetches from `fetch_offset`, and so has all records before it.
 
         `end_offset` is the leader's own. Returns None for a broker that is no replica, and for a fetch that
         was sent before the broker registered anew.

@@ -1,4 +1,4 @@
-"""The rates of both throttles of replication, as the broker's settings have them at the moment."""
+"""The current rates of both replication throttles, from the broker's settings."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class SettingChanges:
 
 
 def check_is_this_broker(name: str, local_id: int) -> None:
-    """Raises BrokerError INVALID_REQUEST for the name of another broker, which has to be asked itself.
+    """Raises BrokerError INVALID_REQUEST for the name of another broker: clients must ask that broker.
 
     An empty name stands for all brokers together.
     """

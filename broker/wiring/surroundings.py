@@ -18,7 +18,7 @@ class Surroundings:
     """The world of a broker: time, disk, network, ZooKeeper, worker threads and randomness.
 
     `clock` is the time of day, which an administrator may set; `monotonic_s` is in seconds since any moment,
-    and nobody sets it.
+    and is never set.
     """
 
     clock: Clock
