@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -35,8 +34,6 @@ from tests.models.shard_host import ShardHost
 if TYPE_CHECKING:
     from tests.models.fake_cluster import FakeCluster
 
-_log = logging.getLogger(__name__)
-
 VERSIONS = {
     8: (2, 8), 9: (1, 8), 10: (0, 4), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5),
     15: (0, 5), 16: (0, 5), 42: (0, 2), 47: (0, 0),
@@ -60,6 +57,8 @@ class FakeGroups(ShardHost):
         self._requests = itertools.count(1)
         self._waiting: dict[int, Deferred[Any]] = {}
         """By request token: what fires with the shard's answer."""
+        self._failures: list[Failure] = []
+        """Unexpected exceptions of handlers, which the next `tick` raises in the test."""
         self._asked = self.node
         """The broker whose request is being handled."""
         parts = _Parts(
@@ -78,6 +77,8 @@ class FakeGroups(ShardHost):
 
     def tick(self) -> None:
         """Have happen what is due."""
+        for failure in self._failures:
+            failure.raiseException()
         self.perform(self.shard.tick(self.time_ms()))
 
     def next_ms(self) -> int | None:
@@ -170,7 +171,7 @@ class FakeGroups(ShardHost):
         self._asked = self.node if isinstance(request, ANYWHERE) else node
         answer: Any = handler.handle(context, request)
         answer.addErrback(lambda failure: handler.failed(context, request, refusal(failure)))
-        answer.addCallback(sink).addErrback(_log_failure)
+        answer.addCallback(sink).addErrback(self._failures.append)
 
     def _found(self, request: FindCoordinatorRequest, error: ErrorCode) -> Response:
         host, port = f"broker-{self.node}", 9092
@@ -219,7 +220,3 @@ class _Context(RequestContext):
     @property
     def client_host(self) -> str:
         return "/127.0.0.1"
-
-
-def _log_failure(failure: Failure) -> None:
-    _log.error("The fake cluster could not answer a request:\n%s", failure.getTraceback())
