@@ -1,4 +1,4 @@
-"""One log directory: the logs in it, and the checkpoints that speak of all of them."""
+"""One log directory: the logs in it, and the checkpoints that cover all of them."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class LogDirectory:
         self.spares: dict[TopicPartition, Log] = {}
         """Logs of partitions for which another directory's log is used."""
         self.high_watermarks: dict[TopicPartition, int] = {}
-        """As they were at the last stop."""
+        """Checkpointed offsets of the last run."""
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.is_clean = False
-        """Whether the last stop was one that left everything in order."""
+        """Whether the last stop was clean: all logs closed and all checkpoints written."""
         self.checkpoints_written_now = 0
-        """How often the checkpoints had to be written without waiting for a worker."""
+        """Number of checkpoint writes that did not wait for a worker."""
 
     def open(self) -> list[TopicPartition]:
-        """Read what the directory says of itself; the partitions that it holds. Raises OSError."""
+        """Read the files of the directory. Returns the partitions that it holds. Raises OSError."""
         disk = self.disk
         disk.make_directory(self.path)
         self.is_clean = disk.exists(self.path_of(names.CLEAN_SHUTDOWN))
@@ -57,22 +57,22 @@ class LogDirectory:
             elif disk.is_directory(path):
                 partition = names.parse_directory(name)
                 if partition is None:
-                    logger.warning("Ignoring %s: it is not named after a partition", path)
+                    logger.warning("Ignoring %s: its name is not that of a partition directory", path)
                 else:
                     found.append(partition)
         return found
 
     def identity(self) -> MetaProperties | None:
-        """Whose directory it is; None for one that is new. Raises `IdentityError` where it cannot be told."""
+        """The owner in meta.properties; None in a new directory. Raises `IdentityError` if unreadable."""
         path = self.path_of(names.META_PROPERTIES)
         try:
             return checkpoints.decode_meta_properties(self.disk.read(path))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError) as error:
-            # Not to be written anew: the directory may be that of another cluster, or of other software.
+            # Never overwritten: the directory may belong to another cluster, or to other software.
             raise IdentityError(
-                f"{path} cannot be read ({error}): mend it, or remove it if the directory is this broker's"
+                f"{path} cannot be read ({error}): repair it, or remove it if the directory is this broker's"
             ) from None
 
     def write_identity(self, meta: MetaProperties) -> None:
@@ -93,19 +93,19 @@ class LogDirectory:
         return os.path.join(self.path, name)
 
     def begin_running(self) -> None:
-        """From now on a stop is unclean, until `mark_clean`. Raises OSError."""
+        """Mark the directory as in use: a stop before `mark_clean` is unclean. Raises OSError."""
         self.disk.remove(self.path_of(names.CLEAN_SHUTDOWN))
         self.disk.fsync_directory(self.path)
 
     def mark_clean(self) -> None:
-        """All logs are closed, and the checkpoints written. Raises OSError."""
+        """Mark the stop as clean, once all logs are closed and checkpoints written. Raises OSError."""
         self.disk.write_atomically(self.path_of(names.CLEAN_SHUTDOWN), b"")
 
     def offset_checkpoints(self) -> dict[str, bytes]:
-        """Path → content of the checkpoints of recovery points and log start offsets, as they are now."""
+        """Path → content of the checkpoints of the present recovery points and log start offsets."""
         logs = sorted({**self.logs, **self.spares}.items())
         recovery_points = {partition: log.recovery_point for partition, log in logs}
-        # Where a log begins with its first segment, the name of that says so.
+        # A log that begins with its first segment needs no entry: the segment is named after its offset.
         start_offsets = {
             partition: log.log_start_offset
             for partition, log in logs
@@ -117,7 +117,7 @@ class LogDirectory:
         }
 
     def high_watermark_checkpoint(self, offsets: Mapping[TopicPartition, int]) -> dict[str, bytes]:
-        """Path → content of the checkpoint of high watermarks; of `offsets`, those of the logs here."""
+        """Path → content of the high watermark checkpoint, with `offsets` of logs in this directory only."""
         here = {partition: offset for partition, offset in sorted(offsets.items()) if partition in self.logs}
         return {self.path_of(names.HIGH_WATERMARKS): checkpoints.encode_offsets(here)}
 

@@ -1,7 +1,6 @@
-"""The file system as the log sees it, so that a simulated disk can stand in its place.
+"""The file system as the log uses it: an interface that a simulated disk can implement.
 
-`OsDisk` is the real one. Everything that the log does to files passes through here: what is not in these two
-interfaces, the log does not do.
+`OsDisk` is the real one. The log accesses files only through the two interfaces `Disk` and `DiskFile`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class DiskFile(Protocol):
         ...
 
     def is_cached(self, length: int, offset: int) -> bool:
-        """Whether a read of this range would be answered from memory, without waiting for the device."""
+        """Whether a read of this range would come from memory, without waiting for the device."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -51,7 +50,7 @@ class Disk(Protocol):
     """A file system. Paths are plain strings; all methods raise OSError as the system does."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """The file at `path` for reading and appending; made where missing if `create` is set."""
+        """Open the file at `path` for reading and appending; with `create`, create a missing file."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -69,11 +68,11 @@ class Disk(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it; one that is there already is no error."""
+        """Create a directory and its parents; an existing one is no error."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Rename, over an existing file if there is one. Durable once `fsync_directory` has returned."""
+        """Rename, replacing an existing file. Durable once `fsync_directory` has returned."""
         ...
 
     def remove(self, path: str) -> None:
@@ -89,7 +88,7 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        """Replace the file's content: after a crash either the old or the new is there, and whole."""
+        """Replace the file's content. After a crash the file has all of the old or all of the new content."""
         ...
 
     def free_bytes(self, path: str) -> int: ...
@@ -98,7 +97,7 @@ class Disk(Protocol):
 
 
 _PROBE = (bytearray(1),)
-"""For a byte that is read only to see whether it is there."""
+"""Buffer for a byte that is read only to see whether it is cached."""
 
 
 class OsFile:
@@ -133,7 +132,7 @@ class OsFile:
         return os.pread(self._fd, length, offset)
 
     def is_cached(self, length: int, offset: int) -> bool:
-        # One byte at either end: a range that was read or written as a whole is evicted from its ends.
+        # One byte at each end: the system evicts a range that was read or written as a whole from its ends.
         ends = (offset, offset + length - 1) if length > 1 else (offset,)
         for position in ends:
             try:
@@ -216,7 +215,7 @@ class OsDisk:
             return file.read()
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        # Two threads may replace the same file; the later one wins, and both files are complete.
+        # Two threads may replace the same file: each writes a complete file, and the later rename wins.
         temporary = f"{path}.{threading.get_ident()}.tmp"
         with open(temporary, "wb") as file:
             file.write(data)

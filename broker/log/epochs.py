@@ -1,8 +1,8 @@
 """Leader epochs of a log: which epoch began at which offset (KIP-101, KIP-279).
 
 Kept in memory and, for restarts, in `leader-epoch-checkpoint`. The file may lag behind: batches carry their
-epoch, so recovery finds again what the batches beyond the recovery point say. What the file must never hold
-is an entry that truncation removed; the truncation writes it anew.
+epoch, so recovery finds the epochs of batches beyond the recovery point again. The file must never hold an
+entry that a truncation removed; the truncation rewrites it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class LeaderEpochs:
         self._epochs = [epoch for epoch, _ in entries or ()]
         self._offsets = [offset for _, offset in entries or ()]
         self.is_dirty = False
-        """Whether the file says something else than this object."""
+        """Whether the entries differ from those in the file."""
 
     @property
     def latest(self) -> int:
@@ -35,11 +35,11 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` began at `start_offset`; nothing where it, or a later one, began already."""
+        """Record that `epoch` began at `start_offset`. No effect if it or a later one has begun already."""
         epochs = self._epochs
         if epoch <= (epochs[-1] if epochs else UNDEFINED_EPOCH):
             return
-        # An epoch that began here without a record in it is one of which nobody will ever read anything.
+        # Earlier epochs that began at this offset have no records, so no reader will ask for them.
         while self._offsets and self._offsets[-1] >= start_offset:
             self._drop_last()
         self._epochs.append(epoch)
@@ -47,15 +47,15 @@ class LeaderEpochs:
         self.is_dirty = True
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch in which the record at `offset` was written; -1 where that is not known."""
+        """The epoch in which the record at `offset` was written; -1 if unknown."""
         index = bisect_right(self._offsets, offset) - 1
         return self._epochs[index] if index >= 0 else UNDEFINED_EPOCH
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the largest known epoch not above `epoch`, the offset after its last record).
 
-        (-1, -1) for an epoch above all that are known. For one below all, the epoch itself and where the
-        first known one begins.
+        (-1, -1) for an epoch above all known ones. For an epoch below all known ones, the epoch itself and
+        the start offset of the first known epoch.
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -65,13 +65,13 @@ class LeaderEpochs:
         return (self._epochs[above - 1] if above else epoch), self._offsets[above]
 
     def truncate_to(self, end_offset: int) -> None:
-        """Forget the epochs that began at `end_offset` or after."""
+        """Remove the epochs that began at `end_offset` or after."""
         keep = bisect_left(self._offsets, end_offset)
         while len(self._offsets) > keep:
             self._drop_last()
 
     def advance_start(self, start_offset: int) -> None:
-        """Forget the epochs that ended before the log's new first offset."""
+        """Remove the epochs that ended before the log's new first offset."""
         first = bisect_right(self._offsets, start_offset) - 1
         if first < 0 or (first == 0 and self._offsets[0] == start_offset):
             return

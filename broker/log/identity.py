@@ -1,4 +1,4 @@
-"""Whose log directories these are: the broker and the cluster that meta.properties names."""
+"""Owner of the log directories: the broker and the cluster named in meta.properties."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from broker.log.directory import IdentityError, LogDirectory
 
 
 def known_identity(directories: Sequence[LogDirectory]) -> MetaProperties | None:
-    """What the directories say, once they have been opened; None where all are new.
+    """The owner of the directories, which must be open; None if all are new.
 
-    Raises `IdentityError` where they disagree.
+    Raises `IdentityError` if they have different owners.
     """
     known = None
     for directory in directories:
@@ -25,9 +25,9 @@ def known_identity(directories: Sequence[LogDirectory]) -> MetaProperties | None
 
 
 def claim(directories: Sequence[LogDirectory], meta: MetaProperties) -> None:
-    """Write down whose directories these are.
+    """Write the owner into the directories.
 
-    Raises `IdentityError` where one belongs to another broker or another cluster, OSError.
+    Raises `IdentityError` if a directory belongs to another broker or another cluster, and OSError.
     """
     known = known_identity(directories)
     if known is not None:

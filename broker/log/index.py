@@ -1,11 +1,10 @@
 """The two indexes of a segment: offset → position, and timestamp → offset, in Kafka's file formats.
 
 Both are sorted files of fixed-size pairs. New pairs are kept in memory and written many at a time: an append
-to the log costs no system call for its index. What a crash takes of them is made again from the log, from
-which an index can always be rebuilt.
+to the log costs no system call for its index. Entries lost in a crash are rebuilt from the log.
 
-Kafka makes an index file of the largest size, full of zeros, and cuts it when the segment is closed; the
-zeros that an unclean stop left behind are told from entries here.
+Kafka creates an index file at its maximum size, full of zeros, and truncates it when the segment is closed.
+After an unclean stop the zeros are still there; they are recognised and ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Pair = tuple[int, int]
 
 
 class _PairFile:
-    """A sorted file of pairs, of which the newest are in memory. Raises OSError as the disk does."""
+    """A sorted file of pairs, the newest still in memory. Raises OSError as the disk does."""
 
     __slots__ = ("_entry", "_files", "_first", "_max_count", "_second", "_written", "path")
 
@@ -36,7 +35,7 @@ class _PairFile:
         self._files = files
         self._entry = entry
         self._max_count = max_bytes // entry.size
-        self._written: int | None = None  # Entries in the file; not known before they are first needed.
+        self._written: int | None = None  # Entries in the file; None until first needed.
         self._first: list[int] = []
         self._second: list[int] = []
 
@@ -55,7 +54,7 @@ class _PairFile:
         self._files = files
 
     def begin_empty(self) -> None:
-        """Without a look at the disk: the file is not there."""
+        """Start without entries, and without looking at the disk: the file does not exist."""
         self._written = 0
 
     def pair(self, number: int) -> Pair:
@@ -90,14 +89,14 @@ class _PairFile:
             self.write()
 
     def write(self, *, create: bool = False) -> None:
-        """Write what is only in memory; with `create`, make the file even where that is nothing."""
+        """Write the entries that are only in memory; with `create`, create the file even without any."""
         if not self._first and not create:
             return
         written = self._count_written() if self._written is None else self._written
         size = self._entry.size
         file = self._files.get(self.path, create=True)
         if file.size() != written * size:
-            file.truncate(written * size)  # Zeros of Kafka, or half an entry.
+            file.truncate(written * size)  # Kafka's zeros, or half an entry.
         pairs = zip(self._first, self._second, strict=True)
         file.append([b"".join([self._entry.pack(first, second) for first, second in pairs])])
         self._written = written + len(self._first)
@@ -117,7 +116,7 @@ class _PairFile:
         self._written = count
 
     def floor(self, column: int, target: int) -> int:
-        """Number of the last entry whose value in `column` is at most `target`; -1 where none is."""
+        """Number of the last entry whose value in `column` is at most `target`; -1 if there is none."""
         written = self._count_written() if self._written is None else self._written
         memory = self._second if column else self._first
         if memory and memory[0] <= target:
@@ -136,8 +135,8 @@ class _PairFile:
             self._written = 0
             return 0
         count = self._files.get(self.path).size() // self._entry.size
-        # Entries grow, and only the first may be all zeros: a zero entry later on is one that Kafka has not
-        # written yet, and so are all after it.
+        # Entries ascend, and only the first may be all zeros: Kafka has written neither a later zero entry
+        # nor those after it.
         self._written = count
         low, high = min(1, count), count
         while low < high:
@@ -155,7 +154,7 @@ def _as_pair(values: tuple[int, ...]) -> Pair:
 
 
 class _Window(NamedTuple):
-    """Entries of an offset index that follow one another, as they were last looked up in the file."""
+    """Consecutive entries of an offset index, as last read from the file."""
 
     offsets: array[int]
     positions: array[int]
@@ -175,15 +174,15 @@ class OffsetIndex(_PairFile):
         self.append_pair(last_offset - self.base_offset, position)
 
     def position_below(self, offset: int) -> int:
-        """A position at or before that of the batch with `offset`, as near to it as the index knows."""
+        """The nearest known position at or before that of the batch with `offset`."""
         return self._position(0, offset - self.base_offset)
 
     def position_up_to(self, position: int) -> int:
-        """The last position of a batch that the index knows at or before `position`."""
+        """The last known position of a batch at or before `position`."""
         return self._position(1, position)
 
     def _position(self, column: int, target: int) -> int:
-        """The position in the last entry whose value in `column` is at most `target`; 0 where none is."""
+        """The position in the last entry whose value in `column` is at most `target`; 0 if there is none."""
         window = self._window
         if window is not None and window[column][0] <= target < window[column][-1]:
             return window.positions[bisect_right(window[column], target) - 1]
@@ -191,7 +190,7 @@ class OffsetIndex(_PairFile):
         if number < 0:
             return 0
         if number < len(self) - len(self._first):
-            # Who reads on from here finds the entries that come next at hand.
+            # Start at this entry: a reader that continues from it needs the next entries.
             self._window = window = self._window_from(number)
             return window.positions[0]
         return self.pair(number)[1]
@@ -206,7 +205,7 @@ class OffsetIndex(_PairFile):
         return _Window(values[0::2], values[1::2])
 
     def release(self) -> None:
-        """Keep in memory only what is not in the file."""
+        """Drop from memory the entries that are in the file."""
         self._window = None
 
     def truncate(self, count: int) -> None:
@@ -214,14 +213,14 @@ class OffsetIndex(_PairFile):
         super().truncate(count)
 
     def truncate_to(self, end_offset: int, size: int) -> None:
-        """Drop the entries of batches at or after `end_offset`, the log being cut to `size` bytes."""
+        """Remove the entries of batches at or after `end_offset`; the log is truncated to `size` bytes."""
         count = self.floor(0, end_offset - self.base_offset - 1) + 1
         while count and self.pair(count - 1)[1] >= size:
             count -= 1
         self.truncate(count)
 
     def is_sane(self, log_size: int) -> bool:
-        """Whether the last entry is one that a log of `log_size` bytes can have."""
+        """Whether the last entry is possible in a log of `log_size` bytes."""
         last = self.last()
         return last is None or (last[0] > 0 and 0 < last[1] < log_size)
 
@@ -236,7 +235,7 @@ class TimeIndex(_PairFile):
         self.base_offset = base_offset
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Note the largest timestamp so far; nothing where an entry has it already."""
+        """Add an entry for the largest timestamp so far. No effect if an entry has it already."""
         newest = self._first
         if newest:
             is_later = timestamp > newest[-1]
@@ -247,15 +246,15 @@ class TimeIndex(_PairFile):
             self.append_pair(timestamp, offset - self.base_offset)
 
     def offset_below(self, timestamp: int) -> int:
-        """An offset before which there is no record as late as `timestamp`."""
+        """An offset before which no record has `timestamp` or a later one."""
         number = self.floor(0, timestamp)
         return self.base_offset + (self.pair(number)[1] if number >= 0 else 0)
 
     def truncate_to(self, end_offset: int) -> None:
-        """Drop the entries of records at or after `end_offset`."""
+        """Remove the entries of records at or after `end_offset`."""
         self.truncate(self.floor(1, end_offset - self.base_offset - 1) + 1)
 
     def is_sane(self, next_offset: int) -> bool:
-        """Whether the last entry is one that a segment up to `next_offset` can have."""
+        """Whether the last entry is possible in a segment up to `next_offset`."""
         last = self.last()
         return last is None or (last[0] >= 0 and 0 <= last[1] < next_offset - self.base_offset)

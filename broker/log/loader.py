@@ -1,4 +1,4 @@
-"""Loads the logs of all log directories when the broker starts, in worker threads, several at a time."""
+"""Loads the logs of all log directories when the broker starts, several at a time in worker threads."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ class Loader:
             read.addCallback(lambda log: self._loaded(directory, log))
             return read.addCallback(load_next)
 
-        # One failed load ends the directory, but only once the others have come back.
+        # One failed load takes the directory offline, once the other loads have ended.
         return all_back([succeed(None).addCallback(load_next) for _ in range(self._lanes)])

@@ -38,7 +38,7 @@ class OffsetFile(NamedTuple):
     offset: int
     kind: str
     marker: str
-    """What was appended to the name: `.deleted`, `.cleaned`, `.swap`, or nothing."""
+    """Suffix appended to the name: `.deleted`, `.cleaned`, `.swap`, or nothing."""
 
 
 def parse_directory(name: str) -> TopicPartition | None:
@@ -49,7 +49,7 @@ def parse_directory(name: str) -> TopicPartition | None:
 
 def deleted_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
     """Name of a deleted partition's directory until its files are removed."""
-    # Kafka keeps the name within the 255 characters that a file system takes.
+    # File systems allow names of 255 characters; Kafka shortens the name to fit.
     return f"{str(partition)[: 255 - 40]}.{unique.hex}-delete"
 
 

@@ -1,7 +1,7 @@
-"""What a log knows of its idempotent producers: their epoch and their last five batches (KIP-98, KIP-360).
+"""State of the idempotent producers of a log: their epochs and last five batches (KIP-98, KIP-360).
 
-From it a batch that is sent again is recognised and answered with its first offset, and a gap is refused. It
-is rebuilt from batch headers, with a snapshot beside the log to start from.
+With it a leader recognises a repeated batch, which it answers with the offset of the first attempt, and
+refuses a gap. The state is rebuilt from a snapshot beside the log and the headers of the batches since.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.errors import BrokerError, ErrorCode, error_for
 
 REMEMBERED_BATCHES = 5
 MAX_PRODUCERS = 100_000
-"""Producers remembered in one log; beyond it the one silent for longest is forgotten."""
+"""Maximum producers remembered in one log; beyond it the one silent for longest is forgotten."""
 
 _SEQUENCE_MASK = 0x7FFFFFFF
 
@@ -67,14 +67,14 @@ class ProducerEntry:
         self.last_write_ms = 0
         self.coordinator_epoch = _NO_COORDINATOR_EPOCH
         self.transaction_offset = _NO_TRANSACTION
-        """Where its open transaction began; -1: none is open."""
+        """Offset at which its open transaction began; -1 if none is open."""
 
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else _NO_SEQUENCE
 
     def find(self, header: BatchHeader) -> AppendedBatch | None:
-        """The remembered batch that `header` repeats."""
+        """The remembered batch that `header` repeats; None if it repeats none."""
         if header.producer_epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -94,7 +94,7 @@ class ProducerStates:
         self._max_producers = max_producers
         self.expiration_ms = expiration_ms
         self.map_end_offset = 0
-        """All batches below this offset have been taken into account."""
+        """All batches below this offset are included in the state."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -106,13 +106,13 @@ class ProducerStates:
         return list(self._entries.values())
 
     def check(self, headers: Sequence[BatchHeader]) -> AppendedBatch | None:
-        """Whether a leader may append these batches, in order; nothing is changed.
+        """Check whether a leader may append these batches, in order; nothing is changed.
 
-        The appended batch that one of them repeats, or None. Raises BrokerError: INVALID_PRODUCER_EPOCH for
-        an epoch below the producer's, OUT_OF_ORDER_SEQUENCE_NUMBER for a sequence that is neither the next
-        one nor that of a remembered batch.
+        Returns the appended batch that one of them repeats, or None. Raises BrokerError:
+        INVALID_PRODUCER_EPOCH for an epoch below the producer's, OUT_OF_ORDER_SEQUENCE_NUMBER for a sequence
+        that is neither the next one nor that of a remembered batch.
         """
-        ahead: dict[int, tuple[int, int]] = {}  # What the batches before in this append will have changed.
+        ahead: dict[int, tuple[int, int]] = {}  # Changes by earlier batches of this append.
         for header in headers:
             if header.producer_id < 0 or header.is_control:
                 continue
@@ -125,8 +125,8 @@ class ProducerStates:
                     return duplicate
                 epoch, last_sequence = entry.epoch, entry.last_sequence
             else:
-                # Nothing is known of it, perhaps because retention removed all that it wrote: any sequence
-                # is taken (KIP-360).
+                # An unknown producer, perhaps because retention removed all its records: accept any sequence
+                # (KIP-360).
                 ahead[header.producer_id] = header.producer_epoch, header.last_sequence
                 continue
             _check_sequence(header, epoch, last_sequence)
@@ -134,7 +134,7 @@ class ProducerStates:
         return None
 
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Take an appended batch into account; what `check` would have refused is believed here."""
+        """Add an appended batch to the state, without checking it."""
         producer_id = header.producer_id
         if producer_id < 0:
             return
@@ -147,7 +147,7 @@ class ProducerStates:
         entry.last_write_ms = now_ms
         last_offset = base_offset + header.last_offset_delta
         if header.is_control:
-            # The end of a transaction, committed or aborted; it has no sequence.
+            # A transaction marker (commit or abort): it has no sequence.
             entry.transaction_offset = _NO_TRANSACTION
         else:
             batch = AppendedBatch(
@@ -161,7 +161,7 @@ class ProducerStates:
             del self._entries[next(iter(self._entries))]
 
     def expire(self, now_ms: int) -> int:
-        """Forget producers that have been silent for too long and have no open transaction; how many."""
+        """Forget producers that were silent for too long and have no open transaction. Returns how many."""
         expired = []
         for entry in self._entries.values():
             if now_ms - entry.last_write_ms < self.expiration_ms:
@@ -179,9 +179,9 @@ class ProducerStates:
     def encode(self) -> bytes:
         """The state as a Kafka snapshot, version 1.
 
-        Kafka's entry has the last batch of a producer only. All that are remembered follow after the entries,
-        where Kafka's reader, which checks the CRC to the end of the file, looks at nothing; so five batches
-        are known after a restart here, and one to Kafka.
+        Kafka's entry has only the last batch of a producer. All remembered batches follow after the entries,
+        in bytes that Kafka's reader covers by its CRC but does not parse: Holdfast restores five batches,
+        Kafka one.
         """
         entries = list(self._entries.values())
         body = bytearray(_COUNT.pack(len(entries)))
@@ -204,7 +204,7 @@ class ProducerStates:
         return _HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 
     def restore(self, data: bytes, map_end_offset: int) -> None:
-        """Replace the state by what a snapshot holds. Raises ValueError for one that is damaged."""
+        """Replace the state by that of a snapshot. Raises ValueError for a damaged snapshot."""
         entries = decode_snapshot(data)
         # Oldest first, whichever program wrote the file.
         self._entries = {
@@ -214,7 +214,7 @@ class ProducerStates:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """The entries of a snapshot, Kafka's or ours. Raises ValueError for one that is damaged."""
+    """The entries of a snapshot, Kafka's or Holdfast's. Raises ValueError for a damaged snapshot."""
     body = memoryview(data)[_HEAD.size :]
     if len(body) < _COUNT.size:
         raise ValueError(f"{len(data)} bytes are no producer snapshot")
@@ -222,7 +222,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
     if version != _SNAPSHOT_VERSION:
         raise ValueError(f"version {version} of a producer snapshot")
     if crc32c(body) != crc:
-        raise ValueError("the producer snapshot's CRC-32C does not fit")
+        raise ValueError("the CRC-32C of the producer snapshot does not match")
     count = _COUNT.unpack_from(body)[0]
     entries_end = _COUNT.size + count * _ENTRY.size
     if count < 0 or entries_end > len(body) or (len(body) - entries_end) % _BATCH.size:
@@ -263,9 +263,9 @@ def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int) -> None
     expected = (last_sequence + 1) & _SEQUENCE_MASK
     if header.base_sequence == expected:
         return
-    # A sequence from before the remembered batches is not called a duplicate, which would acknowledge it:
-    # where this state began in the middle of a producer's life, the batch may never have arrived; and where
-    # it did, it may not be committed yet. Those who keep to five batches in flight never repeat an older one.
+    # A sequence from before the remembered batches is not treated as a duplicate, which would acknowledge
+    # it: if this state began in the middle of a producer's life, the batch may never have arrived; if it did,
+    # it may not be committed yet. Producers with at most five batches in flight never repeat an older one.
     raise _out_of_order(f"{who} sends sequence {header.base_sequence} where {expected} comes next")
 
 

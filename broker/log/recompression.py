@@ -1,6 +1,6 @@
 """A producer's batch stored in the topic's codec (`compression.type`) instead of the producer's.
 
-Only the payload is unpacked and packed again: no record is looked at, and the header keeps its offsets,
+Only the payload is decompressed and compressed again: no record is decoded, and the header keeps its offsets,
 sequences and timestamps.
 """
 
@@ -11,7 +11,7 @@ from protocol.batches import HEADER_SIZE, BatchHeader, Compression, check, corru
 from protocol.compression import DecompressionError, compress, decompress
 
 DECOMPRESSED_BYTES_MAX = 32 * 1024 * 1024
-"""Bytes to which a batch may unpack, or 8 times `max.message.bytes` where that is more."""
+"""Maximum decompressed size of a batch in bytes, unless 8 times `max.message.bytes` is more."""
 
 _COMPRESSION_MASK = 0x07
 
@@ -19,11 +19,11 @@ _COMPRESSION_MASK = 0x07
 def recompressed(
     records: memoryview, header: BatchHeader, settings: LogSettings
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch that `header` describes in the topic's codec, with its header; as it is where it has that
+    """The batch that `header` describes, in the topic's codec, with its new header; unchanged if it has that
     codec already.
 
-    Raises BrokerError: CORRUPT_MESSAGE where the records cannot be unpacked or come to too many bytes,
-    MESSAGE_TOO_LARGE where the batch becomes larger than `max.message.bytes`.
+    Raises BrokerError: CORRUPT_MESSAGE if the records cannot be decompressed or exceed the maximum size,
+    MESSAGE_TOO_LARGE if the batch becomes larger than `max.message.bytes`.
     """
     target = settings.codec
     if target is None or header.compression == target:

@@ -1,7 +1,7 @@
 """Walking over the batches of a log file, by header or whole, with few reads.
 
-Positions in the headers are positions in the file. The walk ends before the first batch that is not whole or
-not plausible; whether that is the end of the log or damage, the caller decides by where it ended.
+Positions in the headers are positions in the file. The walk ends before the first batch that is incomplete or
+implausible; the caller tells the end of the log from damage by the position where the walk ended.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def headers(
 
 
 def valid_batches(file: DiskFile, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches from `position` on, whole and with a checksum that fits, each with its bytes.
+    """The complete batches with a valid checksum from `position` on, each with its bytes.
 
-    The walk ends at the first batch of which that is not so, or that is cut off by `end`.
+    The walk ends at the first batch that is incomplete, damaged, or cut off by `end`.
     """
     chunk = memoryview(b"")
     chunk_start = position
@@ -49,7 +49,7 @@ def valid_batches(file: DiskFile, position: int, end: int) -> Iterator[tuple[Bat
         inner = position - chunk_start
         size = batch_size_at(chunk, inner)
         if size is None or inner + size > len(chunk):
-            # Read on from this batch; a batch larger than a chunk makes the chunk as large as itself.
+            # Continue at this batch; for a batch larger than a chunk the chunk grows to its size.
             wanted = max(_BATCHES_CHUNK, size or 0)
             chunk = memoryview(file.pread(min(wanted, end - position), position))
             chunk_start, inner = position, 0

@@ -23,7 +23,7 @@ _REMEMBERED_POSITIONS = 8
 
 
 class Extent(NamedTuple):
-    """Whole batches: where they end in the file, and the offset after the last of them."""
+    """Whole batches: their end position in the file, and the offset after the last one."""
 
     end_position: int
     next_offset: int
@@ -33,7 +33,7 @@ class Segment:
     """Batches from `base_offset` on.
 
     `size` is in bytes; `next_offset` is the offset after the last record. The segment holds its file open
-    between `open` and `release`; otherwise it is opened when it is wanted.
+    between `open` and `release`; otherwise each use opens it.
     """
 
     __slots__ = (
@@ -54,10 +54,10 @@ class Segment:
         self._file: DiskFile | None = None
         self._index_interval = settings.index_interval_bytes
         self._bytes_since_entry = 0
-        self._max_timestamp: int | None = None  # Not known before it is first wanted.
+        self._max_timestamp: int | None = None  # None until first needed.
         self._offset_of_max_timestamp = base_offset
         self._first_timestamp: int | None = None
-        # Where the batches with these offsets begin: those at which the last reads ended and the next begin.
+        # Positions by offset of the batches at which the last reads ended: the next reads begin there.
         self._positions: dict[int, int] = {}
         self.offset_index = OffsetIndex(
             files, self.path_of(names.INDEX), base_offset, settings.segment_index_bytes
@@ -70,7 +70,7 @@ class Segment:
     def create(
         cls, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings, now_ms: int
     ) -> Segment:
-        """A new, empty segment, open for appending. What lies at its paths is replaced."""
+        """A new, empty segment, open for appending. Files at its paths are replaced."""
         segment = cls(files, directory, base_offset, settings)
         for path in segment.paths():
             files.forget(path)
@@ -91,7 +91,7 @@ class Segment:
         return os.path.join(self._directory, names.offset_file(self.base_offset, kind))
 
     def paths(self) -> list[str]:
-        """The files that belong to the segment, there or not; the log itself comes first."""
+        """Paths of the files of the segment, existing or not; the log itself comes first."""
         kinds = (names.LOG, names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX)
         return [self.path_of(kind) for kind in kinds]
 
@@ -117,7 +117,7 @@ class Segment:
         self.offset_index.release()
 
     def move(self, directory: str) -> None:
-        """The directory was renamed."""
+        """Use the new name of the directory, after it was renamed."""
         for path in self.paths():
             self._files.forget(path)
         self._file = None
@@ -128,8 +128,8 @@ class Segment:
     # Appending.
 
     def has_room(self, size: int, last_offset: int, max_bytes: int) -> bool:
-        """Whether batches of `size` bytes up to `last_offset` fit: into the segment's size, its indexes and
-        the 32 bits that an index has for an offset. An empty segment takes a batch of any size."""
+        """Whether batches of `size` bytes up to `last_offset` fit into the segment's maximum size, its
+        indexes, and the 32 bits of a relative offset. An empty segment takes a batch of any size."""
         return (
             (self.size + size <= max_bytes or not self.size)
             and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
@@ -138,8 +138,8 @@ class Segment:
         )
 
     def append(self, records: Buffer, headers: Sequence[BatchHeader], base_offsets: Sequence[int]) -> None:
-        """Write the batches that `headers` describe, and that fill `records`. Their offsets are given, since
-        headers that were read before offsets were assigned do not know them."""
+        """Write the batches that `headers` describe, which fill `records`. `base_offsets` are their offsets:
+        headers that were read before offsets were assigned hold others."""
         assert self._file is not None, "the segment was released"
         start = self.size
         self._file.append((records,))
@@ -154,7 +154,7 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def _index(self, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
-        """Take one batch into the indexes: an entry each time so many bytes have gone by."""
+        """Add one batch to the indexes, which get one entry for every `index.interval.bytes` of log."""
         known = self._max_timestamp
         if known is None:
             known = self.max_timestamp
@@ -168,7 +168,7 @@ class Segment:
         self._bytes_since_entry += size
 
     def finish(self) -> None:
-        """Write the indexes as they stay: nothing more is appended, or the log is closed."""
+        """Write the final indexes: the segment is complete, or the log is being closed."""
         self._note_max_timestamp()
         self.offset_index.write(create=True)
         self.time_index.write(create=True)
@@ -182,7 +182,7 @@ class Segment:
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp of a record, in ms; -1 where no record has one."""
+        """The largest timestamp of a record, in ms; -1 if no record has one."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         assert self._max_timestamp is not None
@@ -190,14 +190,14 @@ class Segment:
 
     @property
     def offset_of_max_timestamp(self) -> int:
-        """The last offset of the first batch with a record that late."""
+        """The last offset of the first batch with a record of the largest timestamp."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         return self._offset_of_max_timestamp
 
     def age_ms(self, max_timestamp: int, now_ms: int) -> int:
-        """The time between the first batch and one of `max_timestamp` that is to come, by their records;
-        where either has none, the time since the segment was made."""
+        """Time in ms from the first batch to a coming batch of `max_timestamp`, by the timestamps of their
+        records; if either has none, the time since the segment was created."""
         first_timestamp = self._first_timestamp
         if first_timestamp is None:
             first = next(self.headers(0), None)
@@ -213,7 +213,7 @@ class Segment:
         timestamp, relative_offset = last or (NO_TIMESTAMP, 0)
         self._max_timestamp = timestamp
         self._offset_of_max_timestamp = self.base_offset + relative_offset
-        # The index of a closed segment ends with its largest timestamp; those after it are looked at still.
+        # The index of a closed segment ends with its largest timestamp; read the batches after that entry.
         start = self.offset_index.position_below(self._offset_of_max_timestamp) if last else 0
         for header in self.headers(start):
             if header.max_timestamp > self._max_timestamp:
@@ -230,14 +230,14 @@ class Segment:
         return scan.headers(self.file(), position, end)
 
     def header_at(self, offset: int) -> BatchHeader | None:
-        """The first batch that ends at or after `offset`; None where all batches lie before it."""
+        """Header of the first batch that ends at or after `offset`; None if all batches lie before it."""
         for header in self.headers(self.offset_index.position_below(offset)):
             if header.last_offset >= offset:
                 return header
         return None
 
     def position_of(self, offset: int) -> int | None:
-        """Where the first batch that ends at or after `offset` begins; None where all lie before it."""
+        """Position of the first batch that ends at or after `offset`; None if all lie before it."""
         if offset <= self.base_offset:
             return 0 if self.size else None
         if offset >= self.next_offset:
@@ -249,8 +249,8 @@ class Segment:
         return position
 
     def extent(self, start: int, max_bytes: int, upper_offset: int, *, min_one_batch: bool) -> Extent | None:
-        """The whole batches from `start` on in at most `max_bytes` and below `upper_offset`; None: there is
-        none. With `min_one_batch` the first one is taken whatever its size."""
+        """The whole batches from `start` on in at most `max_bytes` and below `upper_offset`; None if there is
+        none. With `min_one_batch` the first one is included whatever its size."""
         limit = start + max_bytes
         if self.size <= limit and upper_offset >= self.next_offset:
             return self._remember(Extent(self.size, self.next_offset))
@@ -277,7 +277,7 @@ class Segment:
         if position == start:
             return None
         if next_offset < 0:
-            # The index led to the first batch that does not belong to it any more.
+            # The index led to the first batch that lies outside the extent.
             stopped_at = next(self.headers(position), None)
             next_offset = self.next_offset if stopped_at is None else stopped_at.base_offset
         return self._remember(Extent(position, next_offset))
@@ -289,10 +289,10 @@ class Segment:
             del positions[next(iter(positions))]
         return extent
 
-    # Cutting.
+    # Truncation.
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the batch with `offset`, if there is one, and all after it; appends continue there."""
+        """Remove the batch with `offset`, if there is one, and all later ones. The next append goes there."""
         position = self.position_of(offset)
         if position is None:
             self.resume_indexing()
@@ -310,35 +310,35 @@ class Segment:
         self._first_timestamp = self._first_timestamp if position else None
         self.resume_indexing()
 
-    # Indexes of what is in the file already.
+    # Indexes of batches that are in the file already.
 
     def has_index_files(self) -> bool:
         disk = self._files.disk
         return disk.exists(self.offset_index.path) and disk.exists(self.time_index.path)
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes, which are empty, from the log."""
+        """Fill both indexes, which are empty, from the log."""
         self.begin_indexing()
         for header in self.headers(0):
             self.index_batch(header)
         self.finish()
 
     def begin_indexing(self) -> None:
-        """The batches will be given to `index_batch`, from the first on."""
+        """Prepare for calls of `index_batch` for every batch, from the first on."""
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = self.base_offset
         self._bytes_since_entry = 0
 
     def resume_indexing(self) -> None:
-        """The indexes are whole, and more will be appended.
+        """Prepare complete indexes for further appends.
 
-        The entry that closed the time index goes: it would stay in the middle, where no entry belongs that
-        has none beside it in the offset index.
+        Removes the entry that closed the time index: with entries after it, it would be one without a
+        counterpart in the offset index.
         """
         self._bytes_since_entry = self.size - self.offset_index.position_up_to(self.size)
         last = self.offset_index.last()
         self.time_index.truncate_to(self.base_offset + (last[0] + 1 if last else 0))
 
     def index_batch(self, header: BatchHeader) -> None:
-        """Take a batch that is in the file already into the indexes, as `append` would have done."""
+        """Add a batch that is in the file already to the indexes, as `append` does."""
         self._index(header.last_offset, header.position, header.size, header.max_timestamp)

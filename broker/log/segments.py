@@ -1,4 +1,4 @@
-"""The segments of one log, in order: the files that its batches lie in."""
+"""The segments of one log, in order: the files that hold its batches."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ class Segments(Sequence[Segment]):
         return self._segments[index]
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """The last segment that begins at or before `offset`, and those behind it."""
+        """The last segment that begins at or before `offset`, and all later ones."""
         first = max(0, bisect_right(self._base_offsets, offset) - 1)
         for number in range(first, len(self._segments)):
             yield self._segments[number]
 
     def before(self, offset: int) -> list[Segment]:
-        """Those of which all lies before `offset`, for others behind them begin there or before."""
+        """Segments whose batches all lie before `offset`, because the next segment begins at or before it."""
         return self._segments[: max(0, bisect_right(self._base_offsets, offset) - 1)]
 
     def beginning_at(self, offset: int) -> list[Segment]:
-        """Those that begin at `offset` or later."""
+        """Segments that begin at `offset` or later."""
         return self._segments[bisect_right(self._base_offsets, offset - 1) :]
 
     def add(self, base_offset: int, settings: LogSettings, now_ms: int) -> None:
-        """Begin a new, empty segment: it is the active one from now on."""
+        """Begin a new, empty segment, which becomes the active one."""
         self.active = Segment.create(self._files, self._directory, base_offset, settings, now_ms)
         self._segments.append(self.active)
         self._base_offsets.append(base_offset)
 
     def remove(self, segments: Iterable[Segment]) -> list[str]:
-        """Take segments out, one after the other; the paths of their files, which are renamed to `.deleted`.
+        """Remove segments one by one, renaming their files to `.deleted`. Returns the new paths of the files.
 
-        Where the active one is among them, `add` or `reopen` has to follow.
+        If the active segment is among them, the caller must call `add` or `reopen` next.
         """
         disk = self._files.disk
         renamed = []
@@ -80,25 +80,25 @@ class Segments(Sequence[Segment]):
         return renamed
 
     def reopen(self) -> None:
-        """Append to the last segment that is left."""
+        """Make the last remaining segment the active one."""
         self.active = self._segments[-1]
         self.active.open()
 
     def use_files(self, files: OpenFiles) -> None:
-        """Open files through `files` from now on; those opened before close."""
+        """Open files through `files` from now on, and close those opened before."""
         self._files = files
         for segment in self._segments:
             segment.use_files(files)
 
     def release(self) -> None:
-        """Hold no file any more; nothing is written."""
+        """Close all files without writing anything."""
         for segment in self._segments:
             segment.release()
             self._files.forget(segment.offset_index.path)
             self._files.forget(segment.time_index.path)
 
     def move(self, directory: str) -> None:
-        """The directory has been renamed to `directory`."""
+        """Use the new name of the directory, after it was renamed."""
         self._directory = directory
         for segment in self._segments:
             segment.move(directory)

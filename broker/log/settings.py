@@ -382,7 +382,7 @@ class LogSettings:
     def of(cls, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> LogSettings:
         """From a topic's own settings, by dotted name, over the broker's `topic_defaults`.
 
-        Unknown names are left out: a topic's znode may hold settings of other software. Raises `SettingError`
+        Unknown names are ignored: a topic's znode may hold settings of other software. Raises `SettingError`
         for a value that is not allowed.
         """
         known = {row.name: values[row.name] for row in TOPIC_SETTINGS if row.name in values}

@@ -1,4 +1,4 @@
-"""Snapshots of producer state beside a log, and the state as it is at the log's end."""
+"""Snapshots of producer state beside a log, and the restoring of the state at the log's end."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 
 def write_snapshot(disk: Disk, directory: str, producers: ProducerStates) -> None:
-    """Write the state down under its end offset."""
+    """Write a snapshot, named after the end offset of the state."""
     path = snapshot_path(directory, producers.map_end_offset)
-    # Without a sync: a snapshot that a crash damaged is known by its checksum, and an older one will do.
+    # No fsync: the checksum reveals a snapshot damaged in a crash, and an older one is used instead.
     disk.remove(path)
     file = disk.open(path, create=True)
     file.append([producers.encode()])
@@ -51,8 +51,8 @@ def restore_producers(
     end_offset: int,
     now_ms: int,
 ) -> None:
-    """Bring `producers` to what the batches up to `end_offset` say: from the newest snapshot that is whole,
-    and the headers of the batches since."""
+    """Restore the state of `producers` at `end_offset`, from the newest undamaged snapshot and the headers of
+    the batches since."""
     remove_snapshots(disk, directory, beyond=end_offset)
     producers.clear(log_start_offset)
     for offset in reversed(snapshot_offsets(disk, directory)):

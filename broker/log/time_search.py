@@ -1,6 +1,6 @@
-"""Which record of a log is of a time: see `broker.log.timestamps` for how a look-up is carried out.
+"""Finds records of a log by timestamp; `broker.log.timestamps` explains how to run a look-up.
 
-All raise BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
+All functions raise BrokerError with KAFKA_STORAGE_ERROR if the file system fails.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from protocol.batches import TimestampType
 
 
 def offset_for_timestamp(log: Log, timestamp: int) -> LookUp:
-    """Look up the first record that is not earlier than `timestamp`; None: all are."""
+    """Look up the first record with `timestamp` or a later one; None if there is none."""
     log.check_usable()
     try:
         for segment in list(log.segments):
             if segment not in log.segments:
-                continue  # It has gone while a search was under way.
+                continue  # Removed while a search was running.
             if segment.next_offset > log.log_start_offset and segment.max_timestamp >= timestamp:
                 found = yield from _search(log, segment, timestamp)
                 if found is not None:
@@ -28,7 +28,7 @@ def offset_for_timestamp(log: Log, timestamp: int) -> LookUp:
 
 
 def offset_of_max_timestamp(log: Log) -> LookUp:
-    """Look up the first record with the largest timestamp; None: no record has one."""
+    """Look up the first record with the largest timestamp; None if no record has a timestamp."""
     log.check_usable()
     try:
         latest = max(segment.max_timestamp for segment in log.segments)

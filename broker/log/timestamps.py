@@ -1,5 +1,5 @@
-"""Looking up a record by its time, in steps: its batch is found on the reactor's thread, and the caller
-chooses the thread that unpacks the batch, which may take long.
+"""Looks up a record by timestamp, in steps: the reactor's thread finds the batch, and the caller chooses the
+thread that unpacks it, which may take long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from protocol.errors import BrokerError, error_for
 from protocol.records import Columns, decode_columns
 
 LOOK_UP_BYTES_MAX = 32 * 1024 * 1024
-"""Maximum bytes of records that a look-up unpacks of one batch, unless larger batches are allowed."""
+"""Maximum bytes to which a look-up unpacks one batch, unless larger batches are allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,9 @@ class TimestampOffset:
 
 @dataclass(frozen=True, slots=True)
 class BatchSearch:
-    """The search in one batch for the first record from `start_offset` on that is not earlier than
-    `timestamp`: work for a thread, which touches no log. At most `limit` bytes are unpacked.
+    """The search in one batch for the first record from `start_offset` on with `timestamp` or a later one.
+
+    Any thread may run it: it uses no log. At most `limit` bytes are unpacked.
     """
 
     file: DiskFile
@@ -39,8 +40,8 @@ class BatchSearch:
     limit: int
 
     def run(self) -> TimestampOffset | None:
-        """The record; None where the batch has none such. Raises OSError, and BrokerError for a batch that
-        cannot be unpacked."""
+        """The record; None if the batch has none. Raises OSError, and BrokerError for a batch that cannot be
+        unpacked."""
         header = self.header
         try:
             columns = decode_columns(self.file.pread(header.size, header.position), limit=self.limit)
@@ -55,11 +56,11 @@ class BatchSearch:
     def _first_in(self, columns: Columns) -> TimestampOffset | None:
         header = self.header
         for offset, timestamp in zip(columns.offsets, columns.timestamps, strict=True):
-            # A record later than its batch says is a lie, and its time may be one that cannot be told.
+            # Skip records later than their batch's maximum: such timestamps are invalid.
             if self.timestamp <= timestamp <= header.max_timestamp and offset >= self.start_offset:
                 return TimestampOffset(offset, timestamp, header.leader_epoch)
         return None
 
 
 LookUp: TypeAlias = "Generator[BatchSearch, TimestampOffset | None, TimestampOffset | None]"
-"""A look-up in progress: it yields searches and is sent the result of each, or thrown its error."""
+"""A look-up in progress: yields searches; send it the result of each, or throw the error into it."""

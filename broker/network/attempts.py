@@ -1,4 +1,4 @@
-"""Connecting to a host by name: its addresses, of either kind, are tried one after the other."""
+"""Connects to a host by name: tries its IPv4 and IPv6 addresses one after the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coordinator.clock import Clock
 
 
 def addresses_of(reactor: Any, host: str) -> Deferred[Sequence[str]]:
-    """The addresses of a host, IPv4 and IPv6 as the system orders them; an address is its own. Empty where
+    """The IPv4 and IPv6 addresses of a host, in the system's order; an address resolves to itself. Empty if
     the name is unknown."""
     try:
         ipaddress.ip_address(host)
@@ -29,7 +29,7 @@ def addresses_of(reactor: Any, host: str) -> Deferred[Sequence[str]]:
 
 @implementer(IResolutionReceiver)
 class _Found:
-    """Gathers what a resolver finds."""
+    """Collects the addresses that a resolver finds."""
 
     def __init__(self) -> None:
         self.done: Deferred[Sequence[str]] = Deferred()
@@ -46,8 +46,8 @@ class _Found:
 
 
 class Attempts:
-    """One connection asked for: `connect(address, timeout_s, failed)` is called for each address in turn
-    until one is made. All of them, finding the addresses included, share `timeout_ms`."""
+    """The attempts to open one connection: calls `connect(address, timeout_s, failed)` for each address in
+    turn until one succeeds. Name resolution and all attempts share `timeout_ms`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Where a broker listens, and where it says that it does: `listeners` and its kin, read and checked."""
+"""Where a broker listens, and what it advertises: `listeners` and related settings, parsed and checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One listener: its name, what is spoken there, and where. An empty host is every interface."""
+    """One listener: its name, protocol and address. An empty host means every interface."""
 
     name: str
     protocol: str
@@ -34,15 +34,15 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """All listeners of a broker, in the order given, and those it advertises, by the same names."""
+    """All listeners of a broker, in the order given, and the addresses that it advertises for them."""
 
     listeners: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
     inter_broker: str
 
     def with_real_ports(self, ports: Mapping[str, int]) -> Endpoints:
-        """These endpoints once the listeners are bound to `ports` (by listener name): where a free port was
-        asked for, the real number takes its place, in what is advertised too."""
+        """These endpoints once the listeners are bound to `ports` (by listener name): the real port replaces
+        port 0 in listeners and advertised endpoints."""
         return replace(
             self,
             listeners=tuple(_with_port(endpoint, ports) for endpoint in self.listeners),
@@ -53,7 +53,7 @@ class Endpoints:
 def parse_endpoints(settings: Mapping[str, Any], machine_name: str) -> Endpoints:
     """The endpoints that the network's settings describe.
 
-    `machine_name` is advertised where a listener names no host. Raises `SettingError`, whose message names
+    `machine_name` is advertised for a listener without a host. Raises `SettingError`, whose message names
     the key, the value and what is allowed.
     """
     protocols = _protocol_map(settings["listener.security.protocol.map"])
@@ -127,7 +127,8 @@ def _refuse_shared_ports(listeners: Sequence[Endpoint]) -> None:
 
 
 def _refuse_what_is_not_spoken(listeners: Sequence[Endpoint]) -> None:
-    """Rather than to speak in the clear where encryption was asked for."""
+    """Raise `SettingError` for a protocol other than plaintext, instead of sending plaintext where the
+    operator wanted encryption."""
     for endpoint in listeners:
         if endpoint.protocol != SPOKEN:
             raise SettingError(

@@ -1,8 +1,8 @@
-"""Bytes in, frames out: where the next bytes of a connection should be put, and what frames they complete.
+"""Bytes in, frames out: where to put the next bytes of a connection, and which frames they complete.
 
-A small frame is cut out of a scratch buffer that one receive may fill with many of them. A large one is given
-a buffer of its own as soon as its size is known, and is received straight into it: the bytes that the system
-puts there are the bytes that the log writes.
+Small frames are cut from a scratch buffer that one receive may fill with many of them. A large frame gets
+a buffer of its own as soon as its size is known, and is received straight into it: the log writes the same
+bytes, without a copy.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from protocol.frames import SIZE
 
 SCRATCH_BYTES = 256 * 1024
 LARGE_FRAME_BYTES = 32 * 1024
-"""From here on a frame has a buffer of its own: one more receive costs less than one more copy."""
+"""Minimum bytes of a frame with a buffer of its own: from here a further receive costs less than a copy."""
 
 _LOOKS = 2
-"""How many lent buffers are looked at before a new one is made; the oldest is the likeliest to be free."""
+"""Number of lent buffers checked before a new one is made. The oldest is the likeliest to be free."""
 
 
 class FrameBuffers:
-    """Memory for large frames, used again when nothing refers to it any more.
+    """Memory for large frames, reused when nothing refers to it any more.
 
-    A buffer is lent as a memoryview and is never given back by hand: it is free when no view of it is left,
-    which the interpreter itself keeps count of. So a frame that waits for its acknowledgement, or a record
-    batch cut from it, cannot be overwritten. Buffers are mappings: nothing is zeroed in advance, and a peer
-    that announces a large frame and sends nothing occupies addresses, not memory.
+    A buffer is lent as a memoryview and never returned explicitly: it is free when no view of it is left, by
+    the interpreter's own count. So a frame that waits for its acknowledgement, or a record batch cut from it,
+    cannot be overwritten. Buffers are memory mappings: nothing is zeroed in advance, and a peer that
+    announces a large frame and sends nothing occupies addresses, not memory.
 
-    At most `keep_bytes` are kept for use again; beyond them buffers are made for one frame each.
+    At most `keep_bytes` are kept for reuse; beyond that a buffer serves one frame.
     """
 
     def __init__(self, keep_bytes: int = 64 * 1024 * 1024) -> None:
@@ -44,7 +44,7 @@ class FrameBuffers:
         return self._kept_bytes
 
     def take(self, size: int) -> memoryview:
-        """A writable view of exactly `size` bytes, of any content. Raises OSError when memory is short."""
+        """A writable view of exactly `size` bytes with arbitrary content. Raises OSError if out of memory."""
         rounded = _round_up(size)
         kept = self._by_size.get(rounded)
         if kept is None:
@@ -61,7 +61,7 @@ class FrameBuffers:
         return memoryview(buffer)[:size]
 
     def _make_room(self, size: int) -> bool:
-        """Whether `size` more bytes may be kept, free buffers of other sizes having made way for them."""
+        """Drop free buffers of other sizes if necessary. Returns whether `size` more bytes may be kept."""
         if self._kept_bytes + size <= self._keep_bytes:
             return True
         for other, kept in self._by_size.items():
@@ -74,7 +74,7 @@ class FrameBuffers:
 
 
 def _is_free(buffer: mmap.mmap) -> bool:
-    """Whether no view of `buffer`, however derived, is left: only then does it let itself be resized."""
+    """Whether no view of `buffer`, however derived, is left: only then does `resize` succeed."""
     try:
         buffer.resize(len(buffer))
     except BufferError:
@@ -83,13 +83,13 @@ def _is_free(buffer: mmap.mmap) -> bool:
 
 
 def _round_up(size: int) -> int:
-    """The buffer size for a frame: eight steps to each doubling, so that at most an eighth is left over."""
+    """The buffer size for a frame: eight steps to each doubling, so that at most an eighth is unused."""
     step = max(mmap.PAGESIZE, 1 << max(0, size.bit_length() - 4))
     return -(-size // step) * step
 
 
 class FrameRefused(Exception):
-    """The peer announced a frame of a size that is not allowed. `frames` are those that came before it."""
+    """The peer announced a frame of a size that is not allowed. `frames` are the frames before it."""
 
     def __init__(self, size: int, frames: list[memoryview]) -> None:
         super().__init__(f"a frame of {size} bytes")
@@ -100,11 +100,11 @@ class FrameRefused(Exception):
 class FrameAssembler:
     """Finds the frames in the bytes of one connection.
 
-    Ask `target` where to put the next bytes, put some there, say how many by `received`; nothing else may use
-    the shared buffers in between.
+    Put the next bytes into `target`, then pass their number to `received`; nothing else may use the shared
+    buffers in between.
 
-    Where a `memory` with a limit is given, a large frame begins only when there is room for it. Until then
-    the assembler `is_held`, and nothing more may be put anywhere; `on_room` is called when it goes on.
+    With a limited `memory`, a large frame begins only when there is room for it. Until then the assembler
+    `is_held`, and no bytes may be received; `on_room` is called when there is room.
     """
 
     def __init__(
@@ -116,18 +116,18 @@ class FrameAssembler:
         self._buffers = buffers
         self._memory = memory if memory is not None and memory.is_limited else None
         self._on_room = on_room
-        self._held: tuple[int, bytes] | None = None  # a large frame for which there is no room: its beginning
+        self._held: tuple[int, bytes] | None = None  # size and first bytes of the held frame
         self.is_held = False
-        """Whether there is no room for the frame that has begun."""
+        """Whether a large frame waits for room in the memory."""
         self.borrowed = 0
-        """How many bytes of the memory the frame that came last, or has begun, occupies."""
-        self._frame: memoryview | None = None  # being received, `_filled` bytes of it so far
+        """Bytes of the memory lent to the large frame being received, or to the last one."""
+        self._frame: memoryview | None = None  # large frame being received, `_filled` bytes so far
         self._filled = 0
         self._partial = b""  # less than a whole small frame, or than a size
-        self._size_alone = False  # the next frame is likely large: receive only its size, then it itself
+        self._size_alone = False  # the next frame is likely large: receive only its size first
 
     def target(self) -> memoryview:
-        """Where the next bytes belong; never empty. Raises OSError when there is no memory for the frame."""
+        """Buffer for the next bytes; never empty. Raises OSError if there is no memory for the frame."""
         if self._held is not None:
             (size, first), self._held = self._held, None
             self._begin(size, first)
@@ -145,7 +145,7 @@ class FrameAssembler:
     def received(self, count: int, frame_bytes_max: int) -> list[memoryview]:
         """The frames that `count` more bytes in the target have completed.
 
-        Raises `FrameRefused` for a size that is negative or over `frame_bytes_max`, OSError when there is no
+        Raises `FrameRefused` for a size that is negative or over `frame_bytes_max`, OSError if there is no
         memory for the frame.
         """
         if self._frame is not None:
@@ -190,19 +190,19 @@ class FrameAssembler:
         self._begin(size, first)
 
     def _granted(self) -> None:
-        assert self._held is not None, "nothing was held back"
+        assert self._held is not None, "no frame is held"
         self.borrowed = self._held[0]
         self.is_held = False
         self._on_room()
 
     def release(self) -> None:
-        """The large frame that came last, if there was one, has been dealt with."""
+        """Return the memory of the last large frame, if any: it has been handled."""
         if self._memory is not None and self.borrowed and self._frame is None and self._held is None:
             borrowed, self.borrowed = self.borrowed, 0
             self._memory.give_back(borrowed)
 
     def abandon(self) -> None:
-        """Nothing more will come."""
+        """Drop a partial frame and return its memory: the connection has ended."""
         if self.is_held and self._memory is not None:
             self._memory.leave(self._granted)
         self._held = self._frame = None

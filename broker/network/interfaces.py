@@ -1,7 +1,7 @@
-"""What a network gives to the broker, and what it asks of those who use it.
+"""Interfaces between the broker and a network.
 
-The real one is `broker.network.transport.TcpNetwork`; a simulated one has these few methods and nothing else.
-Everything is called on the thread that owns the reactor.
+`broker.network.transport.TcpNetwork` is the real one; a simulated one needs only these methods. All calls are
+made on the reactor's thread.
 """
 
 from __future__ import annotations
@@ -30,47 +30,47 @@ class Wire(Protocol):
     peer: Address
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Queue `parts` for sending, in order, after all that was queued before. Never blocks, never raises;
-        after the connection is gone it does nothing."""
+        """Queue `parts` for sending, in order, after everything queued before. Never blocks or raises; no
+        effect once the connection has closed."""
         ...
 
     def pause(self) -> None:
-        """Receive no more until `resume`. Frames that were already read may still be handed over once."""
+        """Receive no more until `resume`. Frames that were already read may still be delivered once."""
         ...
 
     def resume(self) -> None: ...
 
     def close(self) -> None:
-        """Receive no more, send what is queued, then close. Bounded: a peer that does not read is cut off."""
+        """Receive no more, send the queue, then close. A peer that does not read is cut off after a while."""
         ...
 
     def abort(self) -> None:
-        """Close at once; what is queued is lost."""
+        """Close at once; queued bytes are lost."""
         ...
 
 
 class FrameReceiver(Protocol):
-    """What sits behind a wire. `connection_lost` is called exactly once, and nothing after it."""
+    """Receiver of the events of a wire. `connection_lost` is called exactly once, as the last."""
 
     frame_bytes_max: int
-    """The largest frame the peer may send; read anew for every frame."""
+    """Maximum bytes of a frame from the peer; read again for every frame."""
 
     @property
     def is_holding(self) -> bool:
-        """Whether frames that were handed over still wait to be looked at. They will have been when it calls
-        `Wire.resume`."""
+        """Whether delivered frames still wait to be handled. The receiver calls `Wire.resume` once it has
+        handled them."""
         ...
 
     def connected(self, wire: Wire) -> None: ...
 
     def frames_received(self, frames: Sequence[memoryview]) -> None:
-        """One or more whole frames, their sizes taken off. Each is writable, and the receiver's own for as
-        long as it, or anything cut from it, is referred to."""
+        """Take one or more whole frames, without their sizes. Each is writable, and is not reused while the
+        receiver refers to it or to a view of it."""
         ...
 
     def frame_refused(self, size: int) -> None:
         """The peer announced a frame of `size` bytes, which is negative or over `frame_bytes_max`. The wire
-        hands over nothing more; the receiver is expected to close or abort it."""
+        delivers nothing more; the receiver must close or abort it."""
         ...
 
     def bytes_sent(self, count: int) -> None:
@@ -83,17 +83,17 @@ class FrameReceiver(Protocol):
 
 
 Accept: TypeAlias = Callable[[Address], FrameReceiver | None]
-"""Who takes a connection from this peer; None refuses it."""
+"""Returns the receiver for a connection from this peer; None refuses the connection."""
 
 
 class Port(Protocol):
-    """A place where a network listens."""
+    """A listening port."""
 
     address: Address
-    """With the real port number, where a free one was asked for."""
+    """The bound address, with the real port number if port 0 was requested."""
 
     def close(self) -> None:
-        """Accept no more. Connections already accepted live on."""
+        """Accept no more connections. Those already accepted stay open."""
         ...
 
 
@@ -106,5 +106,5 @@ class Network(Protocol):
         ...
 
     def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
-        """Connect; calls `receiver.connected`, or `connection_lost` where that fails or takes too long."""
+        """Connect, and call `receiver.connected`; or `connection_lost` on failure or after `timeout_ms`."""
         ...

@@ -11,8 +11,8 @@ NO_LIMIT = -1
 class RequestMemory:
     """Lends a number of bytes out of `bytes_max`; callers queue while too few are left.
 
-    First come, first served: a small request does not overtake a large one, which would else wait for ever.
-    A request of more than all there is passes alone. `bytes_max` may be -1: no limit.
+    First come, first served: a small request never overtakes a large one, which might otherwise wait for
+    ever. A request larger than the limit passes alone. `bytes_max` of -1 means no limit.
     """
 
     def __init__(self, bytes_max: int = NO_LIMIT) -> None:
@@ -31,11 +31,11 @@ class RequestMemory:
 
     @property
     def waiting(self) -> int:
-        """How many stand in line."""
+        """Number of waiting requests."""
         return len(self._line)
 
     def borrow(self, size: int, granted: Callable[[], None]) -> bool:
-        """Whether `size` bytes are lent at once; otherwise they will be, and `granted` is called then."""
+        """Whether `size` bytes are lent at once. If not, `granted` is called when they are."""
         if self._line or not self._fits(size):
             self._line.append((size, granted))
             return False
@@ -43,7 +43,7 @@ class RequestMemory:
         return True
 
     def give_back(self, size: int) -> None:
-        """`size` bytes that were lent are free again."""
+        """Return `size` bytes that were lent."""
         self._lent_bytes -= size
         while self._line and self._fits(self._line[0][0]):
             wanted, granted = self._line.popleft()

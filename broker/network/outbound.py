@@ -1,4 +1,4 @@
-"""From broker to broker: requests over one connection per destination, answered in the order sent."""
+"""Requests to other brokers, over one connection per destination, answered in the order sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Response)
 
 
 class ChannelError(Exception):
-    """A request to another broker has no answer. It may or may not have been carried out."""
+    """A request to another broker got no response. It may or may not have been carried out."""
 
 
 class ChannelLost(ChannelError):
@@ -31,17 +31,17 @@ class ChannelLost(ChannelError):
 
 
 class ChannelTimeout(ChannelError):
-    """The answer did not come in time."""
+    """The response did not arrive within the timeout."""
 
 
 class ChannelFull(ChannelError):
-    """As many bytes as may wait for an answer already do; this request was not sent."""
+    """The channel has the maximum of unanswered bytes; this request was not sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """How channels behave. The pause after a failed connection doubles from `backoff_ms` to `backoff_ms_max`,
-    less up to a fifth of it at random, so that brokers do not all come back in the same moment."""
+    """Settings of channels. The delay after a failed connection doubles from `backoff_ms` to
+    `backoff_ms_max`, less up to a fifth at random, so that brokers do not all reconnect at once."""
 
     client_id: str
     request_timeout_ms: int = 30_000
@@ -55,11 +55,11 @@ class ChannelSettings:
 class BrokerChannel:
     """Requests to one broker, pipelined, in order, each sent at most once.
 
-    It connects when there is something to send. When the connection is lost, or cannot be made, every request
-    that has no answer fails, sent or not, so that none overtakes one that was lost; sending anew is for the
-    caller to decide. Responses are decoded where they lie: their records are views of the frame received.
+    It connects when there is something to send. When the connection is lost, or cannot be made, every
+    unanswered request fails, sent or not, so that none overtakes a lost one; the caller decides whether to
+    send it again. Responses are decoded in place: their records are views of the received frame.
 
-    `random` gives numbers from 0 up to 1.
+    `random` returns numbers from 0 up to 1.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class BrokerChannel:
     ) -> Deferred[R]:
         """The response to `request`, sent in `version` (by default the highest).
 
-        Fails with `ChannelError`, or with MalformedMessage where the response cannot be read; raises what
-        `encode_request` raises. A request that is not answered in time takes the connection down with it:
-        what was sent after it would not be answered either. Cancelling abandons the answer, not the request.
+        Fails with `ChannelError`, or with MalformedMessage if the response cannot be decoded; raises what
+        `encode_request` raises. A request that is not answered in time closes the connection, since later
+        requests would not be answered either. Cancelling abandons the response, not the request.
         """
         if self._is_closed:
             return fail(ChannelLost(f"{self} is closed"))
@@ -124,7 +124,7 @@ class BrokerChannel:
         return call.answer
 
     def move(self, address: Address) -> None:
-        """The broker is now at `address`; the connection to where it was is dropped."""
+        """Use the new address of the broker, and drop the connection to the old one."""
         if address == self.address:
             return
         self.address = address
@@ -133,7 +133,7 @@ class BrokerChannel:
         self._drop(f"the broker has moved to {address}")
 
     def close(self) -> None:
-        """Fail what has no answer, and send no more."""
+        """Fail all unanswered requests, and send no more."""
         self._is_closed = True
         self._cancel_retry()
         self._drop(f"{self} is closed")
@@ -167,7 +167,7 @@ class BrokerChannel:
             self._fault(str(error))
             return
         if not self._unanswered or self._unanswered[0].correlation_id != correlation_id:
-            self._fault(f"it answered a request numbered {correlation_id}, which was not next in turn")
+            self._fault(f"it answered request {correlation_id}, which is not the oldest unanswered one")
             return
         call = self._take()
         try:
@@ -197,13 +197,13 @@ class BrokerChannel:
                 return
 
     def _fault(self, reason: str) -> None:
-        """The other broker does not keep to the protocol."""
+        """Close the connection because the other broker violates the protocol."""
         _log.warning("Closing %s: %s", self, reason)
         self._cut()
         self._lost(reason)
 
     def _drop(self, reason: str) -> None:
-        """End the connection for reasons of our own."""
+        """End the connection from this side."""
         self._cut()
         self._fail_all(reason)
 
@@ -215,7 +215,7 @@ class BrokerChannel:
                 link.wire.abort()
 
     def _lost(self, reason: str) -> None:
-        """The connection ended, or never began; the next attempt waits a while."""
+        """Fail all requests after the connection was lost or not made; delay the next attempt."""
         self._link = None
         settings = self._settings
         pause_ms = min(settings.backoff_ms_max, settings.backoff_ms * 2 ** min(self._failures, 20))
@@ -227,7 +227,7 @@ class BrokerChannel:
         self._fail_all(reason)
 
     def _fail_all(self, reason: str) -> None:
-        # Taken first: what is sent while these fail belongs to the next connection.
+        # Taken first: requests sent while these fail belong to the next connection.
         calls = [self._take() for _ in range(len(self._unanswered))]
         for call in calls:
             call.answer.errback(ChannelLost(f"{self.address}: {reason}"))
@@ -245,7 +245,7 @@ class _Call:
 
 
 class _Link:
-    """One connection, or attempt, of a channel; after the channel has dropped it, it calls nothing."""
+    """One connection, or attempt, of a channel; it calls nothing once the channel has dropped it."""
 
     def __init__(self, channel: BrokerChannel, frame_bytes_max: int) -> None:
         self.channel: BrokerChannel | None = channel
@@ -273,7 +273,7 @@ class _Link:
             self.channel._fault(f"it announced a response of {size} bytes")
 
     def bytes_sent(self, count: int) -> None:
-        """What has no answer is counted, sent or not."""
+        """Nothing to do: unanswered bytes are counted whether sent or not."""
 
     def connection_lost(self, reason: str) -> None:
         self.wire = None

@@ -1,4 +1,4 @@
-"""What is queued for a socket: pieces of memory, and slices of files that the system sends by itself."""
+"""The send queue of a socket: pieces of memory, and slices of files that the kernel sends (`sendfile`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from protocol.frames import FileSlice, Part
 
 _PARTS_PER_CALL = 64
-"""How many pieces of memory one `sendmsg` is given; the system takes at most 1024."""
+"""Maximum pieces of memory in one `sendmsg`; the system takes at most 1024."""
 
 
 class SliceTooLong(Exception):
-    """The file ends before the slice does: it was cut while the slice was waiting to be sent."""
+    """The file ends before the slice does: it was truncated while the slice waited to be sent."""
 
 
 class Outgoing:
-    """What is queued for a socket, and how much of its head has left."""
+    """The send queue of a socket, and how much of its first part was sent."""
 
     def __init__(self) -> None:
         self._parts: deque[Part] = deque()
@@ -35,9 +35,9 @@ class Outgoing:
         self._parts.clear()
 
     def send_some(self, sock: socket.socket, fd: int) -> int:
-        """Hand the system what it takes in one call; how many bytes that were (0: it takes none now).
+        """Send in one system call. Returns the number of bytes sent; 0 if the socket takes none now.
 
-        Raises OSError where the connection is broken or the file cannot be read, SliceTooLong.
+        Raises OSError if the connection is broken or the file cannot be read, and SliceTooLong.
         """
         head = self._parts[0]
         try:
@@ -80,6 +80,6 @@ def _send_slice(fd: int, part: FileSlice, already_sent: int) -> int:
     sent = os.sendfile(fd, part.file.fileno(), part.offset + already_sent, part.length - already_sent)
     if sent == 0:
         raise SliceTooLong(
-            f"{part.length} bytes at offset {part.offset} were promised, the file ends after {already_sent}"
+            f"{part.length} bytes at offset {part.offset} announced, the file ends after {already_sent}"
         )
     return sent

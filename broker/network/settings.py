@@ -125,4 +125,4 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
 )
-"""In the order in which the documentation lists them."""
+"""Rows of the settings of the network, in the order of the documentation."""

@@ -1,10 +1,10 @@
-"""TCP on Twisted's reactor: frames received into their own buffers, slices of files sent by the system.
+"""TCP on Twisted's reactor: frames received into their own buffers, file slices sent by the kernel.
 
-Twisted accepts, connects, watches descriptors and reports losses; what it would do by `dataReceived` and
-`write` is done here by `recv_into` and `sendmsg` / `sendfile`, without a copy in between.
+Twisted accepts, connects, watches descriptors and reports losses; this module replaces `dataReceived` and
+`write` by `recv_into` and `sendmsg` / `sendfile`, without a copy in between.
 """
 
-# Twisted's transports are annotated in part only.
+# Twisted's transports have only partial annotations.
 # mypy: disable-error-code="no-untyped-call, no-any-return"
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from protocol.frames import Part
 _log = logging.getLogger(__name__)
 
 _TURN_BYTES = 1024 * 1024
-"""How many bytes one connection receives, or sends, before the others have their turn."""
+"""Maximum bytes that one connection receives, or sends, before the others have their turn."""
 
 _LINGER_S = 5.0
-"""How long a connection being closed may take to send what is queued, and its peer to close in turn."""
+"""Maximum time in which a closing connection sends its queue and its peer closes in turn."""
 
 
 _PEER_IS_GONE = frozenset((errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT))
@@ -64,7 +64,7 @@ class _FrameSocket(tcp.Connection):
         self._is_in_read = False
         self._is_closing = False
         self._has_shut_down = False
-        self._broken: Exception | None = None  # found while sending, to be reported by doWrite
+        self._broken: Exception | None = None  # set while sending, reported by doWrite
 
     # Wire
 
@@ -77,7 +77,7 @@ class _FrameSocket(tcp.Connection):
             self._send_now()
 
     def _send_now(self) -> None:
-        """Most responses fit into the socket's buffer at once, and then the reactor need not watch it."""
+        """Send now: most responses fit into the socket's buffer, and the reactor need not watch it then."""
         self._send_turn()
         if self._outgoing or self._broken is not None:
             self.startWriting()
@@ -93,7 +93,7 @@ class _FrameSocket(tcp.Connection):
         self._has_room()
 
     def _has_room(self) -> None:
-        """There is room for the frame that has begun, or it need not wait for other reasons any more."""
+        """Read again, unless paused: there is room for the frame that was held."""
         if self._is_open and self._wants_to_read and not self._assembler.is_held:
             self.startReading()
 
@@ -102,7 +102,7 @@ class _FrameSocket(tcp.Connection):
             return
         self._is_closing = True
         self._linger = self.reactor.callLater(_LINGER_S, self.abort)
-        self.startReading()  # what still arrives is thrown away, for unread bytes would reset the connection
+        self.startReading()  # and discard: unread bytes would reset the connection
         self.startWriting()
 
     def abort(self) -> None:
@@ -118,7 +118,7 @@ class _FrameSocket(tcp.Connection):
     def doRead(self) -> Exception | None:  # type: ignore[override]
         if self._is_closing:
             return self._discard()
-        # What is answered while requests come in leaves together, when they have.
+        # Send the responses to all requests of this turn together, at its end.
         was_idle = not self._outgoing
         self._is_in_read = True
         try:
@@ -154,7 +154,7 @@ class _FrameSocket(tcp.Connection):
                 return self._no_memory(error)
             if frames:
                 self._receiver.frames_received(frames)
-                del frames, target  # the buffer of a frame that has been dealt with is free for the next
+                del frames, target  # frees the buffers of handled frames for the next
                 if assembler.borrowed and not self._receiver.is_holding:
                     assembler.release()
             if assembler.is_held:
@@ -166,7 +166,7 @@ class _FrameSocket(tcp.Connection):
         return None
 
     def _no_memory(self, error: OSError) -> Exception:
-        _log.warning("Closing the connection to %s: its frame could not be allocated: %s", self.peer, error)
+        _log.warning("Closing the connection to %s: no memory for its frame: %s", self.peer, error)
         return _lost(error)
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
@@ -192,7 +192,7 @@ class _FrameSocket(tcp.Connection):
         super().connectionLost(reason)
 
     def _send_turn(self) -> None:
-        """Send what the socket takes, within a turn."""
+        """Send until the socket takes no more, or the turn ends."""
         total = 0
         while self._outgoing and total < _TURN_BYTES:
             try:
@@ -208,7 +208,7 @@ class _FrameSocket(tcp.Connection):
 
     def _break(self, error: OSError | SliceTooLong) -> None:
         if not isinstance(error, OSError) or error.errno not in _PEER_IS_GONE:
-            _log.warning("Closing the connection to %s: a response could not be sent: %s", self.peer, error)
+            _log.warning("Closing the connection to %s: sending a response failed: %s", self.peer, error)
         self._outgoing.clear()
         self._broken = _lost(error)
 
@@ -234,7 +234,7 @@ def _lost(error: Exception) -> Exception:
 
 
 class FrameServer(_FrameSocket, tcp.Server):
-    """A connection that was accepted."""
+    """A connection that this side accepted."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class FrameServer(_FrameSocket, tcp.Server):
 
 
 class FrameClient(_FrameSocket, tcp.Client):
-    """A connection that was asked for."""
+    """A connection that this side opened."""
 
     def __init__(self, buffers: FrameBuffers, receiver: FrameReceiver, connector: tcp.Connector) -> None:
         self._prepare(receiver, buffers)
@@ -263,7 +263,7 @@ class FrameClient(_FrameSocket, tcp.Client):
 
 @implementer(IProtocol)
 class _Link:
-    """The protocol object that Twisted requires: it passes on that the connection opened or closed."""
+    """The protocol object that Twisted requires: reports that the connection opened or closed."""
 
     def __init__(self, receiver: FrameReceiver) -> None:
         self.receiver = receiver
@@ -285,7 +285,7 @@ class _Link:
 
 @implementer(IProtocolFactory)
 class _Accepting:
-    """Makes a link for each peer that `accept` takes."""
+    """Makes a link for each peer that `accept` admits."""
 
     def __init__(self, accept: Accept) -> None:
         self._accept = accept
@@ -302,7 +302,7 @@ class _Accepting:
 
 
 class _Connecting(ClientFactory):
-    """Makes the one link of a connection asked for; says so where there will be none."""
+    """Makes the link of a connection that this side opens; reports when the connection fails."""
 
     noisy = False
 
@@ -334,7 +334,7 @@ class _FramePort(tcp.Port):
         self._options = options
 
     def createInternetSocket(self) -> socket.socket:
-        # Accepted sockets inherit these; set later, they would not widen the window any more.
+        # Accepted sockets inherit the options; set after accepting, they no longer widen the TCP window.
         sock = super().createInternetSocket()
         self._options.apply(sock)
         return sock
@@ -343,7 +343,7 @@ class _FramePort(tcp.Port):
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class SocketOptions:
-    """Sizes of the buffers of sockets, -1 leaving them to the system, and of the queue of new connections."""
+    """Sizes of socket buffers (-1: the system decides), and of the queue of new connections."""
 
     send_buffer_bytes: Annotated[int, "socket.send.buffer.bytes"] = -1
     receive_buffer_bytes: Annotated[int, "socket.receive.buffer.bytes"] = -1
@@ -369,8 +369,8 @@ class _TcpPort:
 class TcpNetwork:
     """The system's TCP, as a `Network`. `reactor` is a Twisted reactor that watches descriptors.
 
-    `memory` bounds the large frames of all connections that are accepted; of answers there are no more than
-    this side has asked for. `addresses_of` finds the addresses of a host; by default the system is asked.
+    `memory` bounds the large frames of all accepted connections; responses need no bound, since this side
+    limits its requests. `addresses_of` resolves a host; by default with the system's resolver.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""Fetch sessions (KIP-227): the broker remembers what a reader wants, so that requests name only changes and
-answers hold only news.
+"""Fetch sessions (KIP-227): the broker remembers which partitions a reader fetches, so that requests name
+only changed partitions and responses hold only news.
 
 A session keeps the partitions of one reader and marks as *stirred* those that may have news. A change in a
 partition (its end, its high watermark, its start, its leader) stirs it in the sessions that hold it, and so
 does a reader that names it. Only stirred partitions are read: the cost of a fetch depends on the changes, not
 on the number of partitions in its session.
 
-No network, no clock and no logs: callers pass the time, and `fetches` reads.
+No network, no clock and no logs: callers pass the time, and `fetches` reads the logs.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ FINAL_EPOCH = -1
 _LAST_EPOCH = 2**31 - 1
 _ID_BITS = 31
 _EVICTABLE_MS = 120_000
-"""Time after which a session that was not used, or was opened that long ago, may be replaced by another."""
+"""Time since its last use, or since it was opened, after which another session may replace a session."""
 _NOT_TOLD = -1
 
 NamedPartition: TypeAlias = "tuple[UUID | str, int]"
-"""Topic id or name, and index: a partition as a reader names it."""
+"""(topic id or name, partition index), as the reader named the partition."""
 
 
 def next_epoch(epoch: int) -> int:
-    """Session epoch of the next request: after the last it starts again at 1, past the two special epochs."""
+    """Session epoch of the next request. After the maximum it restarts at 1, skipping the special epoch 0."""
     return 1 if epoch == _LAST_EPOCH else epoch + 1
 
 
@@ -48,7 +48,7 @@ class Sleeper(Protocol):
     """A waiting fetch of a session."""
 
     def ask(self, key: SessionPartition) -> None:
-        """Check the fetch: this partition may have news."""
+        """Check whether the fetch is complete: this partition may have news."""
         ...
 
     def expire(self) -> None:
@@ -70,14 +70,14 @@ class FetchReader(NamedTuple):
 
     @property
     def registration(self) -> tuple[int, int]:
-        """The follower and its registration: a follower that registers again is counted again in each
+        """(replica id, broker epoch). A follower that registers again must be recorded again in each
         partition."""
         return self.replica_id, self.broker_epoch
 
 
 @dataclass(slots=True, eq=False)
 class SessionPartition:
-    """A partition in a session: the reader's position, and what it was last answered."""
+    """A partition in a session: the reader's position, and the offsets last sent to it."""
 
     session: FetchSession
     named: NamedPartition
@@ -88,7 +88,7 @@ class SessionPartition:
     log_start_offset: int = _NOT_TOLD
 
     def is_news(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether the reader was last answered other offsets; these count as answered from now on."""
+        """Whether these offsets differ from those last sent to the reader; they then count as sent."""
         if self.high_watermark == high_watermark and self.log_start_offset == log_start_offset:
             return False
         self.high_watermark, self.log_start_offset = high_watermark, log_start_offset
@@ -99,20 +99,20 @@ class SessionPartition:
         self.session.stirred.pop(self, None)
 
     def step_back(self) -> None:
-        """Stay stirred, behind the partitions that may not have been read yet."""
+        """Stay stirred, but be read after the partitions that may not have been read yet."""
         stirred = self.session.stirred
         stirred.pop(self, None)
         stirred[self] = None
 
     def fail(self) -> None:
-        """The reader was answered with an error: once the error ends, all offsets are news again."""
+        """Record that an error was sent to the reader: once the error ends, all offsets are news."""
         self.high_watermark = self.log_start_offset = _NOT_TOLD
         self.step_back()
 
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """One reader's session. `epoch` is the one expected in the next request."""
+    """One reader's session. `epoch` is the session epoch expected in the next request."""
 
     id: int
     by_ids: bool
@@ -125,7 +125,7 @@ class FetchSession:
     stirred: dict[SessionPartition, None] = field(default_factory=dict)
     """Partitions that may have news, in the order in which they are read."""
     waiting: Sleeper | None = None
-    """The fetch of this session that waits, if one does."""
+    """The waiting fetch of this session; None if no fetch waits."""
 
     def stir_all(self) -> None:
         """Stir all partitions."""
@@ -135,21 +135,21 @@ class FetchSession:
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How many sessions a broker keeps, and how many partitions all of them may hold together."""
+    """Maximum number of sessions of a broker, and of partitions in all sessions together."""
 
     sessions_max: Annotated[int, "max.incremental.fetch.session.cache.slots"] = 1000
     partitions_max: Annotated[int, "max.incremental.fetch.session.cache.partitions"] = 500_000
 
 
 class FetchSessions:
-    """All sessions of a broker, by id, the one least recently used first.
+    """All sessions of a broker, by id, the least recently used first.
 
-    When the limits are reached, a new session replaces one that was not used for two minutes. Otherwise it
-    replaces a lesser one: a consumer's where a follower opens one, or else the one with fewer partitions. A
-    follower replaces a consumer's session at once, all others are safe for two minutes. A reader that gets no
-    session names all partitions in each fetch, which only costs more.
+    When the limits are reached, a new session replaces one that was not used for two minutes. Otherwise a
+    follower's session replaces a consumer's at once, and a session replaces a smaller one of the same kind
+    that was opened more than two minutes ago. A reader without a session names all partitions in each fetch,
+    which only costs more.
 
-    `draw(bits)` gives random bits: other clients must not guess ids.
+    `draw(bits)` returns random bits: other clients must not guess session ids.
     """
 
     def __init__(self, draw: Callable[[int], int], limits: SessionLimits | None = None) -> None:
@@ -157,7 +157,7 @@ class FetchSessions:
         self._limits = limits or SessionLimits()
         self._sessions: dict[int, FetchSession] = {}
         self.watchers: dict[TopicPartition, dict[SessionPartition, None]] = {}
-        """The sessions' entries by partition; public for callers that skip partitions in no session."""
+        """The sessions' entries by partition. Public so that callers can skip partitions in no session."""
         self._partitions = 0
 
     def __len__(self) -> int:
@@ -175,8 +175,8 @@ class FetchSessions:
     # -- requests ----------------------------------------------------------------------------------------
 
     def open(self, reader: FetchReader, *, by_ids: bool, partitions: int, now_ms: int) -> FetchSession | None:
-        """Open an empty session for a reader that is about to name `partitions` partitions; None where the
-        limits leave no room."""
+        """Open an empty session for a reader that is about to name `partitions` partitions. Returns None if
+        the limits leave no room."""
         if not partitions or not self._make_room(reader, partitions, now_ms):
             return None
         session_id = NO_SESSION
@@ -207,7 +207,7 @@ class FetchSessions:
                 "a fetch session cannot change between topic names and topic ids",
             )
         if session.waiting is not None:
-            # The reader has sent another fetch, so the one that waits is answered now.
+            # The reader has sent another fetch: answer the waiting one now.
             session.waiting.expire()
         if (reader.replica_id, reader.broker_epoch) != (
             session.reader.replica_id,
@@ -236,10 +236,10 @@ class FetchSessions:
     # -- partitions of a session -------------------------------------------------------------------------
 
     def name(self, session: FetchSession, wanted: Iterable[tuple[UUID | str, FetchPartition]]) -> None:
-        """Add partitions to the session, or record the reader's position in those that it has.
+        """Add partitions to the session, or update the reader's position in partitions that it holds.
 
-        Raises BrokerError, and ends the session, where all sessions together would hold too many partitions:
-        FETCH_SESSION_ID_NOT_FOUND, for then the reader asks for a new one, and is given one or not.
+        If all sessions together would hold too many partitions, closes the session and raises BrokerError:
+        FETCH_SESSION_ID_NOT_FOUND, which makes the reader ask for a new session.
         """
         partitions = session.partitions
         for topic, position in wanted:
@@ -256,7 +256,7 @@ class FetchSessions:
             session.stirred[partition] = None
 
     def forget(self, session: FetchSession, forgotten: Iterable[NamedPartition]) -> None:
-        """Remove partitions from the session; without any it is closed."""
+        """Remove partitions from the session; close it if none is left."""
         for named in forgotten:
             partition = session.partitions.pop(named, None)
             if partition is not None:
@@ -265,7 +265,7 @@ class FetchSessions:
             self._remove(session)
 
     def watch(self, partition: SessionPartition, key: TopicPartition) -> None:
-        """Stir a session's partition from now on when partition `key` changes."""
+        """Stir a session's partition whenever partition `key` changes."""
         if partition.key != key and partition.session.partitions.get(partition.named) is partition:
             self._stop_watching(partition)
             partition.key = key
@@ -275,15 +275,15 @@ class FetchSessions:
         """Whether the session has not been closed."""
         return self._sessions.get(session.id) is session
 
-    # -- what moves --------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------
 
     def stir(self, key: TopicPartition, *, followers: bool = False, consumers: bool = False) -> None:
-        """Stir a changed partition in all sessions that hold it, and check at once the waiting fetches of
-        followers, or of consumers."""
+        """Stir a changed partition in all sessions that hold it. Check the waiting fetches of followers if
+        `followers`, and those of consumers if `consumers`."""
         watchers = self.watchers.get(key)
         if not watchers:
             return
-        # A copy: an answer may lead to sessions being used, or closed.
+        # A copy: answering a fetch may open or close sessions.
         for partition in list(watchers):
             session = partition.session
             session.stirred[partition] = None
@@ -291,14 +291,14 @@ class FetchSessions:
                 session.waiting.ask(partition)
 
     def content(self, key: TopicPartition) -> Iterator[tuple[int, int]]:
-        """(replica id, time of its last fetch in ms) of each follower that has had all of a partition since
-        its last change. A fetch counts for all partitions in its session, named or not."""
+        """(replica id, time of its last fetch in ms) of each follower that has fetched everything in a
+        partition since its last change. A fetch counts for all partitions in its session, named or not."""
         for partition in self.watchers.get(key, ()):
             session = partition.session
             if session.reader.is_follower and partition not in session.stirred:
                 yield session.reader.replica_id, session.used_ms
 
-    # -- room --------------------------------------------------------------------------------------------
+    # -- limits ------------------------------------------------------------------------------------------
 
     def _make_room(self, reader: FetchReader, partitions: int, now_ms: int) -> bool:
         limits = self._limits

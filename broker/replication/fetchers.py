@@ -1,4 +1,4 @@
-"""Copying from all leaders: one or several `ReplicaFetcher`s for each, and their network requests."""
+"""Copying from all leaders: one or more `ReplicaFetcher`s per leader, and their network requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class SendFetch(Protocol):
-    """Sends fetches to leaders, through connections of their own: fetches wait for records."""
+    """Sends fetches to leaders, on connections used for nothing else, because fetches wait for records."""
 
     def __call__(self, broker_id: int, request: FetchRequest) -> Deferred[FetchResponse]:
         """The leader's response. Fails, with any error, when the fetch may be sent again."""
@@ -39,10 +39,10 @@ class MakeDurable(Protocol):
 
 
 class Fetchers:
-    """Copies the partitions that it is told to follow, each from its present leader.
+    """Copies partitions, each from its present leader.
 
-    There is one lane for each of `sends`: as many fetches wait at each leader (`num.replica.fetchers`).
-    `flush` is asked for where an acknowledgement is to mean that the disk has it (`flush.before.ack`).
+    Each of `sends` is a lane with its own fetch open to each leader (`num.replica.fetchers`). `flush` is
+    called for partitions whose records must be durable before they are acknowledged (`flush.before.ack`).
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Fetchers:
             loop.forget(partition)
 
     def stop(self) -> None:
-        """Stop copying all partitions, for good."""
+        """Stop copying all partitions. Permanent."""
         self._is_stopped = True
         for loop in self._loops.values():
             loop.stop()
@@ -99,7 +99,7 @@ class Fetchers:
 
 
 class _Loop:
-    """Sends the fetches of one fetcher, and gives it the answers."""
+    """Sends the fetches of one fetcher, and passes the responses to it."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _Loop:
         self._wake_in_this_turn()
 
     def _wake_in_this_turn(self) -> None:
-        # Thousands may come in one turn.
+        # One reactor turn may add thousands of partitions: set the timer once.
         if self._timer is None or self._timer.getTime() > self._clock.seconds():
             self._wake()
 
@@ -141,11 +141,11 @@ class _Loop:
         return int(self._clock.seconds() * 1000)
 
     def _wake(self) -> None:
-        """Send at the end of this turn of the reactor, together with whatever else the turn adds."""
+        """Set the timer for the next fetch; one that is due is sent after this reactor turn."""
         due_ms = self._fetcher.next_fetch_ms()
         self._cancel_timer()
         if due_ms is not None:
-            # No pause is longer, whatever has become of the clock.
+            # The longest pause bounds the delay even if the clock has jumped.
             delay_ms = min(max(0, due_ms - self._now_ms()), self._pause_ms_max)
             self._timer = self._clock.callLater(delay_ms / 1000, self._timer_ended)
 
@@ -179,7 +179,7 @@ class _Loop:
     def _begin_flushes(self) -> None:
         for partition in self._fetcher.take_unflushed():
             flushed = self._flush(partition.log)
-            # A log that cannot be flushed is offline; one that was cut meanwhile is looked at again.
+            # BrokerError: the log is offline. A log truncated meanwhile is checked again by `flushed`.
             flushed.addErrback(lambda failure: failure.trap(BrokerError) and None)
             flushed.addCallback(self._flushed, partition)
 
@@ -195,7 +195,7 @@ class _Loop:
         if not self._is_failing:
             self._is_failing = True
             _log.info(
-                "Fetching from leader %d failed; it is retried after a pause: %s", self._leader, failure.value
+                "Fetching from leader %d failed; retrying after a pause: %s", self._leader, failure.value
             )
         self._fetcher.failed(fetch, self._now_ms())
         self._wake()
@@ -203,7 +203,7 @@ class _Loop:
     def _broken(self, failure: Failure, fetch: Asked) -> None:
         """Retry after an unexpected error in this broker, so that other partitions are still copied."""
         _log.error(
-            "The response of leader %d could not be applied; it is fetched again after a pause\n%s",
+            "Could not apply the response of leader %d; fetching again after a pause\n%s",
             self._leader,
             failure.getTraceback(),
         )

@@ -1,9 +1,9 @@
-"""How one replica follows its leader: the offset that it asks for, and how it applies the answer.
+"""How one replica follows its leader: the offset that it fetches from, and how it applies the response.
 
-The follower writes the bytes that it gets, and never decodes a record. Leader epochs, never high watermarks,
-show where its log diverges from the leader's (KIP-101, KIP-279): each fetch names the epoch of the last
-batch, and a leader in whose log that epoch ended earlier answers so (KIP-595). The follower then truncates
-its log to where both agree, in several rounds where necessary.
+The follower writes the bytes that it receives, and never decodes a record. Leader epochs, never high
+watermarks, show where its log diverges from the leader's (KIP-101, KIP-279): each fetch names the epoch of
+the follower's last batch; if that epoch ended earlier in the leader's log, the response says so (KIP-595).
+The follower then truncates its log to where both agree, in several rounds if necessary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class FetchOutcome(enum.Enum):
-    """What a follower does after an answer."""
+    """What a follower does after a fetch response."""
 
     GO_ON = "fetch again at once"
     BACK_OFF = "fetch again after a pause"
@@ -29,7 +29,7 @@ class FetchOutcome(enum.Enum):
 
 
 def wanted(partition: Partition, max_bytes: int) -> FetchPartition:
-    """The replica's part of a fetch: the records after its last one."""
+    """The replica's entry in a fetch request: the records after its last one."""
     log = partition.log
     return FetchPartition(
         partition=partition.index,
@@ -42,9 +42,9 @@ def wanted(partition: Partition, max_bytes: int) -> FetchPartition:
 
 
 def take(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome:
-    """Append, truncate or restart the log, as the leader's answer demands.
+    """Append, truncate or restart the log, according to the leader's response.
 
-    The answer must belong to what `wanted` returned in the replica's present leader epoch, and the log must
+    The response must answer what `wanted` returned in the replica's present leader epoch, and the log must
     not have changed since.
     """
     try:
@@ -54,7 +54,7 @@ def take(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome
             case ErrorCode.OFFSET_OUT_OF_RANGE if data.log_start_offset >= 0:
                 _start_at(partition, data.log_start_offset, now_ms)
             case ErrorCode.FENCED_LEADER_EPOCH:
-                # There is a newer epoch, which the controller is about to send to this broker.
+                # A newer epoch exists; the controller will send it to this broker.
                 return FetchOutcome.WAIT
             case code:
                 raise error_for(code, "the leader's answer")
@@ -63,7 +63,7 @@ def take(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome
             return FetchOutcome.WAIT
         _log.log(
             _severity(error),
-            "Copying %s-%d failed; it is retried after a pause: %s",
+            "Copying %s-%d failed; retrying after a pause: %s",
             partition.topic,
             partition.index,
             error,
@@ -78,7 +78,7 @@ def _take_good(partition: Partition, data: PartitionData, now_ms: int) -> None:
         _cut(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset, now_ms)
         return
     if data.records:
-        # As received: a view of the frame.
+        # A view of the received frame, without a copy.
         log.append_as_follower(cast(memoryview, data.records), now_ms=now_ms)
     partition.take_high_watermark(data.high_watermark)
     if data.log_start_offset > log.log_start_offset:
@@ -86,8 +86,8 @@ def _take_good(partition: Partition, data: PartitionData, now_ms: int) -> None:
 
 
 def _cut(partition: Partition, epoch: int, end_offset: int, now_ms: int) -> None:
-    """The leader's log has nothing of epochs after `epoch` up to the one asked for, and `epoch` itself ends
-    there at `end_offset`."""
+    """Truncate the log: in the leader's log `epoch` ends at `end_offset`, and no later epoch up to the
+    replica's last one exists."""
     log = partition.log
     before = (log.log_end_offset, log.epochs.latest)
     offset = truncation_offset(log, epoch, end_offset)
@@ -96,12 +96,12 @@ def _cut(partition: Partition, epoch: int, end_offset: int, now_ms: int) -> None
     if (log.log_end_offset, log.epochs.latest) == before:
         raise error_for(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"cutting at {offset} does not bring the log together with the leader's, where epoch {epoch} "
+            f"truncating to {offset} leaves the log different from the leader's, where epoch {epoch} "
             f"ends at {end_offset}",
         )
     _log.log(
         logging.WARNING if lost > 0 else logging.INFO,
-        "%s-%d truncated from %d to %d, where it agrees with its leader's log%s",
+        "Truncated %s-%d from %d to %d, where it agrees with its leader's log%s",
         partition.topic,
         partition.index,
         before[0],
@@ -111,25 +111,26 @@ def _cut(partition: Partition, epoch: int, end_offset: int, now_ms: int) -> None
 
 
 def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
-    """Offset to which a log must be truncated where, in the leader's log, `epoch` ends at `end_offset` and no
+    """Offset to which a log must be truncated if, in the leader's log, `epoch` ends at `end_offset` and no
     later epoch up to this log's last one ever began.
 
-    Records before that offset may still differ, in epochs that only one log knows; the next fetch shows it.
+    Records before that offset may still differ, in epochs that only one of the logs has; the next fetch
+    detects that.
     """
     own_epoch, own_end_offset = log.end_offset_for_epoch(epoch)
     if own_epoch == epoch:
         return min(own_end_offset, end_offset)
     if own_epoch == NO_EPOCH:
         return min(log.log_end_offset, end_offset)
-    # The leader's epoch is unknown here: records after the last epoch before it cannot be the leader's.
+    # This log lacks the leader's epoch: records after the last epoch before it cannot be the leader's.
     return min(log.log_end_offset, own_end_offset)
 
 
 def _start_at(partition: Partition, offset: int, now_ms: int) -> None:
-    """The leader's log has no offset in common with this one: copy it from its start."""
+    """Empty the log and copy the leader's from its start: the two have no offset in common."""
     log = partition.log
     _log.warning(
-        "%s-%d has offsets %d to %d, none of which its leader's log has: it is emptied and copied from %d",
+        "%s-%d has offsets %d to %d, but its leader's log has none of them: emptying it, copying from %d",
         partition.topic,
         partition.index,
         log.log_start_offset,

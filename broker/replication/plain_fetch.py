@@ -1,4 +1,4 @@
-"""A fetch without a session: all its partitions are read, and answered together."""
+"""A fetch without a session: all its partitions are read and returned together."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from broker.replication.replicas import Replicas
 
 
 class PlainFetch:
-    """One fetch without a session, from its request to its answer.
+    """One fetch without a session, from its request to its response.
 
-    `answer` is called once there are `min_bytes`, an error, or no time left.
+    `answer` is called once there are `min_bytes` or an error, or the fetch's time has passed.
     """
 
     __slots__ = ("_answer", "_by_key", "_limits", "_reads", "_replica_id", "_replicas", "_sizes")
@@ -35,7 +35,7 @@ class PlainFetch:
         self._sizes: dict[Hashable, int] = {}
 
     def begin(self, connection: int) -> bool:
-        """Read, and answer or wait. Returns whether it waits; the end of `connection` cancels it then."""
+        """Read, then answer or wait. Returns whether it waits, until `connection` closes at the latest."""
         reads, limits = self._reads, self._limits
         total = read_all(self._replicas, reads, limits.max_bytes, self._replica_id)
         wait = limits.max_wait_ms > 0 and total < limits.min_bytes
@@ -50,7 +50,7 @@ class PlainFetch:
         return True
 
     def _check(self, key: Hashable) -> bool:
-        """Read only the partition that was woken: that costs the same however many are wanted."""
+        """Read only the woken partition, so that the cost does not grow with the number fetched."""
         read, limits = self._by_key[key], self._limits
         read_all(self._replicas, [read], limits.max_bytes, self._replica_id)
         self._sizes[key] = read.size

@@ -1,4 +1,4 @@
-"""Records deleted on request: a partition's log begins later, here and on all live replicas (KIP-107)."""
+"""Deletes records on request: advances a partition's log start here and on all live replicas (KIP-107)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.errors import BrokerError, ErrorCode
 
 @dataclass(slots=True)
 class RecordDeletion:
-    """Records of one partition to be deleted up to `offset`, and how far all replicas have got."""
+    """A request to delete the records of one partition before `offset`, and the progress of its replicas."""
 
     topic: str
     index: int
@@ -22,15 +22,15 @@ class RecordDeletion:
 
 
 class RecordDeletions:
-    """Deletes records of partitions that are led here. Who waits for the other replicas waits at
-    `Replicas.deleters`."""
+    """Deletes records of partitions that this broker leads. Requests that wait for the other replicas are
+    parked in `Replicas.deleters`."""
 
     def __init__(self, replicas: Replicas, metadata: MetadataCache) -> None:
         self._replicas = replicas
         self._metadata = metadata
 
     def begin(self, topic: str, index: int, offset: int) -> RecordDeletion:
-        """Advance the log start of a partition that is led here to `offset` (-1: the high watermark)."""
+        """Advance the log start of a partition led by this broker to `offset` (-1: its high watermark)."""
         deletion = RecordDeletion(topic, index, offset)
         try:
             partition = self._replicas.partition(topic, index)
@@ -42,7 +42,7 @@ class RecordDeletions:
         return deletion
 
     def is_done(self, deletion: RecordDeletion) -> bool:
-        """Whether a deletion may be answered: it failed, or all live replicas have carried it out."""
+        """Whether a deletion has failed, or has been carried out by all live replicas."""
         if deletion.error is not None:
             return True
         partition = self._replicas.find(deletion.topic, deletion.index)

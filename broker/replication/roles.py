@@ -1,7 +1,7 @@
-"""The roles of this broker's replicas: taken as the controller says, and lost where a log directory fails.
+"""The roles of this broker's replicas: the controller assigns them; a failed log directory ends them.
 
-Everything happens on the reactor's thread. `Partition` decides; this performs: logs are made and deleted, and
-fetchers and waiting requests are notified.
+Everything runs on the reactor's thread. `Partition` decides; `Roles` creates and deletes logs, and notifies
+fetchers and waiting requests.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from protocol.topic_partition import TopicPartition
 _log = logging.getLogger(__name__)
 
 NO_LEADER_EPOCH = -1
-"""In StopReplica: do not check the leader epoch."""
+"""Leader epoch in StopReplica: skip the check of the leader epoch."""
 EPOCH_DURING_DELETE = -2
-"""In StopReplica: the topic is being deleted, whatever the leader epoch."""
+"""Leader epoch in StopReplica: the topic is being deleted; skip the check of the leader epoch."""
 
 _WORK_PER_TURN = 256
 _WORK_OF_NEW_REPLICA = 128
-"""To begin a role is one piece of work, some 20 µs; to make a log counts as so many of them."""
+"""Work of creating a log. The unit is the work of beginning a role, about 20 µs."""
 
 
 @dataclass(slots=True)
 class _Begun:
-    """The partitions in which a LeaderAndIsr lets this broker begin a role."""
+    """Partitions in which this broker begins a role because of one LeaderAndIsr request."""
 
     leading: list[Partition] = field(default_factory=list)
     following: list[Partition] = field(default_factory=list)
@@ -60,16 +60,16 @@ class Copier(Protocol):
     """Copies from leaders: `Fetchers`."""
 
     def follow(self, partition: Partition) -> None:
-        """Copy a partition from its leader, in its leader epoch, from now on."""
+        """Start to copy a partition from its leader, in its leader epoch."""
         ...
 
     def forget(self, partition: Partition) -> None:
-        """Copy a partition no more. Harmless for one that is not copied."""
+        """Stop copying a partition. No effect if it is not copied."""
         ...
 
 
 class Roles:
-    """Gives replicas their roles, and takes them away."""
+    """Begins and ends the roles of this broker's replicas."""
 
     def __init__(self, replicas: Replicas, logs: LogManager, copier: Copier, clock: Clock) -> None:
         self.controller_epoch = -1
@@ -80,17 +80,17 @@ class Roles:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """The logs will be closed: what the controller has said and is not done yet, is not done any more."""
+        """Apply nothing more of LeaderAndIsr requests under way: the logs are about to be closed."""
         self._is_stopped = True
 
     def apply_leader_and_isr(
         self, request: LeaderAndIsrRequest, check_current: Callable[[], None] = lambda: None
     ) -> Deferred[LeaderAndIsrResponse]:
-        """Take the leader and the in-sync set of each partition, unless the controller has been replaced.
+        """Apply the leader and the in-sync set of each partition, unless the controller has been replaced.
 
-        What makes many logs, or begins very many roles, is done in turns, between which others have theirs:
-        the caller sees to it that the controller says nothing else meanwhile. `check_current` is called
-        before every turn; what it raises ends it, and fails the Deferred.
+        A request that creates many logs, or begins very many roles, takes several reactor turns; the caller
+        must not apply another request of the controller meanwhile. `check_current` is called before every
+        turn; an error that it raises ends the work and fails the Deferred.
         """
         if request.controller_epoch < self.controller_epoch:
             return succeed(LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, topics=[]))
@@ -121,8 +121,8 @@ class Roles:
                         LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code)
                     )
         finally:
-            # Last, and in one go: leaders that are told in the same moment have begun by then. Asked for each
-            # turn's share, too early, they would be asked in vain, and over again.
+            # Last, and for all partitions together: by then leaders that got their request at the same time
+            # have begun. Earlier fetches would fail, and be repeated.
             for partition in begun.following:
                 self._copier.follow(partition)
         if begun.leading:
@@ -163,7 +163,7 @@ class Roles:
         is_new: bool,
         begun: _Begun,
     ) -> None:
-        """Take an assignment. What this broker is to copy from now on it does not copy yet."""
+        """Apply an assignment; the caller starts the copying of partitions that begin to follow."""
         if self._replicas.local_id not in assignment.replicas:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = self._replicas.find(topic, index)
@@ -178,7 +178,7 @@ class Roles:
         if assignment.leader == self._replicas.local_id:
             self._copier.forget(partition)
             begins = partition.lead(assignment, self._replicas.monotonic_ms())
-            # What was recovered, or followed, may be durable no further than the recovery point.
+            # Recovered or copied records beyond the recovery point may not be durable yet.
             self._replicas.grown(partition)
             if begins:
                 begun.leading.append(partition)
@@ -199,7 +199,7 @@ class Roles:
         return partition
 
     def apply_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Let go of partitions, and delete those that are to be deleted."""
+        """End the roles of partitions, and delete the logs that the request says to delete."""
         if request.controller_epoch < self.controller_epoch:
             return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, partition_errors=[])
         self.controller_epoch = request.controller_epoch
@@ -237,7 +237,7 @@ class Roles:
         return ErrorCode.NONE
 
     def directory_failed(self, path: str) -> None:
-        """The log directory at `path` has failed: its partitions have no role any more."""
+        """End the roles of all partitions in a failed log directory."""
         for partition in list(self._replicas):
             if partition.is_offline and partition.role is not None:
                 _log.error("%s-%d is offline: its log directory failed", partition.topic, partition.index)
@@ -248,7 +248,7 @@ class Roles:
 
 
 def _log_leading(begun: Sequence[Partition]) -> None:
-    """One line, however many partitions a broker has taken over: ten thousand would keep clients waiting."""
+    """Log one line for all partitions: ten thousand lines would keep clients waiting."""
     first = begun[0]
     more = f", and {len(begun) - 1} partitions more" if len(begun) > 1 else ""
     _log.info("Leading %s-%d from epoch %d on%s", first.topic, first.index, first.leader_epoch, more)

@@ -1,5 +1,5 @@
-"""Fetches of a session (KIP-227): stirred partitions are read, what is new in them is answered, and a
-partition without news is not read again until something stirs it.
+"""Fetches of a session (KIP-227): only stirred partitions are read, only news is returned, and a partition
+without news is not read again until a change stirs it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from broker.replication.replicas import Replicas
 
 
 class SessionFetch:
-    """One fetch of a session, from its request to its answer.
+    """One fetch of a session, from its request to its response.
 
     `locate(member, connection)` finds the partition that a member of the session names. `answer` is called
-    once there are `min_bytes`, an error, or no time left. The first fetch of a session `is_full`: all its
-    partitions are answered.
+    once there are `min_bytes` or an error, or the fetch's time has passed. The first fetch of a session
+    `is_full`: its response names all partitions.
     """
 
     __slots__ = (
@@ -47,7 +47,7 @@ class SessionFetch:
         self._total = 0
 
     def begin(self) -> None:
-        """Read, and answer or wait."""
+        """Read, then answer or wait."""
         session, limits = self._session, self._limits
         self._find_reads()
         if session.reader.is_follower:
@@ -66,11 +66,11 @@ class SessionFetch:
             session.waiting = parked
 
     def _find_reads(self) -> None:
-        # A copy: locating a partition stirs nothing, but the partition is watched from then on.
+        # A copy: locating a partition starts to watch it, after which changes may stir it.
         self._reads = [self._locate(member, self._connection) for member in list(self._session.stirred)]
 
     def _record(self, read: Read) -> None:
-        """Record a follower's position in a partition that it has named or that has moved since."""
+        """Record a follower's position in a partition that it named, or that changed since then."""
         if read.error is not None:
             return
         reader = self._session.reader
@@ -89,7 +89,7 @@ class SessionFetch:
         )
 
     def _check(self, key: Hashable) -> bool:
-        """Read only the partition that moved: that costs the same however many are stirred."""
+        """Read only the changed partition, so that the cost does not grow with the number stirred."""
         member = cast(SessionPartition, key)
         read = self._by_member.get(member)
         if read is None:
@@ -100,7 +100,7 @@ class SessionFetch:
         if not read.is_final and self._total < self._limits.min_bytes:
             return False
         if len(self._session.stirred) == 1 and not self._is_full:
-            # No other partition can add to the answer.
+            # No other partition can add bytes to the response.
             self._reads = [read]
             self._end()
         else:
@@ -120,7 +120,7 @@ class SessionFetch:
         self._answer(session_id, self._news())
 
     def _news(self) -> list[Read]:
-        """The partitions to answer; they count as answered."""
+        """The partitions to return; they count as sent."""
         return [read for read in self._reads if self._is_news(read) or self._is_full]
 
     def _is_news(self, read: Read) -> bool:
@@ -130,10 +130,10 @@ class SessionFetch:
             return True
         found = read.read
         if found is None:
-            return False  # There was no room: a later fetch reads it.
+            return False  # No room in this response: a later fetch reads it.
         is_news = member.is_news(found.high_watermark, found.log_start_offset)
         if found.records is not None:
-            # Until the reader asks for what comes after them it may want them again.
+            # The reader may fetch these records again until it names a later offset.
             member.step_back()
             return True
         if found.end_offset <= read.wanted.fetch_offset and not self._may_join(read):

@@ -1,4 +1,4 @@
-"""The settings of replication, one row each, and the groups in which they are handed over."""
+"""The settings of replication, one row each, and the dataclasses that group them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ SETTINGS: tuple[Setting, ...] = (
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """What the wiring of replication goes by."""
+    """The settings that the wiring of replication uses."""
 
     fetchers: Annotated[int, "num.replica.fetchers"]
     timeout_ms: Annotated[int, "replica.socket.timeout.ms"]
@@ -130,7 +130,7 @@ class ReplicationSettings:
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ThrottleRates:
-    """Bytes a second that replicas out of sync are given, and may fetch."""
+    """Maximum bytes a second that this broker sends to, and fetches for, replicas that are not in sync."""
 
     leader: Annotated[int, "leader.replication.throttled.rate"]
     follower: Annotated[int, "follower.replication.throttled.rate"]

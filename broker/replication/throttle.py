@@ -1,8 +1,9 @@
-"""The throttle of replication (KIP-73): replicas that catch up must not take the network from all others.
+"""Replication throttles (KIP-73): replicas that catch up must leave bandwidth for everything else.
 
-A broker has one as a leader, for what it gives, and one as a follower, for what it fetches. Each has a rate
-(`leader.replication.throttled.rate`, `follower.replication.throttled.rate`), and topics say which of their
-replicas it is for (`….throttled.replicas`). Replicas in sync are never held back: producers wait for them.
+A broker has one throttle as a leader, for bytes it sends, and one as a follower, for bytes it fetches. Each
+has a rate (`leader.replication.throttled.rate`, `follower.replication.throttled.rate`); topics list the
+replicas that it applies to (`….throttled.replicas`). Replicas in sync are never throttled: producers wait for
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from broker.rate import Rate
 from broker.replication.partition import Partition
 
 UNLIMITED = 2**63 - 1
-"""Rate that stands for no limit."""
+"""Rate that means no limit."""
 EVERY_REPLICA = "*"
 
 
@@ -29,7 +30,7 @@ class Throttle:
         self._rate = Rate()
 
     def set_rate(self, bytes_per_s: int) -> None:
-        """Change the rate, at once."""
+        """Change the rate. It applies at once."""
         self._bytes_per_s = bytes_per_s
 
     @property
@@ -60,5 +61,5 @@ def leader_throttle(local_id: int) -> Throttle:
 
 
 def follower_throttle(local_id: int) -> Throttle:
-    """For what a broker fetches from leaders."""
+    """The throttle of records that a follower fetches from leaders."""
     return Throttle(local_id, lambda settings: settings.follower_replication_throttled_replicas)

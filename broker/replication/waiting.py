@@ -1,7 +1,7 @@
-"""Requests that wait: for the high watermark to pass, for bytes to arrive, for a low watermark to rise.
+"""Requests that wait for a high watermark, for bytes, or for a low watermark.
 
-A request is parked under the keys (partitions) that can complete it. Waking a key asks only the requests
-parked under it, and costs one dictionary look-up where there are none.
+A request is parked under the keys (partitions) that can complete it. Waking a key checks only the requests
+parked under it, and costs one dictionary look-up if there are none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from coordinator.clock import Clock, DelayedCall
 K = TypeVar("K", bound=Hashable)
 
 MAX_WAIT_MS = 24 * 60 * 60 * 1000
-"""Maximum time that a request waits, whatever it asks for."""
+"""Maximum time, in ms, that a request waits; a longer timeout is shortened to it."""
 
 
 def _check_nothing(key: Hashable) -> bool:
@@ -25,9 +25,10 @@ def _expire_nothing() -> None: ...
 
 
 class Parked:
-    """One waiting request; ends by completing, by its timeout or by `cancel`, whichever comes first.
+    """One waiting request; it ends when it completes, when its timeout passes, or by `cancel`.
 
-    An ended request refers to nothing any more, so that those who still hold it make no cycle of references.
+    An ended request drops all its references, so that an object that still holds it is in no reference
+    cycle.
     """
 
     __slots__ = ("_check", "_expire", "_is_asked", "_keys", "_missed", "_owner", "_timer", "_waiting")
@@ -48,7 +49,7 @@ class Parked:
         self._timer: DelayedCall | None = None
         self._is_asked = False
         self._missed: list[Hashable] = []
-        """Keys that were woken while the request was being asked about another."""
+        """Keys that were woken while the check of another key was running."""
 
     @property
     def is_over(self) -> bool:
@@ -56,14 +57,14 @@ class Parked:
         return self._timer is None
 
     def cancel(self) -> None:
-        """Forget the request without answering it. No effect once it has ended."""
+        """Remove the request without answering it. No effect once it has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._forget()
 
     def expire(self) -> None:
-        """End the wait now, as if the timeout had passed. No effect once the request has ended, nor while it
-        is being asked: it may just be answering."""
+        """End the wait now, as if the timeout had passed. No effect once the request has ended, nor while its
+        check is running, which may be answering it."""
         if self._timer is not None and not self._is_asked:
             self._timer.cancel()
             self._run_out()
@@ -71,8 +72,8 @@ class Parked:
     def ask(self, key: Hashable) -> None:
         """Check whether the request is complete, now that `key` has been woken.
 
-        The check may itself wake keys that the request waits for: it reads, and the disk fails. Those keys
-        are checked afterwards, not within the first check, so that no request is answered twice.
+        The check may itself wake keys of the request, for example when a read fails. Those keys are checked
+        afterwards, not within the first check, so that no request is answered twice.
         """
         if self._is_asked:
             self._missed.append(key)
@@ -101,21 +102,20 @@ class Parked:
 class Waiting:
     """The requests that wait for one kind of event.
 
-    At most `capacity` requests are parked. One more expires at once, which is a valid answer, if an early
-    one.
+    At most `capacity` requests are parked. A further request expires at once, as if its timeout had
+    passed.
     """
 
     def __init__(self, clock: Clock, capacity: int = 1_000_000) -> None:
         self._clock = clock
         self._capacity = capacity
         self.parked: dict[Hashable, dict[Parked, None]] = {}
-        """The waiting requests by key; public for callers that skip waking a key under which there are
-        none."""
+        """The waiting requests by key. Public so that callers can skip keys that no request waits for."""
         self._by_owner: dict[int, dict[Parked, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
-        """How many requests are parked."""
+        """Number of parked requests."""
         return self._count
 
     def park(
@@ -128,9 +128,10 @@ class Waiting:
     ) -> Parked:
         """Park a request under `keys` for at most `timeout_ms`.
 
-        `check(key)` is called when `key` is woken; it returns whether the request has ended, and has answered
-        it if so. `expire()` is called when the timeout has passed and must answer. Exactly one of them ends
-        the request. `owner` is the id of the connection whose end cancels it, if any does.
+        `check(key)` is called when `key` is woken: it answers the request if it is complete, and returns
+        whether it did. `expire()` is called when the timeout has passed, and must answer. Exactly one of them
+        ends the request. `owner` is the id of the connection that cancels the request when it closes; None if
+        none does.
         """
         parked = Parked(self, keys, check, expire, owner)
         if self._count >= self._capacity:
@@ -160,7 +161,7 @@ class Waiting:
             parked.expire()
 
     def cancel_all_of(self, owner: int) -> None:
-        """Forget all requests of a connection without answering them."""
+        """Remove all requests of a connection without answering them."""
         for parked in list(self._by_owner.get(owner, ())):
             parked.cancel()
 
