@@ -1,4 +1,4 @@
-"""How fast is a broker: python -m benchmarks.broker --help.
+"""Measures how fast a broker is: python -m benchmarks.broker --help.
 
 Ends with one line of JSON. Numbers of different machines, or of one machine at different times, compare
 badly; give --peer to measure two brokers in turn, case by case, and look at the ratios.
@@ -44,7 +44,7 @@ PROPERTIES = {"message.max.bytes": str(4 * 2**20), "log.segment.bytes": str(512 
 @click.option(
     "--peer-log-dir", type=click.Path(path_type=Path), multiple=True, help="Its logs, for cold fetches."
 )
-@click.option("--directory", type=click.Path(path_type=Path), help="Where our broker's data goes.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Directory for our broker's data.")
 def main(
     quick: bool,
     seconds: float | None,
@@ -86,7 +86,7 @@ def main(
 
 
 def _part(text: str | None) -> tuple[int, int]:
-    """What `--part` says: (which, of how many). Raises click.BadParameter."""
+    """The value of `--part`: (which, of how many). Raises click.BadParameter."""
     if text is None:
         return 1, 1
     which, slash, of = text.partition("/")
@@ -108,7 +108,7 @@ def _our_target(directory: Path, bootstrap: str | None) -> Iterator[Target]:
 def _run_all(
     cases: Sequence[Case], targets: Sequence[Target], seconds: float, rounds: int
 ) -> dict[tuple[Case, str], Result]:
-    """Every case against every target in turn; who comes first changes from round to round."""
+    """Run every case against every target in turn; the first target changes from round to round."""
     results: dict[tuple[Case, str], list[Result]] = {}
     for number, case in enumerate(cases, start=1):
         for round_number in range(rounds):
@@ -128,7 +128,7 @@ def _run_all(
 def _report(
     cases: Sequence[Case], targets: Sequence[Target], results: dict[tuple[Case, str], Result]
 ) -> list[dict[str, Any]]:
-    """Print the table, and give the same for the JSON."""
+    """Print the table. Returns its values for the JSON."""
     rows: list[list[str]] = []
     report: list[dict[str, Any]] = []
     for case in cases:

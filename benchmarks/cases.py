@@ -20,11 +20,11 @@ BATCH_BYTES = (16 * KB, 64 * KB, 1024 * KB)
 PARTITIONS = (1, 6)
 ACKS = ("0", "1", "all")
 _GRACE_S = 180.0
-"""How much longer than its load a run may take before it is given up."""
+"""Maximum time, in seconds, that a run may take beyond its load."""
 
 
 class CaseError(RuntimeError):
-    """A run did not come to its end; the message has what the load generator said."""
+    """A run failed; the message has the output of the load generator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What stands in the first column, and in the JSON."""
+        """Name in the first column and in the JSON."""
         parts = [self.client, self.kind.replace("_", " "), f"{self.record_bytes} B", _size(self.batch_bytes)]
         parts.append(f"{self.partitions} partition{'s' if self.partitions > 1 else ''}")
         if self.kind == "produce":
@@ -53,7 +53,7 @@ def _size(number: int) -> str:
 
 
 def raw_cases() -> list[Case]:
-    """The broker's own ceiling."""
+    """Cases measured with raw sockets: the broker is the limit."""
     produce = [
         Case("raw", "produce", raw_client.RECORD_BYTES, batch_bytes, partitions, "1")
         for batch_bytes, partitions in itertools.product(BATCH_BYTES, PARTITIONS)
@@ -64,7 +64,7 @@ def raw_cases() -> list[Case]:
 
 
 def librdkafka_cases() -> list[Case]:
-    """What an application sees that uses the C client."""
+    """Cases measured with librdkafka, as an application sees them."""
     shapes = list(itertools.product(RECORD_BYTES, BATCH_BYTES, PARTITIONS))
     produce = [Case("librdkafka", "produce", *shape, acks) for shape in shapes for acks in ACKS]
     fetch = [
@@ -74,7 +74,7 @@ def librdkafka_cases() -> list[Case]:
 
 
 def quick_cases() -> list[Case]:
-    """A few that tell most."""
+    """A few representative cases."""
     return [
         Case("raw", "produce", raw_client.RECORD_BYTES, 16 * KB, 1, "1"),
         Case("raw", "produce", raw_client.RECORD_BYTES, 1024 * KB, 1, "1"),

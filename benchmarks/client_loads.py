@@ -19,9 +19,9 @@ from typing import Any
 from benchmarks.load_error import LoadError
 
 CHECK_EVERY = 1000
-"""One look at the clock for so many records."""
+"""Records between two checks of the clock."""
 CHUNK = 10_000
-"""Records handed over, or asked for, by one call in bulk."""
+"""Records sent, or requested, by one bulk call."""
 LINGER_MS = 5
 _FLUSH_S = 60
 
@@ -38,12 +38,12 @@ class ClientJob:
     record_bytes: int
     seconds: float
     records: int = 0
-    """Of consuming: how many there are. Reading ends there, if time has not ended it before."""
+    """When consuming: number of records in the topic. Reading ends there, or when the time has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientResult:
-    """What was done, how long it took, and what the client's process used of the processor for it."""
+    """Number of records, time taken, and CPU time of the client's process."""
 
     records: int
     seconds: float
@@ -73,7 +73,7 @@ def main(text: str) -> None:
 
 
 def _repeat_call(job: ClientJob, send: Callable[[bytes], object]) -> tuple[_Stopwatch, int]:
-    """Send one record after the other until the time is over."""
+    """Send one record after the other until the time has passed."""
     value = os.urandom(job.record_bytes)
     sent = 0
     stopwatch = _Stopwatch(job.seconds)

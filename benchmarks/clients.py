@@ -1,4 +1,4 @@
-"""How fast are the clients: python -m benchmarks.clients --help.
+"""Measures how fast the clients are: python -m benchmarks.clients --help.
 
 Ours against confluent-kafka, kafka-python and aiokafka, on the same broker process: short rounds in which
 every client has its turn, so that what disturbs the machine disturbs all of them. Medians, and our ratio to
@@ -41,24 +41,24 @@ _GRACE_S = 120.0
 
 
 class RunError(RuntimeError):
-    """A load did not come to its end; the message has what it said."""
+    """A load failed; the message has its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCase:
-    """What all clients that can are made to do in turn."""
+    """One load, run by each client that supports it in turn."""
 
     kind: str
     record_bytes: int
 
     @property
     def name(self) -> str:
-        """What stands in the first column, and in the JSON."""
+        """Name in the first column and in the JSON."""
         return f"{KINDS[self.kind]}, {self.record_bytes} B"
 
     @property
     def clients(self) -> list[str]:
-        """Those who have such a call."""
+        """Clients that support this load."""
         return [client for client, kind in LOADS if kind == self.kind]
 
 
@@ -113,7 +113,7 @@ def _filled_topic(record_bytes: int) -> str:
 
 
 def _fill(target: Target, record_bytes: int, megabytes: int) -> int:
-    """Write what is to be read; how many records that is."""
+    """Write the records to read. Returns their number."""
     from confluent_kafka import Producer
 
     topic = _filled_topic(record_bytes)
@@ -145,7 +145,7 @@ def _run(case: ClientCase, client: str, target: Target, seconds: float, records:
     try:
         result = _load(job)
         found = _record_count(target, topic)
-        if found != result.records + 1:  # And the first, which had the connections come about.
+        if found != result.records + 1:  # Plus the first record, which opened the connections.
             raise RunError(f"{client} sent {result.records} records, and {found - 1} arrived")
         return result
     finally:

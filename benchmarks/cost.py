@@ -1,8 +1,8 @@
-"""What requests cost a broker, beside that of another checkout: python -m benchmarks.cost --help.
+"""Measures the broker's cost per request, beside another checkout's: python -m benchmarks.cost --help.
 
-Processor time, not speed: it says the same on a machine that does other work. Runs against either broker take
-turns, and of each the cheapest counts, since whatever else goes on only ever makes them dearer. Ends with one
-line of JSON.
+Measures processor time, not speed, because other work on the machine hardly changes it. Runs against the two
+brokers alternate; the cheapest run of each counts, since other work only adds cost. Ends with one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _target(cluster: LocalCluster, name: str) -> Target:
 
 
 def _cost(case: Case, result: Result) -> float:
-    """Microseconds for each request of a raw run, whose requests are known; otherwise seconds for each GB."""
+    """Microseconds per request of a raw run, whose number of requests is known; otherwise seconds per GB."""
     per_gb = result.broker_cpu_seconds_per_gb
     assert per_gb is not None, "the broker's process is known"
     return per_gb * (case.batch_bytes / 1e9) * 1e6 if case.client == "raw" else per_gb

@@ -1,4 +1,4 @@
-"""How long does a cluster go without: python -m benchmarks.failover --help.
+"""Measures how long failover takes: python -m benchmarks.failover --help.
 
 A leader is killed, and stopped in order, under a steady load of librdkafka and of our own producer; and a
 broker, then the controller, is killed in a cluster of many partitions. Ends with one line of JSON.
@@ -22,7 +22,7 @@ from benchmarks.results import print_json, print_table
 
 CASES = ("kill", "stop", "many")
 AIMS = {1_000: 0.3, 10_000: 1.5}
-"""Seconds from a session's end to a leader for every partition, by their number."""
+"""Aims by number of partitions: seconds from a session's end until every partition has a leader."""
 STOP_AIM_MS = 300.0
 KILL_AIM_AFTER_SESSION_S = 1.0
 

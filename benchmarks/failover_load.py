@@ -1,4 +1,4 @@
-"""What producers notice of a leader that is killed, or stopped in order."""
+"""Measures what producers notice when a leader is killed, or stopped in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from broker.tools.local_cluster import LocalCluster
 BROKERS = 3
 PARTITIONS = 6
 RECORDS_PER_SECOND = 600.0
-"""Of each client: a record for each partition every 10 ms, which is how finely a pause is seen."""
+"""Rate of each client: a record per partition every 10 ms, the resolution of measured pauses."""
 CONFIG = {"reconnect.backoff.max.ms": 200}
 """librdkafka would wait up to ten seconds before it tries a broker again; the rest are defaults."""
 _SETTLE_S = 2.0
@@ -28,9 +28,9 @@ _SETTLE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What one client saw. Times are since the broker was killed, or asked to stop.
+    """The outage as one client saw it. Times are in s since the broker was killed, or asked to stop.
 
-    `gone_s`, `elected_s`: when the broker's session was over, and when the last of its partitions had another
+    `gone_s`, `elected_s`: when the broker's session ended, and when the last of its partitions had another
     leader. `first_write_s`, `all_write_s`: when the first, and the last, of those partitions acknowledged a
     record sent since. `usual_s` is the longest pause before anything was done, `longest_pause_s` that
     afterwards, of any partition.
@@ -100,7 +100,7 @@ class Scene:
         return [p for p in range(PARTITIONS) if self.view.leader(topic, p) == broker.broker_id]
 
     def start_again(self, broker: BackgroundBroker) -> None:
-        """Return once the broker is back and in sync, and all is as usual."""
+        """Start the broker again. Returns once it is in sync and the load runs as usual."""
         broker.start()
         broker.wait_ready(BROKERS)
         for load in self.loads:
@@ -111,7 +111,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class _Stroke:
-    """A broker just before it is struck: of each topic what it led, and how many records had failed."""
+    """State just before a broker is killed or stopped: by topic, its partitions and the failed records."""
 
     broker: BackgroundBroker
     led: Mapping[str, Sequence[int]]
@@ -120,7 +120,7 @@ class _Stroke:
 
 
 def kill_a_leader(scene: Scene) -> list[Outage]:
-    """Kill -9, wait until every partition is written to again, start it again; what each client saw."""
+    """Kill -9 a leader, wait for writes to every partition, restart it. Returns what each client saw."""
     stroke = _begin(scene)
     killed = stroke.broker
     killed.kill()
@@ -132,7 +132,7 @@ def kill_a_leader(scene: Scene) -> list[Outage]:
 
 
 def stop_a_leader(scene: Scene) -> list[Outage]:
-    """SIGTERM, wait until the broker has ended, start it again; what each client saw."""
+    """Stop a leader by SIGTERM, wait for its end, restart it. Returns what each client saw."""
     stroke = _begin(scene)
     stroke.broker.stop()
     gone = time.monotonic()

@@ -36,7 +36,7 @@ RECORD_BYTES = 200
 PRODUCE_VERSION = 8
 FETCH_VERSION = 11
 _INTERVAL_S = {50: 0.02, 200: 0.08}
-"""Time between two records: some 2500 deliveries a second, which leaves a broker half of a processor."""
+"""Time between two records: about 2500 deliveries a second, half the capacity of one processor."""
 _MAX_WAIT_MS = 500
 _TIMEOUT_S = 30.0
 _WATCHED = Path(__file__).with_name("watched_collections.py")
@@ -68,8 +68,8 @@ class Tail:
         self.socket.sendall(_fetch_frame(self._topic, self.offset))
 
     def receive(self) -> bool:
-        """Take what has arrived. Returns whether it was a record; the next fetch is under way then, and also
-        where the broker answered that there was none."""
+        """Read the response. Returns whether it held a record. After a complete response, with or without a
+        record, the next fetch is sent."""
         self._received += self.socket.recv(65536)
         if len(self._received) < SIZE.size:
             return False
@@ -84,7 +84,7 @@ class Tail:
 
 
 def measure(target: Target, topic: str, consumers: int, seconds: float, pauses: Path | None) -> FanOut:
-    """Write records at a steady rate for so long, each awaited by all consumers."""
+    """Write records at a steady rate for `seconds`, each awaited by all consumers."""
     create_topic(target, topic, 1)
     address = target.first_address
     with contextlib.ExitStack() as stack:
@@ -124,7 +124,7 @@ def measure(target: Target, topic: str, consumers: int, seconds: float, pauses: 
 def _deliver(
     producer: socket.socket, frame: bytes, selector: selectors.BaseSelector, consumers: int
 ) -> list[float]:
-    """Write one record, and return after how many ms each consumer had it."""
+    """Write one record. Returns the ms until each consumer received it."""
     latencies_ms: list[float] = []
     sent = time.monotonic()
     producer.sendall(frame)
@@ -163,8 +163,7 @@ def _fetch_frame(topic: str, offset: int) -> bytes:
 
 
 def pauses_between(path: Path, began: float, ended: float) -> list[float]:
-    """How many ms each collection took that began in a span of time, from the file that a watched process
-    wrote."""
+    """Duration in ms of each collection that began in a span of time, from the file of a watched process."""
     lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
     return [float(lasted) for at, lasted in lines if began <= float(at) < ended]
 

@@ -1,6 +1,6 @@
 """Members and commits, as a load for one broker: python -m benchmarks.group_load JOB.
 
-A process of its own, so that what it costs is not taken for the broker's. Every member has a connection of
+Runs in its own process, so that its CPU time is not counted as the broker's. Every member has a connection of
 its own, as stock consumers do. JOB is the JSON of a `GroupJob`; the last line printed that of a `GroupRun`.
 """
 
@@ -34,14 +34,14 @@ from protocol.messages.offset_commit import (
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.topic_partition import TopicPartition
 
-JOIN_VERSION = 3  # The last in which a member is let in without having been given an id first
+JOIN_VERSION = 3  # The last version in which a member may join without an id
 _SESSION_MS = 60_000
 _CONNECTING_AT_ONCE = 50
 _GROUPS_AT_ONCE = 100
 _COMMIT_VERSION = 7
 _OFFSET = struct.Struct(">q")
 _MARK = 0x1122334455667788
-"""An offset that is found again in an encoded commit."""
+"""Placeholder offset, located in an encoded commit to be replaced."""
 
 R = TypeVar("R", bound=Response)
 
@@ -115,7 +115,7 @@ def frame_of(request: Request[Any], version: int) -> bytes:
 
 
 async def connect(job: GroupJob, count: int) -> list[Line]:
-    """So many connections, made a few at a time: a broker's backlog is short."""
+    """Open `count` connections, a few at a time: a broker's backlog is short."""
     loop = asyncio.get_running_loop()
     lines: list[Line] = []
     while len(lines) < count:
@@ -128,7 +128,7 @@ async def connect(job: GroupJob, count: int) -> list[Line]:
 
 
 async def find(line: Line, group: str) -> None:
-    """Wait until the broker has what it takes to coordinate a group."""
+    """Wait until the broker coordinates a group."""
     for _ in range(100):
         answer = await line.ask(FindCoordinatorRequest(key=group), 1)
         if answer.error_code == ErrorCode.NONE:
@@ -142,7 +142,7 @@ async def find(line: Line, group: str) -> None:
 
 @dataclass(slots=True)
 class LoadMember:
-    """A member that has been let in."""
+    """A member that has joined."""
 
     line: Line
     heartbeat: bytes
@@ -246,11 +246,11 @@ async def heartbeats(job: GroupJob) -> GroupRun:
 async def commits(job: GroupJob) -> GroupRun:
     """Members commit one offset after the other, each the next when the last is acknowledged.
 
-    The requests are made beforehand but for their offsets, and of the answers only the error is looked at.
+    Requests are encoded beforehand except for their offsets; of responses only the error is read.
     """
     lines = await connect(job, job.members)
     await find(lines[0], "committer-0")
-    for number, line in enumerate(lines):  # Where a coordinator is still loading it is waited for
+    for number, line in enumerate(lines):  # Wait for a coordinator that is still loading
         while _error(await line.ask(_commit(job.topic, number, 0), _COMMIT_VERSION)) != ErrorCode.NONE:
             await asyncio.sleep(0.1)
 

@@ -1,4 +1,4 @@
-"""What consumer groups cost one broker: python -m benchmarks.groups --help.
+"""Measures what consumer groups cost one broker: python -m benchmarks.groups --help.
 
 Three questions: how much of the processor many idle members take, how many commits a second there are and how
 long one takes, and how long a broker reads before it can coordinate the groups of a large partition (and how
@@ -154,7 +154,7 @@ def _load(job: GroupJob) -> GroupRun:
 
 
 class _CpuWatch:
-    """Looks at a broker's CPU time ten times a second, for it is not known beforehand when a load begins."""
+    """Samples a broker's CPU time ten times a second, since the start of a load is not known beforehand."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -184,7 +184,7 @@ class _CpuWatch:
 
 
 def _reload(records: int, distinct: int, per_batch: int) -> dict[str, Any]:
-    """Write a partition as the coordinator would have, and see how long a broker takes with it."""
+    """Write a partition as a coordinator does, and measure how long a broker takes to load it."""
     with _cluster({"offsets.topic.num.partitions": "1"}) as cluster:
         (broker,) = cluster.brokers
         host, port = Target("holdfast", cluster.bootstrap).first_address
@@ -214,7 +214,7 @@ def _reload(records: int, distinct: int, per_batch: int) -> dict[str, Any]:
 
 
 def _write(path: Path, records: int, distinct: int, per_batch: int) -> int:
-    """The segment that so many commits leave."""
+    """Write the segment that `records` commits leave."""
     now_ms = int(time.time() * 1000)
     size = 0
     with open(path, "wb") as file:
@@ -243,7 +243,7 @@ def _loaded(broker: Any) -> tuple[int, int]:
 
 
 class _Probe:
-    """A client that asks something simple again and again from the moment that the broker answers."""
+    """A client that repeats a simple request as soon as the broker answers."""
 
     def __init__(self, host: str, port: int) -> None:
         self.samples_ms: list[float] = []
@@ -282,7 +282,7 @@ class _Probe:
 
 
 def _find_coordinator(host: str, port: int) -> None:
-    """Wait until the broker coordinates groups, which has it make what it takes."""
+    """Wait until the broker coordinates groups, and so has created its topic of offsets."""
     request = FindCoordinatorRequest(key="group")
     deadline = time.monotonic() + _GRACE_S
     with socket.create_connection((host, port), timeout=_GRACE_S) as connection:

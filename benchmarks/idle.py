@@ -1,4 +1,4 @@
-"""What a cluster costs while nothing is written: python -m benchmarks.idle --help.
+"""Measures what a cluster costs while nothing is written: python -m benchmarks.idle --help.
 
 Followers fetch all the time, and a broker's upkeep goes over its partitions; both should cost next to nothing
 however many there are. Ends with one line of JSON.
@@ -71,7 +71,7 @@ def _create(bootstrap: str, partitions: int) -> None:
 
 
 def _shares(pids: list[int], seconds: float) -> list[float]:
-    """Of each process the share of a processor that it uses, over so many seconds."""
+    """Share of a processor that each process uses, over `seconds`."""
     before, began = [cpu_seconds([pid]) for pid in pids], time.monotonic()
     time.sleep(seconds)
     lasted = time.monotonic() - began

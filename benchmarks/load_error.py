@@ -1,4 +1,4 @@
-"""Why a benchmark has no figure."""
+"""The error of a benchmark whose load failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long it takes until each of very many partitions has a leader again."""
+"""Measures how long it takes until each of very many partitions has a leader again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SAID = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """One broker's loss. Times are since its session's end, as a watch in ZooKeeper told of it.
+    """One broker's loss. Times are since its session's end, as a ZooKeeper watch reported it.
 
     `elected_s`, `told_s`: when the controller, by its own log, had written the last state, and had the last
     broker's answer. `metadata_s`: when both remaining brokers had shown all partitions with leaders to a
@@ -63,7 +63,7 @@ class Failover:
 
 
 def measure(directory: Path, partitions: int, session_timeout_ms: int) -> Iterator[Failover]:
-    """Kill a broker that is not the controller, and when it is back the one that is."""
+    """Kill a broker that is not the controller; once it is back, kill the controller."""
     cluster = LocalCluster(
         directory,
         brokers=BROKERS,
@@ -85,7 +85,7 @@ def measure(directory: Path, partitions: int, session_timeout_ms: int) -> Iterat
 
 
 def _kill_all(cluster: LocalCluster) -> None:
-    """To close very many logs in order takes long, and their records are of no further use."""
+    """Kill the brokers: closing very many logs in order takes long, and their records are not needed."""
     for broker in cluster.brokers:
         broker.kill()
 
@@ -123,7 +123,7 @@ def _kill(
     writes = _quiet_zxid(client_port) - zxid
     controller = cluster.brokers[view.controller() - 1]
     said = _SAID.search(controller.log[logged[controller.broker_id] :])
-    assert said is not None, f"the controller has not said what it did:\n{controller.log[-3000:]}"
+    assert said is not None, f"the controller has not logged the failover:\n{controller.log[-3000:]}"
     told_s = datetime.strptime(said["at"], "%Y-%m-%d %H:%M:%S,%f").timestamp() - gone_by_the_wall
     return Failover(
         killed=name,
@@ -161,11 +161,11 @@ class MetadataCase:
         self._wait_until(lambda one: one.leader_id >= 0 and len(one.isr_nodes) == BROKERS)
 
     def wait_until_led_without(self, broker_id: int) -> float:
-        """Return once every partition has a leader other than this one; when the answer had come."""
+        """Wait until every partition has a leader other than this one. Returns when the answer arrived."""
         return self._wait_until(lambda one: one.leader_id not in (-1, broker_id))
 
     def _wait_until(self, holds: Callable[[MetadataResponsePartition], bool]) -> float:
-        """Look at one topic often, and once it is as wanted at all of them: that costs the broker much."""
+        """Poll one topic, and all topics once that one is as wanted: all at once are expensive."""
         names: list[str] | None = [_topic(0)]
         deadline = time.monotonic() + _TIMEOUT_S
         with socket.create_connection(self._address, timeout=_TIMEOUT_S) as connection:
@@ -178,7 +178,7 @@ class MetadataCase:
                     names = None
                 else:
                     time.sleep(_LOOK_S)
-        raise TimeoutError(f"after {_TIMEOUT_S:.0f} s {self._address} does not show what was waited for")
+        raise TimeoutError(f"after {_TIMEOUT_S:.0f} s {self._address} does not show the expected metadata")
 
     def _ask(self, connection: socket.socket, names: list[str] | None) -> tuple[MetadataResponse, float]:
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]

@@ -1,9 +1,9 @@
-"""What it costs to own a topic, and to write by conditions: python -m benchmarks.ownership --help.
+"""Measures what ownership and conditional appends cost: python -m benchmarks.ownership --help.
 
 Five questions, to one broker with ZooKeeper beside it: what `single.writer=required` takes of the
 throughput of a producer, and an expected offset of that of single appends; how many conditional appends a
-second there are; how many claims, each in ZooKeeper before it is answered; and how long nobody has a topic
-whose owner was killed. Ends with one line of JSON.
+second there are; how many claims, each in ZooKeeper before it is answered; and how long a topic has no
+owner after its owner was killed. Ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _rules(bootstrap: str, broker_pid: int, rounds: int, records: int) -> dict[s
 
 
 def _conditional(bootstrap: str, topic: str, under_way_max: int, seconds: float) -> int:
-    """Appends a second of one record each, which says at which offset it is to land."""
+    """Appends a second of one record each, with an expected offset."""
     _create(bootstrap, topic)
     under_way: deque[SendResponse] = deque()
     offset = 0
@@ -141,7 +141,7 @@ def _conditional(bootstrap: str, topic: str, under_way_max: int, seconds: float)
 
 
 def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> int:
-    """Claims a second, of a name each that nobody has had; each is in ZooKeeper before it is answered."""
+    """Claims a second, each of a new name and written to ZooKeeper before it is answered."""
     dialect = OwnDialect(group, "claimant", SESSION_MS)
     with Connection(bootstrap) as connection:
         node = _coordinator(connection, group)
@@ -169,7 +169,7 @@ def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> i
 
 
 def _coordinator(connection: Connection, group: str) -> int:
-    """The coordinator of a group, once it has read what it has to."""
+    """The coordinator of a group, once it has loaded the group."""
     dialect = OwnDialect(group, "claimant", SESSION_MS)
     deadline = time.monotonic() + WAIT_S
     while True:
@@ -190,8 +190,8 @@ def _coordinator(connection: Connection, group: str) -> int:
 
 
 def _takeovers(bootstrap: str, kills: int) -> dict[str, float]:
-    """From kill -9 of the owner until the next knows that it is the owner, in ms. The system closes the
-    connections of the dead at once, so that is when the broker can know."""
+    """Time in ms from kill -9 of the owner until the next process is notified that it owns the topic. The
+    system closes the connections of a killed process at once, which notifies the broker."""
     _create(bootstrap, "contended")
     samples_ms = [_takeover(bootstrap) for _ in range(kills)]
     found = percentiles(samples_ms)

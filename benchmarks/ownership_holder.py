@@ -1,6 +1,6 @@
-"""Has a topic for itself until it is killed: python -m benchmarks.ownership_holder BOOTSTRAP TOPIC.
+"""Owns a topic until it is killed: python -m benchmarks.ownership_holder BOOTSTRAP TOPIC.
 
-Prints `held` once it has.
+Prints `held` once it owns the topic.
 """
 
 from __future__ import annotations

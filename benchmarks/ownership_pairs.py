@@ -1,6 +1,6 @@
-"""What a rule costs those who keep to it: the same load with the rule and without, in turns.
+"""Measures what a rule costs clients that obey it: the same load with the rule and without, in turns.
 
-Two rules: `single.writer=required`, under which the broker asks of every batch who it comes from, and an
+Two rules: `single.writer=required`, under which the broker checks the writer of every batch, and an
 expected offset, which it compares with the log's end (KIP-27). Either load is a fixed number of records, long
 enough to be measured and short enough that a machine that does other work treats both ways alike. Beside the
 time it takes stands the time that the broker's reactor was busy with it.
@@ -52,7 +52,7 @@ class Comparison:
 
 
 class _Way:
-    """One of the two ways: runs its load, and keeps what the runs took."""
+    """One of the two compared loads, and the times of its runs."""
 
     def __init__(self, run: Callable[[], object], broker_pid: int) -> None:
         self._run = run
@@ -71,8 +71,8 @@ class _Way:
 def compare(
     plain: Callable[[], object], ruled: Callable[[], object], size: int, broker_pid: int, rounds: int
 ) -> Comparison:
-    """Compare two loads of `size` records each, in so many rounds of two runs of either."""
-    for _ in range(3):  # Nothing is measured before both are warm.
+    """Compare two loads of `size` records each, in `rounds` of two runs of each."""
+    for _ in range(3):  # Warm up both before measuring.
         plain()
         ruled()
     without, with_rule = _Way(plain, broker_pid), _Way(ruled, broker_pid)
@@ -90,8 +90,8 @@ def compare(
 
 
 def one_writer(bootstrap: str, broker_pid: int, rounds: int, records: int) -> Comparison:
-    """Bulk produce of a producer that owns the topic `owned`, which is required, and of one to `free`, where
-    nobody asks; both exist."""
+    """Compare bulk produce by the owner of the topic `owned`, which only its owner may write, with that
+    to `free`, which any client may write. Both topics exist."""
     properties = {"bootstrap.servers": bootstrap}
     calls = max(1, records // RECORDS_A_CALL)
     values = [VALUE] * RECORDS_A_CALL
@@ -112,10 +112,10 @@ def one_writer(bootstrap: str, broker_pid: int, rounds: int, records: int) -> Co
 
 
 def one_condition(bootstrap: str, broker_pid: int, rounds: int) -> Comparison:
-    """Appends one after the other, each awaited, that say at which offset they are to land, and such that do
-    not; to the empty topics `conditional` and `unconditional`."""
+    """Compare awaited single appends with and without an expected offset, to the empty topics `conditional`
+    and `unconditional`."""
     offset = 0
-    # What has a condition does not linger.
+    # Conditional records do not linger.
     with Producer({"bootstrap.servers": bootstrap, "linger.ms": "0"}) as producer:
 
         def anywhere() -> None:

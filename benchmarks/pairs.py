@@ -1,8 +1,8 @@
 """Two ways of doing the same, compared on a machine that does other work too.
 
-What else goes on in a machine changes from second to second, so the two take turns: first, second, second,
-first. A drift over the four runs weighs on both alike. Of many such rounds the median of the ratios counts,
-with the interval in which the true median lies.
+The other load of a machine changes from second to second, so the two alternate: first, second, second, first.
+A drift over the four runs affects both alike. The result of many such rounds is the median of their ratios,
+with the confidence interval of the true median.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The median of so many ratios, and between which of them the true one lies with 95 % confidence."""
+    """The median of ratios, with the 95 % confidence interval of the true median."""
 
     median: float
     low: float
@@ -29,19 +29,19 @@ class Ratio:
 
 
 def in_turns(first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
-    """Run first, second, second, first; the sums of what either gave."""
+    """Run first, second, second, first. Returns the sum of the results of each."""
     before = first()
     between = second() + second()
     return before + first(), between
 
 
 def median_ratio(ratios: Sequence[float]) -> Ratio:
-    """The median with its interval, by order statistics: nothing is assumed of how ratios are spread.
+    """The median with its interval, by order statistics, which assume no distribution of the ratios.
 
-    The interval is that of all ratios where there are too few for 95 %. Raises ValueError for none.
+    With too few ratios for 95 %, the interval spans all of them. Raises ValueError for none.
     """
     if not ratios:
-        raise ValueError("no ratio, no median")
+        raise ValueError("there are no ratios")
     ordered = sorted(ratios)
     cut = _outside(len(ordered))
     return Ratio(statistics.median(ordered), ordered[cut], ordered[-1 - cut], len(ordered))

@@ -1,8 +1,8 @@
-"""What one produce request costs inside the broker, and where that goes.
+"""Measures what one produce request costs inside the broker, and in which functions.
 
 The cost is the broker process's CPU time in a raw run divided by its requests: all of it, from the socket to
-the log. Where it goes is told by a second run under Python's profiler, which slows Python functions down and
-C functions not, so that its shares are a hint and its times are none.
+the log. A second run under Python's profiler shows the functions. The profiler slows down Python functions
+but not C functions, so its shares are only a hint, and its times mean nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ AIM_US = 60.0
 _CASE = Case("raw", "produce", RECORD_BYTES, BATCH_BYTES, 1, "1")
 _COST_RUNS = 3
 _REQUESTS_PER_CALL_MAX = 50
-"""What is called less often than once in so many requests belongs to the start, not to a request."""
+"""Requests per call above which a function counts as part of the start, not of a request."""
 
 
 _Where: TypeAlias = tuple[str, int, str]
 """File, line and name of a function."""
 _Functions: TypeAlias = dict[_Where, tuple[int, float]]
-"""Of each function how often it was called, and its own time."""
+"""By function: number of calls, and time in the function itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,7 @@ def cost_us(result: Result) -> float | None:
 
 
 def measure(target: Target, seconds: float) -> Result:
-    """The run that `cost_us` is about: of several the cheapest, since what else goes on in the machine only
-    ever makes them dearer."""
+    """The cheapest of several runs, for `cost_us`: other work on the machine only adds cost."""
     runs = [run(_CASE, target, f"produce-cost-{number}", seconds) for number in range(_COST_RUNS)]
     return min(runs, key=lambda result: cost_us(result) or math.inf)
 
@@ -60,9 +59,9 @@ def measure(target: Target, seconds: float) -> Result:
 def profile(
     directory: Path, seconds: float, properties: Mapping[str, str], rows: int = 15
 ) -> list[ProfileRow]:
-    """The functions that most time goes to, in a broker of its own.
+    """The functions that take the most time, in a broker started for it.
 
-    What a broker takes to start and to stop is measured with a second one, and left out.
+    The cost of starting and stopping is measured with a second broker, and subtracted.
     """
     loaded, result = _profiled(directory / "loaded", properties, seconds)
     idle, _ = _profiled(directory / "idle", properties, None)
@@ -73,7 +72,7 @@ def profile(
 def _profiled(
     directory: Path, properties: Mapping[str, str], seconds: float | None
 ) -> tuple[_Functions, Result | None]:
-    """The profile of a broker's whole life, under load for so long or not at all."""
+    """The profile of a broker's whole run, under load for `seconds`, or without load."""
     stats_path = directory.with_suffix(".pstats")
     arguments = ["-m", "cProfile", "-o", str(stats_path)]
     result = None

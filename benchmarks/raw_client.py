@@ -2,8 +2,8 @@
 
 Requests are encoded before the clock starts and written to a plain socket, several in flight; when half of
 them have been answered, as many follow in one system call. Responses are counted by their size and not
-decoded. So the broker is the limit, not the client. What the answers would have said is checked afterwards:
-the log must have grown by exactly what was sent.
+decoded. So the broker is the limit, not the client. The result is checked afterwards: the log must have grown
+by exactly the records sent.
 
 JOB is the JSON of a `RawJob`. The last line printed is the JSON of a `Result`.
 """
@@ -36,11 +36,11 @@ FETCH_VERSION = 11
 LIST_OFFSETS_VERSION = 5
 RECORD_BYTES = 1000
 FETCHED_BATCHES = 64
-"""A raw fetch goes round so many batches: hot ones, since the broker is measured and not the disk."""
+"""Number of batches that a raw fetch cycles through: cached ones, to measure the broker, not the disk."""
 _LATEST = -1
 _CONNECT_TIMEOUT_S = 10.0
 _SILENCE_S = 30.0
-"""A broker that says nothing for so long is given up."""
+"""Seconds of silence after which the load gives up on a broker."""
 _RECEIVE_BYTES = 1024 * 1024
 
 R = TypeVar("R", bound=Response)
@@ -76,7 +76,7 @@ def job_json(job: RawJob) -> str:
 
 
 def build_batch(batch_bytes: int) -> tuple[bytes, int]:
-    """A batch of at most `batch_bytes` bytes, and how many records are in it."""
+    """A batch of at most `batch_bytes` bytes, and its number of records."""
     value = os.urandom(RECORD_BYTES)
     overhead = 16
     builder = BatchBuilder()
@@ -117,7 +117,7 @@ def fetch(connection: socket.socket, job: RawJob) -> Result:
     answer = _read_frame(connection)
     _check_fetched(decode_response(FetchRequest, FETCH_VERSION, answer), batch)
     received, seconds, latencies_ms = load(connection, job, frames, len(answer) + SIZE.size)
-    # Had any been of another size, what comes next would not be an answer to this.
+    # Another size would put later responses out of step with their requests.
     connection.sendall(frames[0])
     _check_fetched(_read(connection, FetchRequest, FETCH_VERSION), batch)
     return Result(received * records, received * len(batch), seconds, percentiles(latencies_ms))
@@ -126,8 +126,8 @@ def fetch(connection: socket.socket, job: RawJob) -> Result:
 def load(
     connection: socket.socket, job: RawJob, frames: list[bytes], answer_bytes: int
 ) -> tuple[int, float, list[float]]:
-    """Send the frames round and round for as long as the job says. Returns how many were sent and answered,
-    the seconds that it took, and how many milliseconds each waited for its answer."""
+    """Send the frames in a cycle for the time of the job. Returns the number of answered requests, the
+    seconds taken, and the latency of each request in ms."""
     buffer = bytearray(_RECEIVE_BYTES)
     turn = itertools.cycle(frames)
     in_flight: deque[float] = deque()
@@ -152,7 +152,7 @@ def load(
 
 
 def _send_all(connection: socket.socket, frames: list[bytes]) -> None:
-    """Send frames in one call where the system takes them so, without joining them first."""
+    """Send frames in one system call if possible, without joining them first."""
     left = connection.sendmsg(frames)
     for frame in frames:
         if left < len(frame):
@@ -190,9 +190,9 @@ def _check_fetched(answer: Any, batch: bytes) -> None:
     (read,) = answer.responses[0].partitions
     if read.error_code != ErrorCode.NONE:
         raise LoadError(f"fetch: {ErrorCode(read.error_code).name}")
-    # What precedes the checksum (base offset, leader epoch) is the broker's to set.
+    # The broker sets the fields before the checksum (base offset, leader epoch).
     if bytes(read.records)[17:] != batch[17:]:
-        raise LoadError("fetch gave something else than the one batch that was written there")
+        raise LoadError("fetch returned something other than the batch written there")
 
 
 def _end_offsets(connection: socket.socket, job: RawJob) -> int:

@@ -1,4 +1,4 @@
-"""What replicas cost: python -m benchmarks.replication --help.
+"""Measures what replicas cost: python -m benchmarks.replication --help.
 
 Produces as fast as librdkafka can, with acks=all, to topics of one replica and of three on the same three
 brokers, in turn, and prints the ratio. Ends with one line of JSON.
@@ -41,7 +41,7 @@ PROPERTIES = {"message.max.bytes": str(4 * 2**20), "log.segment.bytes": str(512 
 @click.option("--only", metavar="TEXT", default="", help="Only cases whose name contains this.")
 @click.option("--directory", type=click.Path(path_type=Path), help="Where the brokers' data goes.")
 def main(seconds: float, rounds: int, only: str, directory: Path | None) -> None:
-    """Measure what a topic of three replicas takes, beside one of a single replica."""
+    """Compare the throughput of a topic of three replicas with that of a single replica."""
     cases = [case for case in CASES if only in case.name]
     rows: list[list[str]] = []
     report: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What a measurement is made of, and how it is shown: rates, percentiles, a table, a line of JSON."""
+"""Results of measurements, and their output: rates, percentiles, a table, a line of JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Result:
     seconds: float
     latency: LatencySummary
     broker_cpu_seconds: float | None = None
-    """Of all brokers together, None where their processes are not known."""
+    """CPU seconds of all brokers together; None if their processes are unknown."""
 
     @property
     def records_per_second(self) -> float:
@@ -69,7 +69,7 @@ def from_json(line: str) -> Result:
 
 
 def best_of(results: Sequence[Result]) -> Result:
-    """The fastest of several runs: what disturbs a run on a shared machine only ever slows it down."""
+    """The fastest of several runs: other work on a shared machine only slows a run down."""
     return max(results, key=lambda result: result.mb_per_second)
 
 
@@ -94,7 +94,7 @@ def _milliseconds(number: float) -> str:
 
 
 def summary(result: Result) -> dict[str, float | None]:
-    """A result for the JSON line, rounded to what was measured."""
+    """A result for the JSON line, rounded to the precision of the measurement."""
     cpu = result.broker_cpu_seconds_per_gb
     latency = result.latency
     return {
@@ -125,5 +125,5 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
 
 def print_json(values: Mapping[str, Any]) -> None:
-    """The line for machines. The last that a benchmark prints."""
+    """Print the JSON line, the last line of a benchmark."""
     print(json.dumps(values), flush=True)

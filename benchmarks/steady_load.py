@@ -1,5 +1,5 @@
-"""A steady stream of numbered records, by librdkafka or by our own client, and the account of what became of
-each: what failover costs is read from it, and what a fault has done to records is judged by it.
+"""A steady stream of numbered records, by librdkafka or by our own client, with the outcome of each record.
+The failover benchmark and the fault tests evaluate it.
 
 Records of a partition are numbered from 0 in the order in which they are sent. All times are those of
 `time.monotonic()`.
@@ -28,7 +28,7 @@ _PADDING = b"steadily, one record after another, "
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Where the broker said a record is, and when it said so."""
+    """Offset and time at which the broker acknowledged a record."""
 
     offset: int
     at: float
@@ -36,7 +36,7 @@ class Acknowledged:
 
 @dataclass(slots=True)
 class PartitionAccount:
-    """What became of one partition's records, by their number."""
+    """Outcomes of one partition's records, by their number."""
 
     sent_at: list[float] = field(default_factory=list)
     acknowledged: dict[int, Acknowledged] = field(default_factory=dict)
@@ -73,15 +73,15 @@ class Client(Protocol):
         ...
 
     def poll(self) -> None:
-        """Let outcomes be told that are due."""
+        """Deliver the outcomes that have arrived."""
         ...
 
     def close(self, timeout_s: float) -> None:
-        """Return once everything's outcome is told, or raise TimeoutError."""
+        """Return once every outcome has been delivered, or raise TimeoutError."""
         ...
 
     def abandon(self) -> None:
-        """Give up what has no outcome yet."""
+        """Give up the records that have no outcome yet."""
         ...
 
 
@@ -140,7 +140,7 @@ class OwnClient:
         return True
 
     def poll(self) -> None:
-        pass  # Outcomes are told by the producer's own thread.
+        pass  # The producer's own thread delivers outcomes.
 
     def close(self, timeout_s: float) -> None:
         if not self._producer.flush(timeout_ms=int(timeout_s * 1000)):
@@ -160,7 +160,7 @@ CLIENTS: Mapping[str, Callable[[str, str, ReportOutcome, Mapping[str, Any]], Cli
 class SteadyLoad:
     """Sends `records_per_second` of `record_bytes`, in turn to each of `partitions`, until it is stopped.
 
-    What a client cannot take at the moment is not made up for later.
+    A record that a client cannot queue at the moment is skipped.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class SteadyLoad:
         self._client.close(FLUSH_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """Send no more, and give up what is not acknowledged. Harmless after `stop`."""
+        """Send no more, and give up unacknowledged records. No effect after `stop`."""
         self._end()
         self._client.abandon()
 
@@ -227,7 +227,7 @@ class SteadyLoad:
     def _run(self) -> None:
         try:
             self._send_all()
-        except Exception as error:  # A producer that can go on no more says so here; `stop` raises it.
+        except Exception as error:  # Fatal error of a producer; `stop` raises it.
             self._error = error
 
     def _send_all(self) -> None:

@@ -22,9 +22,9 @@ from benchmarks.load_error import LoadError
 from benchmarks.results import Result, percentiles, to_json
 
 SAMPLE_EVERY = 200
-"""One record in so many has its latency measured: a Python callback for each would be the limit."""
+"""Records per measured latency: a Python callback for each record would be the bottleneck."""
 QUIET_S = 20.0
-"""How long a fetch may go without data before the run is given up."""
+"""Seconds without data after which a fetch run is given up."""
 _SENT_AT = struct.Struct(">q")
 
 
@@ -41,7 +41,7 @@ class Job:
     acks: str
     seconds: float
     records: int = 0
-    """Of cold_fetch: how many there are."""
+    """For cold_fetch: number of records in the topic."""
 
 
 def main(text: str) -> None:
@@ -100,7 +100,7 @@ def _send(producer: Any, topic: str, partition: int, messages: list[dict[str, An
 
 
 def cold_fetch(job: Job) -> Result:
-    """Read the topic from its start. What "cold" means is the caller's doing: the cache is emptied before."""
+    """Read the topic from its start. The caller empties the page cache beforehand."""
     consumer = _consumer(job)
     consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
     started = time.perf_counter()
@@ -111,7 +111,7 @@ def cold_fetch(job: Job) -> Result:
 
 
 def tail_fetch(job: Job) -> Result:
-    """Read what is being written at that moment; latency is from before the send until after the receipt."""
+    """Read records as they are written; latency is from before the send until after the receipt."""
     consumer = _consumer(job)
     consumer.assign(
         [TopicPartition(job.topic, n, _end(consumer, job.topic, n)) for n in range(job.partitions)]
@@ -131,7 +131,7 @@ def tail_fetch(job: Job) -> Result:
 
 
 def _messages(consumer: Any, gather_s: float, is_enough: Callable[[int], bool]) -> Iterator[list[Any]]:
-    """What arrives, gathered in lists for so long, until `is_enough` says so of the number of messages."""
+    """Collect arriving messages in lists, until `is_enough(number of messages)`."""
     received = 0
     last = time.monotonic()
     while not is_enough(received):
@@ -152,9 +152,9 @@ _TICK_S = 0.005
 
 
 def _write_at_a_rate(job: Job) -> int:
-    """A steady stream, well below what the broker takes, so that latency is not a queue's length.
+    """Send a steady stream, well below the broker's capacity, so that latency includes no queueing.
 
-    Returns how many records it was.
+    Returns the number of records sent.
     """
     producer = _producer(job)
     padding = bytes(job.record_bytes - _SENT_AT.size)
@@ -208,7 +208,7 @@ def _end(consumer: Any, topic: str, partition: int) -> int:
 
 
 def _wait_for_leaders(producer: Any, job: Job) -> None:
-    """So that the clock does not run while librdkafka looks for the brokers."""
+    """Connect first, so that the time taken excludes librdkafka's search for the brokers."""
     producer.list_topics(job.topic, timeout=30)
 
 

@@ -46,7 +46,7 @@ def create_topic(target: Target, topic: str, partitions: int, replicas: int = 1)
 
 
 def delete_topic(target: Target, topic: str) -> None:
-    """Delete a topic, so that the disk does not fill up; a broker that will not is none of our concern."""
+    """Delete a topic, so that the disk does not fill up. A failure is only printed."""
     admin = _admin(target)
     try:
         admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
@@ -55,7 +55,7 @@ def delete_topic(target: Target, topic: str) -> None:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float | None:
-    """What the processes have used so far, in user and system mode; None where there are none."""
+    """CPU time of the processes so far, in user and system mode; None without processes."""
     if not pids:
         return None
     ticks = 0
@@ -67,13 +67,13 @@ def cpu_seconds(pids: Sequence[int]) -> float | None:
 
 
 def reactor_seconds(pid: int) -> float:
-    """How long the main thread of a process, in a broker the reactor's, has been on a processor: to the
-    nanosecond, where `cpu_seconds` counts ticks."""
+    """CPU time of the main thread of a process (a broker's reactor thread), to the nanosecond; `cpu_seconds`
+    counts in ticks."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def empty_page_cache(target: Target, topic: str) -> bool:
-    """Make the kernel forget a topic's log files; whether it could be done."""
+    """Drop a topic's log files from the page cache. Returns whether that was possible."""
     files = [
         file
         for log_dir in target.log_dirs

@@ -47,7 +47,7 @@ _SLICES_IN_FILE = 64
 
 @dataclass(frozen=True, slots=True)
 class TransportCase:
-    """So many requests of so many bytes, and responses of so many bytes."""
+    """A load: number and size of requests, and size of responses."""
 
     name: str
     requests: int
@@ -75,7 +75,7 @@ class Measured:
 
 
 class Work:
-    """What both ways do with a request, besides moving it."""
+    """The work on a request that both transports do."""
 
     def __init__(self, file: OsFile, slice_bytes: int) -> None:
         self._file = file
@@ -92,7 +92,7 @@ class Work:
 
 
 def listen_with_transport(case: TransportCase, work: Work) -> tuple[int, Callable[[], None]]:
-    """Serve a case by Holdfast's transport: the port, and how to stop."""
+    """Serve a case by Holdfast's transport. Returns the port and a function that stops it."""
 
     def receive(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         work.receive(frame)
@@ -113,7 +113,7 @@ def listen_with_transport(case: TransportCase, work: Work) -> tuple[int, Callabl
 
 
 def listen_plainly(case: TransportCase, work: Work) -> tuple[int, Callable[[], None]]:
-    """Serve a case by what Twisted has: the port, and how to stop."""
+    """Serve a case by Twisted's own transport. Returns the port and a function that stops it."""
 
     class Plain(Int32StringReceiver):
         transport: Any
@@ -136,7 +136,7 @@ def listen_plainly(case: TransportCase, work: Work) -> tuple[int, Callable[[], N
 def measure(
     case: TransportCase, listen: Callable[[TransportCase, Work], tuple[int, Callable[[], None]]]
 ) -> Measured:
-    """One run of one case: the load in a process of its own, the reactor turning here."""
+    """One run of one case: the load in its own process, the reactor in this one."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "00000000000000000000.log")
         slice_bytes = case.response_bytes - SIZE.size
@@ -158,7 +158,7 @@ def measure(
 
 
 def _turn_until_done(load: subprocess.Popen[bytes]) -> tuple[float, float]:
-    """Turn the reactor until the load says how long it took; that, and the processor time spent here."""
+    """Run the reactor until the load ends. Returns the time of the load, and the CPU time spent here."""
     assert load.stdout is not None
     said: list[bytes] = []
     listener = threading.Thread(target=lambda: said.append(load.stdout.read()), daemon=True)  # type: ignore[union-attr]
@@ -175,13 +175,13 @@ def _turn_until_done(load: subprocess.Popen[bytes]) -> tuple[float, float]:
 
 
 def make_load(port: int, requests: int, request_bytes: int, response_bytes: int) -> float:
-    """Send all requests and take all responses; how many seconds that took."""
+    """Send all requests and receive all responses. Returns the seconds taken."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=_RUN_TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     frame = SIZE.pack(request_bytes) + os.urandom(request_bytes)
     together = max(1, min(requests, (1 << 20) // len(frame)))
     if response_bytes > request_bytes:
-        together = 16  # requests that are ahead of their responses by more would only wait in the socket
+        together = 16  # requests in flight; more would only wait in the socket
     burst = frame * together
 
     def send() -> None:

@@ -219,7 +219,7 @@ async def test_a_slice_whose_file_was_cut_closes_only_its_connection(
         assert await client.at_end()
         await neighbour.send(framed(b"enough"))
         assert await neighbour.receive_frame() == b"0123456789"
-    assert [record.message for record in caplog.records if "could not be sent" in record.message]
+    assert [record.message for record in caplog.records if "sending a response failed" in record.message]
     assert len(caplog.records) == 1
 
 

@@ -139,9 +139,11 @@ MUTATIONS = (
         "a follower cuts its log at the high watermark instead of by leader epoch (before KIP-101)",
         _truncate_to_high_watermark,
     ),
-    Mutation("never-truncate", "a follower keeps what its leader does not have", _never_truncate),
+    Mutation("never-truncate", "a follower keeps records that its leader does not have", _never_truncate),
     Mutation(
-        "acknowledge-before-isr", "acks=all is answered when the leader has it", _acknowledge_before_in_sync
+        "acknowledge-before-isr",
+        "acks=all is answered when the leader has the record",
+        _acknowledge_before_in_sync,
     ),
     Mutation(
         "member-before-caught-up",
@@ -155,10 +157,10 @@ MUTATIONS = (
     ),
     Mutation(
         "high-watermark-back",
-        "a leader's high watermark follows its followers back",
+        "a leader's high watermark moves back with its followers",
         _high_watermark_moves_back,
     ),
-    Mutation("uncommitted-shown", "consumers are shown what is not committed", _show_uncommitted),
+    Mutation("uncommitted-shown", "consumers read uncommitted records", _show_uncommitted),
     Mutation(
         "acknowledge-before-durable",
         "flush.before.ack does not wait for the fsync",
@@ -167,10 +169,10 @@ MUTATIONS = (
     ),
     Mutation(
         "tell-before-durable",
-        "followers tell of what their disks do not have yet, where flush.before.ack promises it",
+        "followers report records that are not on their disks yet, despite flush.before.ack",
         _tell_before_durable,
     ),
-    Mutation("dedupe-lost", "a new leader knows nothing of producers' sequences", _lose_dedupe_state),
+    Mutation("dedupe-lost", "a new leader has lost the producers' sequences", _lose_dedupe_state),
     Mutation(
         "any-leader-epoch", "requests are not fenced by leader epoch (KIP-320)", _accept_any_leader_epoch
     ),
